@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators by family, a folder each; the table in `ops.base.registry` loads those that a program names.
+"""Operators, one folder per family; importing this package fills the table in `ops.base.registry`.
 
-A module in a family's folder is found without being named anywhere; `base` is what families import when they need it.
+A new module in a family's folder is loaded automatically; families import what they need from `base`.
 """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations: functions of one value, element by element or along an axis; on the floor above `base`."""
+"""Activations: functions of single elements or along an axis; depends only on `base`."""

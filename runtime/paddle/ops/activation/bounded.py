@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of single elements with attributes: bounds, slopes, thresholds, powers; error_clip bounds a gradient."""
+"""Element-wise functions with attributes: bounds, slopes, thresholds, powers; error_clip bounds a gradient."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ elementwise(
 
 
 def _soft_relu(x: Array, *, threshold: float) -> Array:
-    """Out = ln(1 + e^X), X kept within ±threshold."""
+    """Out = ln(1 + e^X), with X clipped to ±threshold."""
     xp = array_module(x)
     return xp.log1p(xp.exp(x.clip(-threshold, threshold)))
 
 
 def _soft_relu_grad(x: Array, out: Array, dout: Array, *, threshold: float) -> Array:
-    """dX = dOut (1 - e^-Out) strictly inside."""
+    """dX = dOut (1 - e^-Out) where X is strictly inside the bounds."""
     inside = (x > -threshold) & (x < threshold)
     return dout * -array_module(out).expm1(-out) * inside
 
@@ -129,7 +129,7 @@ elementwise(
 
 
 def clip(x: Any, *, min: float, max: float) -> Any:
-    """Return X kept within [min, max]; of selected rows sums of equal rows are, and those not there stay 0."""
+    """Return X clipped to [min, max]; of selected rows, the sums of equal rows are clipped, and absent rows stay 0."""
     if isinstance(x, SelectedRows):
         merged = x.merged()
         return replace(merged, values=merged.values.clip(min, max))
@@ -147,7 +147,7 @@ elementwise(
 
 @operator("error_clip", "X -> Out", attrs={"threshold": float}, infer="X")
 def error_clip(x: Array, *, threshold: float) -> Array:
-    """Return X; what goes back through it is cut to [-threshold, threshold]."""
+    """Return X; its gradient is clipped to [-threshold, threshold]."""
     return x
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""maxout: the greatest of each `groups` neighbouring channels."""
+"""maxout: the maximum over each group of `groups` neighbouring channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def maxout(x: Array, *, groups: int) -> Array:
 
 @gradient("maxout", "X Out@GRAD -> X@GRAD")
 def maxout_grad(x: Array, dout: Array, *, groups: int) -> Array:
-    """dOut goes to the first greatest channel of each group."""
+    """Route dOut to the first maximal channel of each group."""
     xp = array_module(x)
     grouped = _grouped(x, groups)
     dx = xp.zeros(grouped.shape, x.dtype)

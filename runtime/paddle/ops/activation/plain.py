@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of single elements without attributes: activations, trigonometry, rounding.
+"""Element-wise functions without attributes: activations, trigonometry, rounding.
 
-The rows have Out of X, and dX of X or Out and of dOut; what needs more than a line, or gives way in place, is below.
+The table rows give Out in terms of X, and dX in terms of X or Out and of dOut; functions that need more than one line,
+or work in place, are defined below.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def elementwise(
     attrs: Mapping[str, object] | None = None,
     fresh: bool = True,
 ) -> None:
-    """Register a function of single elements, X -> Out, with its gradient.
+    """Register an element-wise function, X -> Out, with its gradient.
 
     Args:
-        backward: kernel of the values that `of` names, Out@GRAD and attributes; None: no gradient.
+        backward: a kernel of the values listed in `of`, Out@GRAD and attributes; None: no gradient.
         of: "X", "Out" or "X Out".
         attrs: see `operator`.
         fresh: see `OpDef`.
@@ -137,7 +138,7 @@ elementwise(
 
 
 def _rounded(x: Array) -> Array:
-    """Out = the nearest whole number, halves away from zero as in C."""
+    """Out = the nearest integer, with halves rounded away from zero as in C."""
     xp = array_module(x)
     whole = xp.trunc(x)
     return whole + xp.trunc(2 * (x - whole))  # exact, where adding a half to X would be rounded itself

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prelu: X, or Alpha X below zero; one Alpha for all elements, for each channel, or for each element."""
+"""prelu: X, or Alpha X where negative; one Alpha for all elements, one per channel, or one per element."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _infer(x: Spec, alpha: Spec, *, mode: str) -> Spec:
 
 @operator("prelu", "X Alpha -> Out", attrs={"mode": "all"}, infer=_infer)
 def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
-    """Out = X where positive, else Alpha X."""
+    """Out = X where positive, otherwise Alpha X."""
     return array_module(x).where(x > 0, x, x * alpha.reshape(_alpha_shape(x.shape, mode)))
 
 

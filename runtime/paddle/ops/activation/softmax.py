@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softmax along an axis; logits over 64 below the greatest count as 64 below: no probability is zero."""
+"""softmax along an axis; logits are clipped to at least the maximum minus 64: no probability is zero."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _infer(x: Spec, *, axis: int) -> Spec:
 
 
 def softmax_of(x: Array, axis: int, out: Array | None = None) -> Array:
-    """Return exp(x - max) / sum, in `out`, which may be x, or a new array; rows without elements stay empty."""
+    """Return exp(x - max) / sum, in `out`, which may be x, or in a new array; rows without elements stay empty."""
     xp = array_module(x)
     if not x.size:
         return x.copy()
@@ -60,7 +60,7 @@ def _sums(out: Array, axis: int) -> Array:
     fresh=True,
 )
 def softmax(x: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Probabilities."""
+    """Return the probabilities."""
     return softmax_of(x, axis, x if "X" in spent else None)
 
 

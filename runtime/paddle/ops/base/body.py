@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of the executor: `Body` runs their block, `Tape` leads gradients back through one run, and
-`Remote` talks to parameter servers.
-"""
+"""The executor's interfaces to operators: `Body` (runs a block), `Tape` (backpropagates a run) and `Remote`."""
 
 from __future__ import annotations
 
@@ -15,55 +13,55 @@ Products: TypeAlias = dict[str, list[tuple[Array, Array]]]
 
 
 class Tape(Protocol):
-    """One run of a body, remembered for its gradients."""
+    """The record of one run of a body, for its gradients."""
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """Turn the gradients of what the run wrote into those of what it read, in the same dict.
+        """Replace, in the given dict, the gradients of the run's outputs by those of its inputs.
 
-        Gradients of variables that the run wrote are taken out; those of `wanted` variables are added up. What
-        nothing depends on stays absent. Of the matrices in `products` the gradient is left to the caller, who has one
-        product over all runs in place of many: the run adds its part.
+        Gradients of variables that the run wrote are removed; those of `wanted` variables are accumulated. Variables
+        that nothing depends on stay absent. For the matrices in `products`, the run only adds its part: the caller
+        computes the gradient by one product over all runs instead of one per run.
         """
 
 
 class Body(Protocol):
-    """A block inside an operator, such as that of a loop."""
+    """A block that belongs to an operator, such as the body of a loop."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the variables that it reads before it writes them."""
+        """The names of the variables that it reads before writing them."""
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Names of the variables that it writes."""
+        """The names of the variables that it writes."""
 
     def run(self, values: dict[str, Any], turn: int = 0) -> None:
-        """Run all its operators: take what it reads from `values`, and leave there what it writes.
+        """Run all its operators: read inputs from `values` and store outputs there.
 
-        `turn` counts the runs within one step; random operators draw by it.
+        `turn` counts the runs within one step; it determines the numbers that random operators draw.
         """
 
     def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
-        """Run as `run` does, and remember what is needed for gradients."""
+        """Run like `run`, and record the data needed for gradients."""
 
 
 class Remote(Protocol):
-    """The parameter servers, as operators of a trainer's program see them."""
+    """The parameter servers, as seen by the operators of a trainer's program."""
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
-        """Give each named value to its server. It may leave later, and must not change until the run ends."""
+        """Send each named value to its server, possibly later: it must not change until the run ends."""
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """Say that this step's values were all; wait until the servers have computed it."""
+        """Mark the end of this step's values, and wait until the servers have computed the step."""
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
-        """Return each named value of its server."""
+        """Return the named values from their servers."""
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """Say that this step's values are all here."""
+        """Mark that all values of this step have been received."""
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
-        """Return rows (n, ...) of each named variable of its server, for ids (n,) int64."""
+        """Return rows (n, ...) of each named variable from its server, for ids (n,) int64."""
 
     def save(self, name: str, paths: Mapping[str, str]) -> None:
-        """Let servers write their rows of a table: endpoint -> path."""
+        """Ask servers to save their rows of a table: endpoint -> path."""

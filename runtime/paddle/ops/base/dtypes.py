@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's numbers of what a variable can be, as attributes and program files carry them; tensors' dtypes among them."""
+"""Fluid's numbers of variable types and tensor dtypes, as used in attributes and program files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class VarType(IntEnum):
-    """Numbers of dtypes and of kinds of variables."""
+    """The numbers of dtypes and of kinds of variables."""
 
     BOOL = 0
     INT16 = 1
@@ -36,7 +36,7 @@ class VarType(IntEnum):
 
     @staticmethod
     def of(dtype: Any) -> VarType:
-        """Return the number of a dtype: takes a number, a name such as "float32", or a numpy dtype.
+        """Return the number of a dtype, given as a number, a name such as "float32", or a numpy dtype.
 
         Raises:
             ValueError: there is no such type.
@@ -52,10 +52,10 @@ class VarType(IntEnum):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype of this number: numpy looks here, so that the number stands wherever a dtype may.
+        """The numpy dtype with this number; numpy reads this attribute, so the number can be passed as a dtype.
 
         Raises:
-            AttributeError: it is none of tensors' dtypes.
+            AttributeError: the number is not that of a tensor dtype.
         """
         found = _DTYPES.get(self.value)
         if found is None:
@@ -76,7 +76,7 @@ class VarType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of this number."""
+        """The numpy dtype with this number."""
         return _DTYPES[self.value]
 
 

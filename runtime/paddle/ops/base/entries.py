@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of a value: its rows, or its outermost sequences with all that is in them."""
+"""Entries of a value: its rows, or its outermost sequences with their contents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle.ops.base.segments import at, lengths, ranges
 
 
 def count_of(value: Any) -> int:
-    """Return how many entries a value has."""
+    """Return the number of entries of a value."""
     lod = lod_of(value)
     return len(lod[0]) - 1 if lod else len(value)
 
@@ -27,7 +27,7 @@ def leading(value: Any, count: int) -> Any:
 
 
 def chosen(lod: Lod, entries: Offsets) -> tuple[Offsets, Lod]:
-    """Return the row numbers of some entries, which may repeat, and the levels that these have."""
+    """Return the row numbers of the given entries, which may repeat, and the LoD levels of the result."""
     found = []
     for level in lod:
         counts = lengths(level)[entries]
@@ -37,13 +37,13 @@ def chosen(lod: Lod, entries: Offsets) -> tuple[Offsets, Lod]:
 
 
 def taken(value: Any, entries: Offsets) -> Any:
-    """Return some entries of a value in a given order."""
+    """Return the given entries of a value, in the given order."""
     rows, lod = chosen(lod_of(value), entries)
     return LoDArray(value.data[at(rows, value.data)], lod) if lod else value[at(rows, value)]
 
 
 def joined(lod: Lod) -> Offsets:
-    """Return the offsets of the outermost sequences in rows."""
+    """Return the row offsets of the outermost sequences."""
     offsets = lod[0]
     for level in lod[1:]:
         offsets = level[offsets]
@@ -51,7 +51,7 @@ def joined(lod: Lod) -> Offsets:
 
 
 def as_before(after: Any, before: Any) -> Any:
-    """Return a state after a step: rows; sequences of its own, or else those that it had before."""
+    """Return the state after a step: as rows, or as sequences with its own LoD or else that of the previous state."""
     if not isinstance(before, LoDArray):
         return plain(after)
     lod = lod_of(after)

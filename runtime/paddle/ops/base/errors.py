@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in describing or running an operator; `graph` adds the names of the variables."""
+"""Errors in describing or running an operator; `graph` adds the names of the variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from paddle.errors import ConfigError
 
 
 class OpError(ConfigError):
-    """Base of the errors of operators."""
+    """The base class of operator errors."""
 
 
 class UnknownOpError(OpError):
@@ -23,12 +23,12 @@ class SlotError(OpError):
 
 
 class ShapeError(OpError):
-    """Shapes or dtypes of the inputs do not fit each other."""
+    """Shapes or dtypes of the inputs are incompatible."""
 
 
 class InputError(OpError):
-    """An input holds a value the operator cannot use, such as an id outside of a table."""
+    """An input holds a value that the operator cannot use, such as an id outside a table."""
 
 
 class EndOfData(Exception):
-    """A reader has no more batches; no failure of the operator that asked it for one, and so no PaddleError."""
+    """A reader has no more batches. The operator that reads it has not failed, so this is not a PaddleError."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled steps of dense parameters and sums of rows (`kernels/update.c`), each beside a plain form in its operator.
+"""Compiled updates of dense parameters and sums of rows (`kernels/update.c`); operators have plain numpy forms too.
 
-Updates give the same bits in both forms; sums of rows agree up to the order in which numpy adds.
+Updates are bit-equal in both forms; sums of rows agree up to the order in which numpy adds.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def are_served(*arrays: Array) -> bool:
-    """Return whether compiled loops are there and take such arrays: float32, contiguous, aligned, on the host."""
+    """Return whether the compiled loops exist and accept such arrays: float32, contiguous, aligned, on the host."""
     return KERNELS.loaded is not None and all(map(is_plain, arrays))
 
 
 def is_plain(array: Array) -> bool:
-    """Return whether loops take such an array: float32, contiguous, aligned, on the host."""
+    """Return whether the loops accept such an array: float32, contiguous, aligned, on the host."""
     return (
         type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous and array.flags.aligned
     )
 
 
 def pay_off(*arrays: Array) -> bool:
-    """Return whether compiled loops are there, take such arrays, and are faster for them than numpy."""
+    """Return whether the compiled loops exist, accept such arrays, and are faster for them than numpy."""
     return arrays[0].size >= _LEAST and are_served(*arrays)
 
 
 def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
-    """s += g²;  w −= η g/(√s + ε); all of one size. w, g and s must not overlap."""
+    """s += g²;  w −= η g/(√s + ε); all of the same size. w, g and s must not overlap."""
     w_at, s_at = _written(w, s)
     KERNELS.loaded.adagrad(w_at, address(g, _F32, w.size), s_at, w.size, eta, epsilon)
 
 
 def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
-    """The same for rows (k,) int64, each there once, of w and s (n, width), with g (k, width)."""
+    """As `adagrad`, for the given distinct rows (k,) int64 of w and s (n, width), with g (k, width)."""
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
         raise IndexError(f"rows {rows.min()} to {rows.max()} are not all among {len(w)}")
     at, count, width = address(rows, _I64), len(rows), w.shape[1]
@@ -61,28 +61,29 @@ def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon:
 def adam(
     w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
 ) -> None:
-    """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all of one size, rests are 1 − β."""
+    """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all of the same size; rests are 1 − β."""
     w_at, m_at, v_at = _written(w, m, v)
     g_at = address(g, _F32, w.size)
     KERNELS.loaded.adam(w_at, g_at, m_at, v_at, w.size, alpha, *betas, *rests, epsilon)
 
 
 def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
-    """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of one size."""
+    """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of the same size."""
     w_at, v_at = _written(w, v)
     KERNELS.loaded.momentum(w_at, address(g, _F32, w.size), v_at, w.size, eta, mu, nesterov)
 
 
 def add_scaled(x: Array, y: Array, factor: float, out: Array) -> None:
-    """out = x + factor y; all of one size. `out` may be x."""
+    """out = x + factor y; all of the same size. `out` may be x."""
     (out_at,), (x_at, y_at) = _written(out), (address(each, _F32, out.size) for each in (x, y))
     KERNELS.loaded.add_scaled(x_at, y_at, factor, out_at, out.size)
 
 
 def add_segments(values: Array, order: Array, starts: Array, out: Array) -> None:
-    """out[k] = the sum of the rows of values that order[starts[k]:starts[k + 1]] names, in that order.
+    """out[k] = the sum of values[order[starts[k]:starts[k + 1]]], added in that order.
 
-    order (n,) are row numbers of values, starts (k,) ascending places of order, the first 0; out is (k, width).
+    order (n,) holds row numbers of values; starts (k,) holds ascending positions in order, the first of which is 0; out
+    is (k, width).
     """
     width = values.shape[1]
     KERNELS.loaded.add_segments(

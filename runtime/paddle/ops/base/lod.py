@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoDArray: sequences of a batch, one after the other in one array, and where each begins.
+"""LoDArray: the sequences of a batch, concatenated in one array, and their offsets.
 
-A kernel gets one in the slots marked `+` in its operator's signature; `graph.lod` says what happens in all others.
-Offsets stay on the host, wherever the rows are. Two texts, of two sentences and one, with six words:
+A kernel gets one in the slots marked `+` in its operator's signature; `graph.lod` describes all others.
+Offsets stay on the host even if the rows do not. Two texts, of two sentences and one sentence, with six words:
 
     lod[0]   0           2     3        text t: sentences lod[0][t] to lod[0][t + 1]
     lod[1]   0     2     3     6        sentence s: rows lod[1][s] to lod[1][s + 1]
     data     a  b  c  d  e  f
              s = 0 s=1 s = 2
 
-TensorArray: values by number, as loops write and read them; the variable's type is LOD_TENSOR_ARRAY.
+TensorArray: values by index, as loops write and read them; the variable's type is LOD_TENSOR_ARRAY.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Lod: TypeAlias = tuple[Offsets, ...]
 
 @dataclass(frozen=True, eq=False)
 class LoDArray:
-    """Rows of all sequences.
+    """The rows of all sequences of a batch, with their offsets.
 
     Attributes:
         data: (rows, ...); the array is not copied.
-        lod: one (n + 1,) int64 host array a level: offsets from 0. Those of the last level count rows of
-            `data`, those of another one count sequences of the next level. At least one level.
+        lod: one (n + 1,) int64 host array per level, of offsets from 0. The offsets of the last level count rows of
+            `data`, those of each other level count sequences of the next level. At least one level.
     """
 
     data: Array
@@ -54,29 +54,29 @@ class LoDArray:
 
     @classmethod
     def unchecked(cls, data: Array, lod: Lod) -> LoDArray:
-        """Return an array with the levels of another one, which has as many rows."""
+        """Return an array with the LoD of another one that has the same number of rows."""
         made = object.__new__(cls)
         made.__dict__.update(data=data, lod=lod)
         return made
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the rows."""
+        """The shape of the rows."""
         shape: tuple[int, ...] = self.data.shape
         return shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the rows."""
+        """The dtype of the rows."""
         dtype: np.dtype[Any] = self.data.dtype
         return dtype
 
     def lengths(self) -> list[list[int]]:
-        """Return the number of members of each sequence, a list a level."""
+        """Return the number of members of each sequence, one list per level."""
         return [np.diff(level).tolist() for level in self.lod]
 
     def copy(self) -> LoDArray:
-        """Return one with rows of its own."""
+        """Return a copy with its own rows."""
         return LoDArray(self.data.copy(), self.lod)
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class LoDArray:
 
 
 def offsets_of(lengths: Sequence[Sequence[int]]) -> Lod:
-    """Return the offsets of levels given by lengths: [[2, 3]] -> ([0, 2, 5],)."""
+    """Return the offsets of levels given as lengths: [[2, 3]] -> ([0, 2, 5],)."""
     return tuple(map(ends_of, lengths))
 
 
@@ -96,12 +96,12 @@ def ends_of(lengths: Any) -> Offsets:
 
 
 def plain(value: Any) -> Any:
-    """Return the rows of a LoDArray, and anything else as it is."""
+    """Return the rows of a LoDArray, and any other value unchanged."""
     return value.data if type(value) is LoDArray else value
 
 
 def lod_of(value: Any) -> Lod:
-    """Return the levels of a value; none if it is a plain array."""
+    """Return the LoD levels of a value; an empty tuple for a plain array."""
     return value.lod if type(value) is LoDArray else ()
 
 
@@ -114,7 +114,7 @@ def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
     """Return (rows, offsets of the last level) of an input that must have sequences.
 
     Raises:
-        InputError: it has none.
+        InputError: it has no sequences.
     """
     if not isinstance(value, LoDArray):
         raise InputError(
@@ -125,7 +125,7 @@ def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
 
 @dataclass(frozen=True, eq=False)
 class TensorArray:
-    """Values, each an array, a LoDArray, or None where nothing was written. Never changed: writing makes another."""
+    """An immutable list of values: arrays, LoDArrays, or None where nothing was written; writing returns a new one."""
 
     items: tuple[Any, ...] = ()
 
@@ -133,7 +133,7 @@ class TensorArray:
         return len(self.items)
 
     def with_item(self, index: int, value: Any) -> TensorArray:
-        """Return an array that has the value at `index`, and is as long as that needs."""
+        """Return a TensorArray with the value at `index`, extended to that length if necessary."""
         if index < 0:
             raise InputError(f"index {index} of an array must not be negative")
         longer = (*self.items, *[None] * (index + 1 - len(self.items)))
@@ -150,12 +150,12 @@ class TensorArray:
         return self.items[index]
 
     def copy(self) -> TensorArray:
-        """Return one whose values share no memory with these."""
+        """Return a copy whose values share no memory with the original's."""
         return TensorArray(tuple(None if item is None else item.copy() for item in self.items))
 
 
 def merged_arrays(arrays: Sequence[TensorArray], add: Any) -> TensorArray:
-    """Return an array whose items are those of all arrays, added up by `add` (a function of a list)."""
+    """Return a TensorArray whose items are those of all arrays, combined by `add` (a function of a list)."""
     items = []
     for index in range(max(map(len, arrays))):
         found = [each.items[index] for each in arrays if index < len(each) and each.items[index] is not None]
@@ -164,7 +164,7 @@ def merged_arrays(arrays: Sequence[TensorArray], add: Any) -> TensorArray:
 
 
 def zeros_like(value: Any) -> Any:
-    """Return zeros of the value's shape without LoD; of an array, one without values."""
+    """Return zeros of the value's shape without LoD; for a TensorArray, one without values."""
     if isinstance(value, TensorArray):
         return TensorArray()
     return array_module(plain(value)).zeros_like(plain(value))

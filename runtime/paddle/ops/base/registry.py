@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operators: slots, attributes and their defaults, kernel, shape rule and gradient of each.
+"""The operator table: the slots, attributes with defaults, kernel, shape rule and gradient of each operator.
 
-A kernel is a plain function: arrays in the order of the input slots (a list for a slot marked `*`, None for
-an absent slot marked `?`), attributes as keywords (`lambda_` for `lambda`), and as result the arrays in the order of
-the output slots (the array itself if there is one slot). A kernel never changes an array it was given, but for those
-that are `spent`; it may return one of its inputs or a view of it, unless it is registered as `fresh`.
+A kernel is a plain function. It takes arrays in the order of the input slots (a list for a slot marked `*`, None for
+an absent slot marked `?`) and attributes as keywords (`lambda_` for `lambda`), and returns arrays in the order of the
+output slots (the array itself if there is one slot). A kernel never changes an input array unless it is `spent`; it may
+return one of its inputs or a view of it, unless it is registered as `fresh`.
 
-Besides attributes a kernel may name these keywords: `attrs`, all attributes by name; `rng`, a generator for this
-operator and step; `xp`, the array library, for kernels that have no input to tell it; `needs`, the frozenset of output
-slots that anybody reads: it may return None for the others; `names`, a mapping from each slot to the variable names in
-it; `spent`, the frozenset of input slots whose arrays are not read afterwards, so that the kernel may put its result
-there; `room`, a function of an output slot that gives an array to put the result in and return, or None;
-`body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; `remote`, what connects the
-executor with other processes, as an `ops.base.body.Remote`, or None; and `runs`, an iterator that counts from 0 the
-runs of this operator that advance it.
+Besides attributes, a kernel may declare these keywords: `attrs`, all attributes by name; `rng`, a random generator for
+this operator and step; `xp`, the array library, for kernels without an input array to derive it from; `needs`, the
+frozenset of output slots that are read: the kernel may return None for the others; `names`, a mapping from each slot to
+its variable names; `spent`, the frozenset of input slots whose arrays are not read afterwards, so that the kernel may
+store its result in them; `room`, a function from an output slot to an array for the result, or None; `body`, the block
+that the attribute `sub_block` refers to, as an `ops.base.body.Body`; `remote`, the executor's connection to other
+processes, as an `ops.base.body.Remote`, or None; and `runs`, an iterator over the numbers, from 0, of the runs of this
+operator that advance it.
 
-A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
-what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.
+A slot marked `+` gets a `LoDArray` where the value has sequences; an operator with such a slot sets the LoD of its
+outputs itself. All others get plain arrays, and their outputs share the LoD of the first input that has one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _SPECIAL = frozenset({"attrs", "rng", "xp", "needs", "names", "spent", "room", "
 
 
 class Spec(NamedTuple):
-    """What is known of a value before the program runs; -1 in a shape stands for the batch."""
+    """The description of a value before the program runs; -1 in a shape stands for the batch size."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -91,9 +91,7 @@ class Spec(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One input or output slot: `Name`, with `*` a list, with `?` optional, with `~` not meant for users, with `+`
-    taken or given with its LoD.
-    """
+    """One input or output slot: `Name`, and `*` if a list, `?` if optional, `~` if internal, `+` if it keeps LoD."""
 
     name: str
     many: bool = False
@@ -103,14 +101,14 @@ class Slot(NamedTuple):
 
 
 class Given(str):
-    """The name of a variable itself in a `GradOp`, although it may end like that of a gradient."""
+    """The literal name of a variable in a `GradOp`, even if it ends like the name of a gradient."""
 
 
 @dataclass(frozen=True)
 class GradOp:
     """One operator to append in a backward pass; `name@GRAD` stands for the gradient of a variable.
 
-    What gradient operators read and write is named `Given`.
+    The variables that gradient operators themselves read and write are named by `Given`.
     """
 
     type: str
@@ -121,13 +119,13 @@ class GradOp:
 
 @dataclass(frozen=True)
 class OpDef:
-    """One entry of the table.
+    """One entry of the operator table.
 
     Attributes:
-        in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables
-            differ, the kernel gets a copy.
-        has_effect: it does something besides its outputs, and runs though nobody reads them.
-        fresh: its outputs share no memory with its inputs, except with those that are spent, nor with each other.
+        in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables differ, the
+            kernel gets a copy.
+        has_effect: it has side effects, and runs even if its outputs are never read.
+        fresh: its outputs share no memory with each other or with its inputs, except spent ones.
     """
 
     type: str
@@ -146,7 +144,7 @@ class OpDef:
 
     @property
     def lod_aware(self) -> bool:
-        """Whether the kernel takes or gives values with LoD itself."""
+        """Whether the kernel itself takes or returns values with LoD."""
         return any(slot.lod for slot in (*self.inputs, *self.outputs))
 
     @property
@@ -159,11 +157,11 @@ class OpDef:
         return next((slot for slot in self.inputs if slot.name == name), None)
 
     def complete(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Return all attributes with defaults filled in and values in their canonical type.
+        """Return all attributes with defaults filled in and values converted to their canonical types.
 
         Raises:
-            AttrError: a name is unknown, a required one is missing, or a value has the wrong type or would change
-                the numbers of an operator that lacks the attribute.
+            AttrError: a name is unknown, a required one is missing, a value has the wrong type, or it would change the
+                results of an operator that lacks the attribute.
         """
         allowed = {**self.attrs, **COMMON_ATTRS}
         idle = {name: value for name, value in given.items() if name in IDLE_ATTRS and name not in allowed}
@@ -207,13 +205,13 @@ def operator(
     """Register the decorated kernel as an operator.
 
     Args:
-        signature: slots as `X Bias? -> Out Mask~`.
-        attrs: attribute -> default, or -> type where the attribute is required. Lists are tuples here.
-        infer: `Spec`s of the inputs and attributes as keywords -> `Spec`s of the outputs, called like the
-            kernel; or for each output the input slot that it is like, as "X Y".
-            None: outputs that all are `in_place` are like those inputs; otherwise whoever appends the operator
-            declares them.
-        shares_lod: whether outputs with as many rows as the first input that has LoD have the same LoD.
+        signature: the slots, as `X Bias? -> Out Mask~`.
+        attrs: attribute -> default, or -> type if the attribute is required. Lists are given as tuples.
+        infer: a function from the `Spec`s of the inputs, and attributes as keywords, to the `Spec`s of the outputs,
+            called like the kernel; or, for each output, the input slot whose spec it has, as "X Y". None: outputs that
+            are all `in_place` have the specs of those inputs; otherwise the code that appends the operator declares
+            them.
+        shares_lod: whether outputs with as many rows as the first input that has LoD share that LoD.
         in_place: see `OpDef`.
         has_effect: see `OpDef`.
         fresh: see `OpDef`.
@@ -251,13 +249,12 @@ def operator(
 def gradient(
     op_type: str, signature: str, *, fresh: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated kernel as `<type>_grad`, with the attributes of the operator, and make it its
-    gradient.
+    """Register the decorated kernel as `<type>_grad`, with the operator's attributes, as its gradient.
 
     Args:
         op_type: the forward operator, registered before.
-        signature: slots of the forward operator and their gradients, as `X Y Out@GRAD -> X@GRAD Y@GRAD`. A
-            gradient input marked `?` may be absent; otherwise a missing one is filled with zeros.
+        signature: slots of the forward operator and their gradients, as `X Y Out@GRAD -> X@GRAD Y@GRAD`. A gradient
+            input marked `?` may be absent; otherwise a missing one is filled with zeros.
         fresh: see `OpDef`.
     """
     forward = _TABLE.get(op_type) or lookup(op_type)
@@ -271,11 +268,11 @@ def gradient(
 
 
 def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Callable[..., list[GradOp]]]:
-    """Make the decorated function write the gradient of an operator in terms of other operators.
+    """Register the decorated function to express the gradient of an operator by other operators.
 
-    It gets (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the operators to
-    append. A maker with the keyword `bodies`, for an operator with a body, gets what derives blocks: see
-    `graph.grad_builder.BodyGradients`.
+    It is called with (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the operators to
+    append. A maker with the keyword `bodies`, for an operator with a body, is passed an object that differentiates
+    blocks: see `graph.grad_builder.BodyGradients`.
     """
 
     def add(maker: Callable[..., list[GradOp]]) -> Callable[..., list[GradOp]]:
@@ -286,10 +283,10 @@ def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Call
 
 
 def lookup(op_type: str) -> OpDef:
-    """Return the entry of an operator.
+    """Return the table entry of an operator.
 
     Raises:
-        UnknownOpError: there is none of that type.
+        UnknownOpError: no operator of that type is registered.
     """
     found = find(op_type)
     if found is None:
@@ -309,7 +306,7 @@ def find(op_type: str) -> OpDef | None:
 
 
 def attribute_of(keyword: str) -> str:
-    """Return the attribute that a kernel's keyword stands for: one that Python keeps for itself ends in `_`."""
+    """Return the attribute of a kernel's keyword: one whose name is reserved in Python has a trailing `_`."""
     return keyword[:-1] if keyword.endswith("_") and iskeyword(keyword[:-1]) else keyword
 
 
@@ -320,7 +317,7 @@ def registered() -> tuple[str, ...]:
 
 
 def _like(inputs: Sequence[Slot], names: Sequence[str]) -> Callable[..., Any]:
-    """Return the shape rule of outputs that are like inputs."""
+    """Return a shape rule by which each output has the spec of an input."""
     places = [[slot.name for slot in inputs].index(name) for name in names]
 
     def infer(*specs: Spec) -> Any:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Second derivatives: what makes `<type>_grad` itself differentiable, for operators of a few simple kinds.
+"""Second derivatives: makes `<type>_grad` itself differentiable, for a few simple kinds of operators.
 
 G(..., dOut) -> dX is linear in dOut, so the gradient of dOut is the operator itself applied to the gradient of dX:
 
 - linear F: G depends on nothing else. dOut@GRAD = F(dX@GRAD).
 - bilinear F(X, Y): dOut@GRAD = F(dX@GRAD, Y) + F(X, dY@GRAD), X@GRAD = G's dX at (dY@GRAD, dOut), Y@GRAD likewise.
-- functions of single elements, dX = f'(v) dOut: dOut@GRAD = f' dX@GRAD, and v@GRAD = f'' dOut dX@GRAD, where v is X or
-  Out. Where f'' is zero, v gets none.
+- element-wise functions, dX = f'(v) dOut: dOut@GRAD = f' dX@GRAD, and v@GRAD = f'' dOut dX@GRAD, where v is X or
+  Out. Where f'' is zero, v gets no gradient.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Maker = Callable[..., list[GradOp]]
 
 
 class Reached(Protocol):
-    """Says which outputs of an operator a gradient has arrived for."""
+    """Records which outputs of an operator have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that it has arrived for."""
+        """Return the names that have a gradient."""
 
 
 def linear(*op_types: str) -> None:
@@ -41,11 +41,11 @@ def bilinear(*op_types: str) -> None:
 
 
 def curved(op_type: str, curve: Callable[..., Any] | None) -> None:
-    """Make the gradient of a function of single elements differentiable.
+    """Make the gradient of an element-wise function differentiable.
 
     Args:
-        curve: f'' / f' dOut-free: kernel of the value that `<type>_grad` reads, and attributes, that returns ∂f'/∂v;
-            None: it is zero almost everywhere.
+        curve: a kernel of the value that `<type>_grad` reads, and attributes, that returns ∂f'/∂v without the factor
+            dOut; None: it is zero almost everywhere.
     """
     grad_type = f"{op_type}_grad"
     slots = [slot.name for slot in lookup(grad_type).inputs if slot.name != "Out" + GRAD]

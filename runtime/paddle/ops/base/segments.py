@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on rows of sequences that lie one after the other: sums, greatest values, row numbers.
+"""Arithmetic on the rows of concatenated sequences: sums, maxima, row numbers.
 
-Offsets and row numbers are host arrays; `at` moves row numbers to where the rows are.
+Offsets and row numbers are host arrays; `at` moves row numbers to the device of the rows.
 
-TimeSteps: rows of sequences put in order of time, so that a recurrent layer takes one step of all of them at once.
+TimeSteps: rows of sequences in time order, so that a recurrent layer processes one step of all sequences together.
 
-The longest sequence comes first; those that still go on at a step are then always the first few. So the state of a
-step is a prefix of the state before, and no step needs a mask. Sequences a, bbb, cc of lengths 1, 3, 2:
+The longest sequence comes first, so the sequences that are still running at a step are always the first few. The state
+of a step is therefore a prefix of the previous state, and no step needs a mask. For sequences a, bbb, cc of lengths 1,
+3, 2:
 
     rows of x     0:a0  1:b0  2:b1  3:b2  4:c0  5:c1     offsets  0  1  4  6
     order         1 (b), 2 (c), 0 (a)
@@ -33,46 +34,46 @@ def lengths(offsets: Offsets) -> Offsets:
 
 
 def owners(offsets: Offsets) -> Offsets:
-    """Return for each row the number of its sequence."""
+    """Return the sequence number of each row."""
     return np.repeat(np.arange(len(offsets) - 1), lengths(offsets))
 
 
 def positions(offsets: Offsets) -> Offsets:
-    """Return for each row its place in its sequence."""
+    """Return the position of each row in its sequence."""
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths(offsets))
 
 
 def ranges(starts: Offsets, counts: Offsets) -> Offsets:
-    """Return starts[0], starts[0] + 1, ... counts[0] numbers, then the same of starts[1], and so on."""
+    """Return the concatenation of the ranges starts[i] to starts[i] + counts[i] - 1."""
     # ends − counts is where a range begins in the result: a running number less that, plus where it starts.
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def reverse(offsets: Offsets) -> Offsets:
-    """Return the row numbers that turn each sequence round."""
+    """Return the row numbers that reverse each sequence."""
     # Place p of a sequence from b to e takes row b + e − 1 − p, p being a row number itself.
     return np.repeat(offsets[:-1] + offsets[1:], lengths(offsets)) - 1 - np.arange(offsets[-1])
 
 
 def at(rows: Offsets, like: Array) -> Any:
-    """Return row numbers where `like` lies."""
+    """Return row numbers on the device of `like`."""
     return from_host(rows, like)
 
 
 def column(values: Offsets, like: Array) -> Array:
-    """Return one number a sequence, shaped and typed to go with (n, ...) rows such as `like`."""
+    """Return one number per sequence, with a shape and dtype to broadcast with (n, ...) rows such as `like`."""
     return from_host(values.astype(like.dtype), like).reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def spread(values: Array, offsets: Offsets) -> Array:
-    """Return for each row the value of its sequence: (n, ...) -> (rows, ...)."""
+    """Repeat each sequence's value for each of its rows: (n, ...) -> (rows, ...)."""
     spread_out: Array = values.repeat(lengths(offsets).tolist(), axis=0)
     return spread_out
 
 
 def segment_sum(x: Array, offsets: Offsets) -> Array:
-    """Return the sum of each sequence's rows, (n, ...); zeros for one without rows."""
+    """Return the sum of each sequence's rows, (n, ...); zeros for an empty sequence."""
     xp = array_module(x)
     if xp is not np:
         # cupy has no reduceat: a sum is the difference of two running sums, in float64 to keep its digits.
@@ -84,7 +85,7 @@ def segment_sum(x: Array, offsets: Offsets) -> Array:
 
 
 def segment_max(x: Array, offsets: Offsets, empty: float) -> Array:
-    """Return the greatest of each sequence's rows, (n, ...), and `empty` for one without rows."""
+    """Return the maximum of each sequence's rows, (n, ...), or `empty` for an empty sequence."""
     xp = array_module(x)
     if xp is np:
         return _reduced(np.maximum, x, offsets, empty)
@@ -97,7 +98,7 @@ def segment_max(x: Array, offsets: Offsets, empty: float) -> Array:
 
 
 def scatter_sum(values: Array, rows: Array, count: int) -> Array:
-    """Return (count, ...) zeros to which each row of values was added at its row number, which may repeat."""
+    """Return (count, ...) zeros with each row of values added at its row number; row numbers may repeat."""
     out: Array = array_module(values).zeros((count, *values.shape[1:]), values.dtype)
     unique, summed = merge_rows(rows, values)
     out[unique] = summed
@@ -119,12 +120,12 @@ def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Ar
 
 @dataclass(frozen=True)
 class TimeSteps:
-    """Where the rows of each step come from.
+    """The row numbers of each time step.
 
     Attributes:
         order: (n,) sequences, longest first.
         rows: (rows,) row numbers, step by step.
-        bounds: (steps + 1,) step t is bounds[t] to bounds[t + 1] of `rows`.
+        bounds: (steps + 1,); step t is bounds[t] to bounds[t + 1] of `rows`.
     """
 
     order: Offsets
@@ -133,7 +134,7 @@ class TimeSteps:
 
     @staticmethod
     def of(offsets: Offsets, is_reverse: bool = False) -> TimeSteps:
-        """Return the steps from the first row of each sequence to its last, or back if is_reverse."""
+        """Return the steps from the first row of each sequence to its last, or in reverse if is_reverse."""
         counts = lengths(offsets)
         order = np.argsort(-counts, kind="stable")
         longest = int(counts.max(initial=0))
@@ -154,31 +155,31 @@ class TimeSteps:
         return iter(list(self)[::-1])
 
     def by_time(self, x: Array) -> Array:
-        """Return a copy of the rows in order of time."""
+        """Return a copy of the rows in time order."""
         ordered: Array = x[at(self.rows, x)]
         return ordered
 
     def by_sequence(self, ordered: Array) -> Array:
-        """Return rows in order of time as they were before `by_time`."""
+        """Return rows in time order back in the order of the sequences, the inverse of `by_time`."""
         x: Array = array_module(ordered).empty_like(ordered)
         x[at(self.rows, ordered)] = ordered
         return x
 
     def first(self, state: Array | None, width: int, like: Array) -> Array:
-        """Return the state before the first step, longest sequence first; zeros if there is none."""
+        """Return the state before the first step, longest sequence first; zeros if no state is given."""
         if state is None:
             zeros: Array = array_module(like).zeros((len(self.order), width), like.dtype)
             return zeros
         return state[at(self.order, state)]
 
     def restored(self, state: Array) -> Array:
-        """Return what `first` put in order as it was before."""
+        """Return a state in the original order of the sequences, the inverse of `first`."""
         restored: Array = array_module(state).empty_like(state)
         restored[at(self.order, state)] = state
         return restored
 
     def before(self, states: Array, first: Array) -> Array:
-        """Return for each row in order of time the state before it: that of the step before, or the first one."""
+        """Return, for each row in time order, the state before it: that of the previous step, or the first one."""
         count = int(self.bounds[1]) if len(self.bounds) > 1 else 0
         active = np.diff(self.bounds)[1:]
         # Row i of step t follows row i of step t − 1: its place is that far from where step t − 1 begins.

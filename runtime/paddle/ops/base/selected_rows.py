@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SelectedRows: some rows of a tall matrix, as gradient of a table or as a cache of its rows."""
+"""SelectedRows: some rows of a tall matrix, as the gradient of a table or as a cache of its rows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SelectedRows:
 
     Attributes:
         rows: (n,) int64 row numbers. Repeated rows add up; `merged` makes them unique and ascending.
-        values: (n, ...) their values; the array is not copied.
-        height: number of rows of the whole.
-        is_merged: the rows are known to be unique and ascending.
+        values: (n, ...), the values of the rows; the array is not copied.
+        height: the number of rows of the full tensor.
+        is_merged: whether the rows are known to be unique and ascending.
     """
 
     rows: Array
@@ -39,23 +39,23 @@ class SelectedRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
+        """The shape of the full tensor."""
         return (self.height, *self.values.shape[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """The dtype of the values."""
         dtype: np.dtype[Any] = self.values.dtype
         return dtype
 
     def merged(self) -> SelectedRows:
-        """Return unique ascending rows; values of equal rows are added up."""
+        """Return the value with unique ascending rows; values of equal rows are added up."""
         if self.is_merged:
             return self
         return SelectedRows(*merge_rows(self.rows, self.values), self.height, is_merged=True)
 
     def to_dense(self) -> Array:
-        """Return the whole as one array, with zeros where no row is."""
+        """Return the full tensor as one array, with zeros in absent rows."""
         xp = array_module(self.values)
         dense: Array = xp.zeros(self.shape, self.dtype)
         merged = self.merged()
@@ -63,10 +63,10 @@ class SelectedRows:
         return dense
 
     def gather(self, ids: Array) -> Array:
-        """Return the values of some rows, in the order of the (k,) ids; rows must be unique and ascending.
+        """Return the values of the given rows, in the order of the (k,) ids; rows must be unique and ascending.
 
         Raises:
-            InputError: a row is not here.
+            InputError: a row is absent.
         """
         xp = array_module(self.rows)
         places = xp.searchsorted(self.rows, ids)
@@ -85,7 +85,7 @@ class SelectedRows:
 def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
     """Return (unique ascending rows, their summed values).
 
-    The sum of a row depends on its values and their order alone, so equal inputs give equal bits.
+    The sum of a row depends only on its values and their order, so equal inputs give bit-equal sums.
     """
     xp = array_module(rows)
     if len(rows) < 2:
@@ -101,7 +101,7 @@ def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _sorted(rows: Array) -> tuple[Array, Array]:
-    """Return (where each row comes from, the rows), ascending; equal rows stay in their order."""
+    """Return (the source position of each row, the rows), ascending; the sort is stable."""
     xp = array_module(rows)
     bits = len(rows).bit_length()
     if xp is not np or int(rows.min()) < 0 or int(rows.max()) >> (62 - bits):
@@ -116,7 +116,7 @@ def _sorted(rows: Array) -> tuple[Array, Array]:
 
 
 def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """Return the rows of all parts, one after the other."""
+    """Return the rows of all parts, concatenated."""
     xp = array_module(parts[0].rows)
     return SelectedRows(
         xp.concatenate([part.rows for part in parts]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on shapes in which -1 stands for an unknown size."""
+"""Arithmetic on shapes, in which -1 stands for an unknown size."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def agree(left: int, right: int) -> bool:
 
 
 def known(left: int, right: int) -> int:
-    """Return the known one of two sizes that agree."""
+    """Return the known size of two sizes that agree, or -1."""
     return right if left < 0 else left
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return a non-negative axis.
+    """Return the axis as a non-negative number.
 
     Raises:
-        AttrError: it is outside of the rank.
+        AttrError: it is out of range for the rank.
     """
     if not -rank <= axis < rank:
         raise AttrError(f"axis {axis} is outside of a value of {rank} dimensions")
@@ -41,10 +41,10 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...]:
-    """Return the common shape of two values that must have the same one.
+    """Return the common shape of two values whose shapes must be equal.
 
     Raises:
-        ShapeError: they differ.
+        ShapeError: the shapes differ.
     """
     if len(left) != len(right) or not all(map(agree, left, right)):
         raise ShapeError(f"{what} must have the same shape, got {tuple(left)} and {tuple(right)}")
@@ -52,24 +52,24 @@ def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...
 
 
 def as_many_rows(left: Array, right: Array, what: str) -> None:
-    """Refuse two values of different numbers of rows, of which numpy would repeat a single one.
+    """Check that two values have the same number of rows, since numpy would broadcast a single row.
 
     Raises:
-        ShapeError: they differ.
+        ShapeError: the numbers differ.
     """
     if len(left) != len(right):
         raise ShapeError(f"{what} must have as many rows, got {left.shape} and {right.shape}")
 
 
 def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int]) -> tuple[int, ...]:
-    """Return sizes or places, which tensors may decide when the program runs.
+    """Return sizes or positions that may be given by tensors at run time.
 
     Args:
-        given: whole numbers, or None.
-        parts: tensors of one number each; they go before `given`.
+        given: integers, or None.
+        parts: tensors of one number each; they take precedence over `given`.
 
     Raises:
-        InputError: a tensor holds no whole numbers.
+        InputError: a tensor does not hold integers.
     """
     found: list[int] = []
     for tensor in parts or ([] if given is None else [given]):

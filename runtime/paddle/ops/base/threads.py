@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that operators share: pieces of one operator's work on several cores.
+"""Threads shared by operators: they compute parts of one operator's work on several cores.
 
-They belong to the process, since executors of all threads run operators. Whoever asks works too, and takes back what
-no thread has begun; while another operator has the threads it does all of its work itself. So what is cut into pieces
-must give the same numbers whoever does them.
+They belong to the process, since executors of all threads run operators. The calling thread works too, and takes back
+pieces that no thread has started; while another operator uses the threads, it does all of its work itself. So pieces
+must give the same numbers whichever thread computes them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from paddle.env import compute_threads
 
 
 class ComputeThreads:
-    """Threads that begin with the first work of several pieces, and end with the process or `resize`."""
+    """Worker threads, started with the first work of several pieces; they end with the process or `resize`."""
 
     def __init__(self, count: int | None = None) -> None:
-        """Begin nothing yet.
+        """Create the pool without starting threads.
 
         Args:
-            count: how many work at a time, whoever asks among them; None: as `env.compute_threads` says at first use.
+            count: the number of threads that work simultaneously, including the caller; None: the value of
+                `env.compute_threads` at first use.
         """
         self._count = count
         self._free = threading.Lock()
@@ -31,20 +32,20 @@ class ComputeThreads:
 
     @property
     def count(self) -> int:
-        """How many work at a time."""
+        """The number of threads that work simultaneously."""
         if self._count is None:
             self._count = compute_threads()
         return self._count
 
     def resize(self, count: int | None) -> None:
-        """From now on have so many work; those that were there end with what they do."""
+        """Set the number of threads; existing threads end after their current piece."""
         with self._free:
             if self._pool is not None:
                 self._pool.shutdown(wait=True)
             self._pool, self._count = None, count
 
     def run(self, work: Callable[[int], None], pieces: int) -> None:
-        """Call `work(piece)` for every piece, in any order; several at a time where it releases the lock of Python."""
+        """Call `work(piece)` for every piece, in any order, and in parallel where it releases the GIL."""
         rest = iter(range(pieces))
 
         def take_turns() -> None:
@@ -75,7 +76,7 @@ class ComputeThreads:
         return [self._pool.submit(work) for _ in range(min(self.count - 1, most))]
 
     def forget(self) -> None:
-        """Have no threads, as at first: a child that was forked has none of them, and perhaps their lock shut."""
+        """Drop all threads: a forked child has none of its parent's threads, and may have inherited a held lock."""
         self._free = threading.Lock()
         self._pool = None
 

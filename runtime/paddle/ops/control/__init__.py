@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steers a program: loops, branches, arrays, beam searches, feeding, printing, Python functions; above `base`."""
+"""Control flow: loops, conditionals, arrays, beam search, feeding, printing, Python functions; depends on `base`."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""create_array, write_to_array, read_from_array, lod_array_length, tensor_array_to_tensor: values by number.
+"""create_array, write_to_array, read_from_array, lod_array_length, tensor_array_to_tensor: values by index.
 
-`Place` keeps the number for the gradient, since counters change. The gradient of an array is an array with the
+`Place` stores the index for the gradient, since counters change. The gradient of an array is an array with the
 gradients of its values, None where there is none.
 """
 
@@ -42,14 +42,14 @@ def _infer_write(x: Spec, index: Spec, array: Spec | None) -> tuple[Spec, Spec]:
 
 @operator("write_to_array", "X+ I Array+? -> Out+ Place~", infer=_infer_write)
 def write_to_array(x: Any, index: Array, array: TensorArray | None) -> tuple[TensorArray, Array]:
-    """Return the array with X at number I, and I; an array that is not there counts as empty."""
+    """Return the array with X at index I, and I; a missing array counts as empty."""
     number = _number(index)
     return (array or TensorArray()).with_item(number, x), np.array([number], _INT64)
 
 
 @gradient("write_to_array", "X Place Out@GRAD+ -> X@GRAD Array@GRAD+?")
 def write_to_array_grad(x: Array, index: Array, dout: TensorArray) -> tuple[Array, TensorArray]:
-    """dX = what dOut has at I; the array before has the rest."""
+    """dX = dOut at I; the gradient of the array before is dOut without it."""
     number = _number(index)
     dx = dout.items[number] if number < len(dout) else None
     return (zeros_like(x), dout) if dx is None else (dx, dout.with_item(number, None))
@@ -61,14 +61,14 @@ def _infer_read(x: Spec, index: Spec) -> tuple[Spec, Spec]:
 
 @operator("read_from_array", "X+ I -> Out+ Place~", infer=_infer_read)
 def read_from_array(x: TensorArray, index: Array) -> tuple[Any, Array]:
-    """Return value number I, and I."""
+    """Return the value at index I, and I."""
     number = _number(index)
     return x.item(number), np.array([number], _INT64)
 
 
 @gradient("read_from_array", "Place Out@GRAD -> X@GRAD+")
 def read_from_array_grad(index: Array, dout: Array) -> TensorArray:
-    """Return an array with dOut at I alone."""
+    """Return an array that contains only dOut, at I."""
     return TensorArray().with_item(_number(index), dout)
 
 
@@ -78,7 +78,7 @@ def _infer_length(x: Spec) -> Spec:
 
 @operator("lod_array_length", "X+ -> Out", infer=_infer_length)
 def lod_array_length(x: TensorArray) -> Array:
-    """Return how many numbers the array has, (1,) int64."""
+    """Return the length of the array, (1,) int64."""
     return np.array([len(x)], _INT64)
 
 
@@ -92,7 +92,7 @@ def _infer_joined(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
     "tensor_array_to_tensor", "X+ -> Out OutIndex", attrs={"axis": 0}, infer=_infer_joined, shares_lod=False
 )
 def tensor_array_to_tensor(x: TensorArray, *, axis: int) -> tuple[Array, Array]:
-    """Return all values joined along an axis, and how long each is there, (values,) int32.
+    """Return all values concatenated along an axis, and the size of each along it, (values,) int32.
 
     Raises:
         InputError: the array has no values.
@@ -106,7 +106,7 @@ def tensor_array_to_tensor(x: TensorArray, *, axis: int) -> tuple[Array, Array]:
 
 @gradient("tensor_array_to_tensor", "X+ Out@GRAD -> X@GRAD+")
 def tensor_array_to_tensor_grad(x: TensorArray, dout: Array, *, axis: int) -> TensorArray:
-    """The parts of dOut, each where its value was."""
+    """Return an array of the parts of dOut, each at the index of its value."""
     found: list[Any] = []
     begin, whole = 0, (slice(None),) * (axis % dout.ndim)
     for each in x.items:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""beam_search: the best continuations of each sentence, one step; beam_search_decode: whole sentences from the steps.
+"""beam_search: one step of a beam search over sentences; beam_search_decode: whole sentences from all steps.
 
-What a step selects has two levels of LoD: sentence -> prefixes of the step before -> their continuations.
-A prefix that has come to end_id stays as it is, with end_id and its score alone.
+The selection of a step has two levels of LoD: sentence -> prefixes of the previous step -> their continuations. A
+prefix that has reached end_id is carried over with end_id and its score as the only continuation.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ def beam_search(
     end_id: int,
     is_accumulated: bool,
 ) -> tuple[LoDArray, LoDArray, Array]:
-    """Return for each sentence the beam_size best (id, score), grouped by the prefix they continue, and that prefix.
+    """Return each sentence's beam_size best (id, score), grouped by the prefix they continue, and that prefix.
 
     Args:
         pre_ids: (prefixes, 1) last ids.
-        pre_scores: (prefixes, 1) their scores.
+        pre_scores: (prefixes, 1) scores of the prefixes.
         ids: (prefixes, k) candidates; None: 0 to k - 1.
-        scores: (prefixes, k) of the candidates: of the whole prefix, or, unless is_accumulated, their chance alone.
-        level: of the scores' LoD that says which prefixes belong to a sentence.
-        beam_size: how many continuations a sentence keeps.
+        scores: (prefixes, k) scores of the candidates: of the whole prefix if is_accumulated, otherwise the
+            candidate's probability alone.
+        level: the level of the scores' LoD that assigns prefixes to sentences.
+        beam_size: the number of continuations kept per sentence.
     """
     last, before = to_host(plain(pre_ids)).reshape(-1), to_host(pre_scores).reshape(-1)
     values = to_host(plain(scores)).reshape(len(last), -1)
@@ -74,7 +75,7 @@ def beam_search(
 def _candidates(
     ids: Array, scores: Array, ended: Array, before: Array, end_id: int
 ) -> tuple[Array, Array, Array]:
-    """Return prefix, id and score of all candidates; a prefix that has ended has one, itself."""
+    """Return prefix, id and score of all candidates; an ended prefix has one candidate, itself."""
     open_ = np.flatnonzero(~ended)
     done = np.flatnonzero(ended)
     prefix = np.concatenate([np.repeat(open_, ids.shape[1]), done])
@@ -85,7 +86,7 @@ def _candidates(
 def _goes_on(
     last: Array, ended: Array, sentences: Offsets, sentence: Array, ids: Array, prefix: Array, end_id: int
 ) -> Array:
-    """Return which continuations stay: none of a sentence whose best are all prefixes that had ended before."""
+    """Return which continuations stay: none for a sentence whose best prefixes had all ended before."""
     live = ~(ended[prefix] & (ids == end_id))
     goes_on = np.bincount(sentence, weights=live, minlength=len(sentences) - 1) > 0
     stays: Array = goes_on[sentence]
@@ -93,7 +94,7 @@ def _goes_on(
 
 
 def _sentences(lod: tuple[Offsets, ...], level: int, prefixes: int) -> Offsets:
-    """Return the offsets of sentences over prefixes."""
+    """Return the offsets of sentences, counted in prefixes."""
     if len(lod) <= level:
         raise InputError(
             f"beam_search: scores have {len(lod)} levels of LoD, level {level} says the sentences"
@@ -119,7 +120,7 @@ def _infer(ids: Spec, scores: Spec) -> tuple[Spec, Spec]:
 def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) -> tuple[LoDArray, LoDArray]:
     """Return the ids and scores of all sentences, best first: source sentence -> hypotheses -> words.
 
-    A source's hypotheses are what its beam holds at its last step; of several end_id one stays.
+    A source's hypotheses are the contents of its beam at its last step; repeated end_ids are reduced to one.
     """
     steps = [(_host(a), _host(b).data.reshape(-1)) for a, b in zip(ids.items, scores.items, strict=True)]
     if not steps:
@@ -140,10 +141,10 @@ def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) ->
 def _ways(
     steps: list[tuple[LoDArray, Array]], sources: int, end_id: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Follow all ways back at once.
+    """Trace all paths back together.
 
     Returns:
-        (source of each way, ids, scores, whether they count): the latter three (steps, ways), last step first.
+        (source of each path, ids, scores, whether they count): the latter three (steps, paths), last step first.
     """
     at, source = np.zeros(0, _INT64), np.zeros(0, _INT64)
     started, has_words = np.zeros(sources, bool), np.zeros(0, bool)

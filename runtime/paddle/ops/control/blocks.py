@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conditional_block: runs a block if a condition holds. `Input` names all the block reads and all of `Out` that
-exists before, which keeps its value where the block does not run.
+"""conditional_block: runs a block if a condition holds; while: runs a block as long as a condition holds.
 
-while: runs a block again and again as long as a condition holds, which the block itself writes.
+`Input` of conditional_block lists all variables that the block reads, and those of `Out` that exist before; these keep
+their values if the block does not run.
 
-`X` names all that the block reads from outside and all of `Out` that exists before the loop.
+The block of while writes the condition itself. `X` lists all variables that the block reads from outside, and those of
+`Out` that exist before the loop.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def conditional_block(
     needs: frozenset[str],
     is_test: bool,
 ) -> tuple[list[Any], Tape | None]:
-    """Return the values of Out after the block, and how it ran.
+    """Return the values of Out after the block, and a record of its run.
 
-    Without is_scalar_condition the block runs if no Cond is empty.
+    Without is_scalar_condition, the block runs if no Cond is empty.
     """
     values = dict(zip(names["Input"], given, strict=True))
     holds = bool(cond[0].reshape(-1)[0]) if is_scalar_condition else all(each.size for each in cond)
@@ -71,7 +72,7 @@ def conditional_block_grad(
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
 ) -> list[Any]:
-    """Gradients through the block if it ran; otherwise those of variables that kept their value."""
+    """Propagate gradients through the block if it ran; otherwise to the variables kept unchanged."""
     grads = dict(zip(arriving, douts, strict=True))
     if tape is not None:
         tape.back(grads, frozenset(wanted))
@@ -84,7 +85,7 @@ def conditional_block_grad(
 def while_loop(
     x: list[Any], condition: Any, *, body: Body, names: _Names, needs: frozenset[str], is_test: bool
 ) -> tuple[list[Any], tuple[Tape, ...]]:
-    """Return the values of Out after the last turn, and how each turn ran."""
+    """Return the values of Out after the last iteration, and a record of each iteration."""
     holds = names["Condition"][0]
     values = {**dict(zip(names["X"], x, strict=True)), holds: condition}
     tapes: list[Tape] = []
@@ -117,7 +118,7 @@ def while_grad(
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
 ) -> list[Any]:
-    """Back through the turns, the last one first."""
+    """Propagate gradients back through the iterations, the last one first."""
     grads = dict(zip(arriving, douts, strict=True))
     for tape in reversed(tapes):
         tape.back(grads, frozenset(wanted))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feed and fetch: say in program files what is fed and fetched, in which order; read: a reader's next batch; print.
+"""feed and fetch: list the feeds and fetches of program files, in order; read: a reader's next batch; print.
 
-print: a value as it is, shown on standard error on its way.
+print: passes a value through unchanged and shows it on standard error.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def fetch(x: Any) -> Any:
 
 
 class BatchSource(Protocol):
-    """What a reader's variable holds."""
+    """The value of a reader's variable."""
 
     def read(self) -> list[Any]:
-        """Return the values of the next batch, arrays or `LoDArray`s; wait for it.
+        """Return the values of the next batch, arrays or `LoDArray`s; blocks until it is ready.
 
         Raises:
-            EndOfData: there is none.
+            EndOfData: there are no more batches.
         """
 
 
@@ -81,9 +81,9 @@ def print_(
     names: Mapping[str, Sequence[str]],
     runs: Iterator[int],
 ) -> Any:
-    """Return X; show its description, and its first `summarize` values (-1: all), unless it is of the other phase.
+    """Return X, and show its description and its first `summarize` values (-1: all), except in the other phase.
 
-    Only the first `first_n` runs show it, if that is positive.
+    If `first_n` is positive, only the first `first_n` runs show it.
     """
     if print_phase.upper() == ("BACKWARD" if is_forward else "FORWARD"):
         return x

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate: the likeliest sentences that a body makes word by word, found by a search with a beam.
+"""generate: a beam search for the most probable sentences that a body generates word by word.
 
-A path ends with the word that ends sentences, or at the greatest length. A sample's search ends when as many paths
-as are wanted have ended better than any that goes on.
+A path ends with the end word, or at the maximum length. A sample's search ends when the requested number of paths has
+ended with better scores than any path that still continues.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _FLOAT32, _INT64 = np.dtype("float32"), np.dtype("int64")
 
 @dataclass
 class _Sample:
-    """The search of one sample: paths that go on, best first, and paths that have ended."""
+    """The search of one sample: active paths, best first, and ended paths."""
 
     live: list[tuple[float, tuple[int, ...]]] = field(default_factory=lambda: [(0.0, ())])
     ended: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
 
     def advance(self, logs: Array, beam_size: int, eos_id: int, wanted: int) -> list[int]:
-        """Take the best continuations; return which of the paths before each of those that go on continues.
+        """Extend by the best continuations; return, for each active path, the index of the path it continues.
 
         Args:
-            logs: (paths, words) log chance of each word behind each path.
-            wanted: so many ended paths are enough, if they are better than all that go on.
+            logs: (paths, words) log probability of each word after each path.
+            wanted: the number of ended paths that suffices, if they are better than all active ones.
         """
         scores = np.array([score for score, _ in self.live])[:, None] + logs
         best = np.argsort(-scores, axis=None, kind="stable")[:beam_size]
@@ -93,10 +93,10 @@ def generate(
     body: Body,
     names: Mapping[str, Sequence[str]],
 ) -> tuple[Array, Array]:
-    """Return summed log chances (samples, num_results), best first, and the words of all results, one vector.
+    """Return log probabilities (samples, num_results), best first, and the words of all results, one vector.
 
-    With one result a sample they are the words alone; else each result is its length, its words, and -1. A result
-    that was not found has the chance -inf and no words.
+    With one result per sample, the vector holds only the words; otherwise each result is its length, its words, and -1.
+    A result that was not found has the log probability -inf and no words.
     """
     like = first[0] if first else statics[0]
     samples = [_Sample() for _ in range(count_of(like))]
@@ -148,7 +148,7 @@ def _written(results: Sequence[Sequence[tuple[float, tuple[int, ...]]]], wanted:
 
 
 def _taken(value: Any, owner: Array) -> Any:
-    """Return a row, or a sequence, for each path: that of its sample, or of the path before."""
+    """Return a row or sequence for each path: that of its sample, or of its predecessor."""
     if count_of(value) <= int(owner.max(initial=-1)):
         raise InputError(f"an input or state has {len(value)} rows, expected one for each sample")
     return taken(value, owner)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""split_lod_tensor and merge_lod_tensor: rows for which a mask holds, all others, and both in their old order.
+"""split_lod_tensor and merge_lod_tensor: split rows by a mask, and merge both parts in the original order.
 
-Of values with LoD the mask chooses sequences of one level; of plain ones, and where it has as many rows as the value,
-it chooses rows.
+For values with LoD, the mask selects sequences of one level; for plain values, and if it has as many rows as the value,
+it selects rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _infer_split(x: Spec, mask: Spec) -> tuple[Spec, Spec]:
 
 @operator("split_lod_tensor", "X+ Mask -> OutTrue+ OutFalse+", attrs={"level": 0}, infer=_infer_split)
 def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
-    """Return what Mask (n, 1) chooses of X, and the rest; outputs have the levels from `level` on."""
+    """Return the part of X where Mask (n, 1) holds, and the rest; outputs have the levels from `level` on."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)
     true, false = (_taken(plain(x), lod, np.flatnonzero(each)) for each in (holds, ~holds))
@@ -34,7 +34,7 @@ def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
 
 @gradient("split_lod_tensor", "X+ Mask OutTrue@GRAD OutFalse@GRAD -> X@GRAD")
 def split_lod_tensor_grad(x: Any, mask: Array, dtrue: Array, dfalse: Array, *, level: int) -> Array:
-    """Put the rows' gradients back in order."""
+    """Merge the rows' gradients in the original order."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)
     dx: Array = array_module(dtrue).empty_like(plain(x))
@@ -53,9 +53,9 @@ def _infer_merge(x: Spec, mask: Spec, true: Spec, false: Spec) -> Spec:
     "merge_lod_tensor_infer", "X+ Mask InTrue+ InFalse+ -> Out+", attrs={"level": 0}, infer=_infer_merge
 )
 def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) -> Any:
-    """Return what InTrue has where Mask holds, and what InFalse has where it does not, each in order.
+    """Return InTrue where Mask holds and InFalse where it does not, each in its order.
 
-    Out has their levels, behind those of X above `level`.
+    Out has their levels, after those of X above `level`.
     """
     lod, order = _merged(mask, true, false)
     rows = array_module(plain(true)).concatenate([plain(true), plain(false)])
@@ -77,10 +77,10 @@ def _holds(mask: Array) -> Array:
 
 
 def _levels(x: Any, level: int, holds: Array) -> Lod:
-    """Return the levels whose members the mask chooses; none where it chooses rows.
+    """Return the levels whose members the mask selects; none if it selects rows.
 
     Raises:
-        InputError: it has another number of rows.
+        InputError: it has a different number of rows.
     """
     lod = lod_of(x)[level:]
     if lod and len(holds) == len(lod[0]) - 1:
@@ -92,7 +92,7 @@ def _levels(x: Any, level: int, holds: Array) -> Lod:
 
 
 def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
-    """Return the levels of InTrue and InFalse one behind the other, and the order of their members."""
+    """Return the concatenated levels of InTrue and InFalse, and the order of their members."""
     holds = _holds(mask)
     depth = max(len(lod_of(true)), len(lod_of(false)))
     parts = [lod_of(each) or (np.zeros(1, np.int64),) * depth if depth else () for each in (true, false)]
@@ -112,7 +112,7 @@ def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
 
 
 def _rows(lod: Lod, chosen: Offsets) -> tuple[Offsets, Lod]:
-    """Return the rows of the chosen members of the first level, and their levels."""
+    """Return the rows of the selected members of the first level, and their levels."""
     found = []
     for level in lod:
         counts = lengths(level)[chosen]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_func: a function of Python among the operators. A table entry.
+"""py_func: calls a Python function as an operator. A table entry.
 
-A program refers to functions by numbers, which hold within one process: a program that is read from a file has none.
+A program refers to functions by numbers that are valid within one process: a program loaded from a file has none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FUNCTIONS: list[Function] = []
 
 
 def number_of(function: Function) -> int:
-    """Return the number by which programs of this process refer to a function from now on."""
+    """Return the number by which programs of this process refer to a function."""
     _FUNCTIONS.append(function)
     return len(_FUNCTIONS) - 1
 
@@ -35,11 +35,11 @@ def number_of(function: Function) -> int:
 def py_func(
     values: Sequence[Any] | None, *, forward_callable_id: int, names: Mapping[str, Sequence[str]]
 ) -> list[Any]:
-    """Return what the function makes of the values; None where it returns None.
+    """Return the function's results for the values; None where it returns None.
 
     Raises:
-        OpError: this process has no function of that number.
-        InputError: the function returns another number of values.
+        OpError: this process has no function with that number.
+        InputError: the function returns an unexpected number of values.
     """
     if not 0 <= forward_callable_id < len(_FUNCTIONS):
         raise OpError(
@@ -55,7 +55,10 @@ def py_func(
 
 @gradient_maker("py_func")
 def _gradient(inputs: Names, outputs: Names, attrs: Mapping[str, Any]) -> list[GradOp]:
-    """The other function, of inputs, outputs and gradients of outputs, without those it does not want."""
+    """Return an operator that calls the gradient function with inputs, outputs and output gradients.
+
+    The variables that it skips are left out.
+    """
     if attrs["backward_callable_id"] < 0:
         return []
     skipped = attrs["backward_skip_vars"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lod_rank_table, max_sequence_len, shrink_rnn_memory, ...: sequences as an array of steps, longest first, and back."""
+"""lod_rank_table, max_sequence_len, ...: convert sequences to an array of time steps, longest first, and back."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class RankTable:
     """Sequences of one level, longest first; see `TimeSteps`.
 
     Attributes:
-        offsets: of the level the table was made of.
-        steps: the rows of the level in order of time.
+        offsets: the offsets of the level that the table was computed from.
+        steps: the rows of the level in time order.
     """
 
     shape = ()
@@ -33,7 +33,7 @@ class RankTable:
 
     @property
     def items(self) -> list[tuple[int, int]]:
-        """(sequence, length), longest first."""
+        """The (sequence, length) pairs, longest first."""
         counts = lengths(self.offsets)
         return [(int(each), int(counts[each])) for each in self.steps.order]
 
@@ -44,7 +44,7 @@ def _infer_table(x: Spec) -> Spec:
 
 @operator("lod_rank_table", "X+ -> Out+", attrs={"level": 0}, infer=_infer_table)
 def lod_rank_table(x: Any, *, level: int) -> RankTable:
-    """Return the table of a level of X's LoD."""
+    """Return the rank table of one level of X's LoD."""
     if level >= len(lod_of(x)):
         raise InputError(f"lod_rank_table: X has {len(lod_of(x))} levels of LoD, asked for level {level}")
     return RankTable(lod_of(x)[level])
@@ -66,14 +66,14 @@ def _infer_steps(x: Spec, table: Spec) -> Spec:
 
 @operator("lod_tensor_to_array", "X+ RankTable+ -> Out+", infer=_infer_steps)
 def lod_tensor_to_array(x: Any, table: RankTable) -> TensorArray:
-    """Return an array with the rows of each time step, those of the longest sequence first."""
+    """Return an array with the rows of each time step, longest sequence first."""
     ordered = table.steps.by_time(plain(x))
     return TensorArray(tuple(ordered[rows] for rows in table.steps))
 
 
 @gradient("lod_tensor_to_array", "X RankTable+ Out@GRAD+ -> X@GRAD")
 def lod_tensor_to_array_grad(x: Array, table: RankTable, dout: TensorArray) -> Array:
-    """Put the gradients of the steps where their rows are."""
+    """Move the gradients of the time steps back to the positions of their rows."""
     ordered = array_module(x).zeros_like(x)
     for rows, part in zip(table.steps, dout.items, strict=False):
         if part is not None:
@@ -87,7 +87,7 @@ def _infer_joined(x: Spec, table: Spec) -> Spec:
 
 @operator("array_to_lod_tensor", "X+ RankTable+ -> Out+", infer=_infer_joined)
 def array_to_lod_tensor(x: TensorArray, table: RankTable) -> LoDArray:
-    """Return the sequences whose time steps an array has."""
+    """Return the sequences whose time steps are in the array."""
     parts = [plain(x.item(step)) for step in range(len(table.steps.bounds) - 1)]
     joined = array_module(parts[0]).concatenate(parts)
     return LoDArray(table.steps.by_sequence(joined), (table.offsets,))
@@ -95,7 +95,7 @@ def array_to_lod_tensor(x: TensorArray, table: RankTable) -> LoDArray:
 
 @gradient("array_to_lod_tensor", "RankTable+ Out@GRAD -> X@GRAD+")
 def array_to_lod_tensor_grad(table: RankTable, dout: Array) -> TensorArray:
-    """Cut the gradients into time steps."""
+    """Split the gradients into time steps."""
     ordered = table.steps.by_time(dout)
     return TensorArray(tuple(ordered[rows] for rows in table.steps))
 
@@ -106,7 +106,7 @@ def _infer_shrunk(x: Spec, index: Spec, table: Spec) -> Spec:
 
 @operator("shrink_rnn_memory", "X I RankTable+ -> Out", infer=_infer_shrunk, shares_lod=False)
 def shrink_rnn_memory(x: Array, index: Array, table: RankTable) -> Array:
-    """Return the rows of those sequences that go on at step I."""
+    """Return the rows of the sequences that are still running at step I."""
     step, bounds = int(index.reshape(-1)[0]), table.steps.bounds
     return x[: bounds[step + 1] - bounds[step]] if step + 1 < len(bounds) else x[:0]
 
@@ -133,7 +133,7 @@ def reorder_lod_tensor_by_rank(x: Any, table: RankTable) -> Any:
 
 @gradient("reorder_lod_tensor_by_rank", "X+ RankTable+ Out@GRAD -> X@GRAD")
 def reorder_lod_tensor_by_rank_grad(x: Any, table: RankTable, dout: Array) -> Array:
-    """Put the gradients back in order."""
+    """Restore the original order of the gradients."""
     rows, _ = _ranked(x, table)
     dx: Array = array_module(dout).empty_like(dout)
     dx[at(rows, dx)] = dout
@@ -141,7 +141,7 @@ def reorder_lod_tensor_by_rank_grad(x: Any, table: RankTable, dout: Array) -> Ar
 
 
 def _ranked(x: Any, table: RankTable) -> tuple[Offsets, Offsets]:
-    """Return which rows come in order, and how many belong to each sequence."""
+    """Return the row numbers in table order, and the number of rows of each sequence."""
     offsets = lod_of(x)[0] if lod_of(x) else np.arange(len(plain(x)) + 1)
     order = table.steps.order
     if len(lod_of(x)) > 1 or len(offsets) - 1 != len(order):

@@ -30,10 +30,10 @@ def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
 
 @operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
-    """Return (N, b² C, H/b, W/b), in the order that Paddle's kernel gives the pixels.
+    """Return (N, b² C, H/b, W/b), with the pixels in the order of Paddle's kernel.
 
-    It first lays the channels of X out as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row i,
-    column j of each block of image c. These numbers, one after the other, are then cut into the shape that comes out.
+    It first arranges the channels of X as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row i, column
+    j of each block of image c. The resulting numbers are then reshaped to the output's shape.
     """
     n, channels, height, width = x.shape
     blocks = x.reshape(n, blocksize, blocksize, channels // blocksize**2, height, width)
@@ -43,7 +43,7 @@ def space_to_depth(x: Array, *, blocksize: int) -> Array:
 
 @gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
 def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
-    """The way back."""
+    """Apply the inverse permutation."""
     n, channels, height, width = x.shape
     blocks = dout.reshape(n, channels // blocksize**2, height, blocksize, width, blocksize)
     return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(x.shape)
@@ -63,7 +63,7 @@ def shuffle_channel(x: Array, *, group: int) -> Array:
 
 @gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
 def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
-    """The way back is a shuffle of as many groups as a group had channels."""
+    """Shuffle with as many groups as a group has channels, which is the inverse."""
     return shuffle_channel(dout, group=dout.shape[1] // group)
 
 
@@ -76,7 +76,7 @@ def _infer_pixels(x: Spec, *, upscale_factor: int) -> Spec:
 
 @operator("pixel_shuffle", "X -> Out", attrs={"upscale_factor": 1}, infer=_infer_pixels)
 def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
-    """Return (N, C/f², f H, f W), each pixel's channels spread over f² pixels."""
+    """Return (N, C/f², f H, f W): the channels of each pixel are rearranged to f² pixels."""
     n, channels, height, width = x.shape
     parts = x.reshape(n, channels // upscale_factor**2, upscale_factor, upscale_factor, height, width)
     grown = (n, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor)
@@ -85,7 +85,7 @@ def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
 
 @gradient("pixel_shuffle", "X Out@GRAD -> X@GRAD")
 def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
-    """The way back."""
+    """Apply the inverse permutation."""
     n, channels, height, width = x.shape
     count = channels // upscale_factor**2
     parts = dout.reshape(n, count, height, upscale_factor, width, upscale_factor)
@@ -106,7 +106,7 @@ def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec
 
 @operator("affine_channel", "X Scale Bias -> Out", attrs={"data_layout": "NCHW"}, infer=_infer_affine)
 def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> Array:
-    """Out = Scale X + Bias, one number of each a channel."""
+    """Out = Scale X + Bias, with one scale and one bias per channel."""
     return x * _by_channel(scale, x, data_layout) + _by_channel(bias, x, data_layout)
 
 
@@ -114,7 +114,7 @@ def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> 
 def affine_channel_grad(
     x: Array, scale: Array, bias: Array, dout: Array, *, data_layout: str
 ) -> tuple[Array, Array, Array]:
-    """dX = Scale dOut; a channel's sums for the others."""
+    """dX = Scale dOut; dScale and dBias are sums over each channel."""
     axes = tuple(at for at in range(x.ndim) if at != _channel_axis(data_layout) % x.ndim)
     dscale, dbias = (dout * x).sum(axis=axes), dout.sum(axis=axes)
     dx = dout * _by_channel(scale, x, data_layout)
@@ -137,7 +137,7 @@ def _infer_region(x: Spec, indices: Spec) -> Spec:
 
 @operator("scale_sub_region", "X Indices -> Out", attrs={"value": 1.0}, infer=_infer_region)
 def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
-    """X with a part of each image times `value`: Indices are first and last channel, row and column, from 1 on."""
+    """Scale a part of each image by `value`: Indices are first and last channel, row and column, from 1."""
     out: Array = x.copy()
     for image, (c, c_end, h, h_end, w, w_end) in zip(out, to_host(indices).astype(int), strict=True):
         image[c - 1 : c_end, h - 1 : h_end, w - 1 : w_end] *= value
@@ -146,5 +146,5 @@ def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
 
 @gradient("scale_sub_region", "Indices Out@GRAD -> X@GRAD")
 def scale_sub_region_grad(indices: Array, dout: Array, *, value: float) -> Array:
-    """The gradient, scaled in the same places."""
+    """Scale the gradient in the same part."""
     return scale_sub_region(dout, indices, value=value)

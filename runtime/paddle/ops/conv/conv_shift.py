@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conv_shift: circular convolution of rows, each with a short row of weights (neural Turing machines)."""
+"""conv_shift: circular convolution of rows with short rows of weights (neural Turing machines)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def conv_shift(x: Array, y: Array) -> Array:
 
 @gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 def conv_shift_grad(x: Array, y: Array, dout: Array) -> tuple[Array, Array]:
-    """dX is the convolution of dOut with Y turned round; dY[j] = Σ_i dOut[i] X[(i + j - (N - 1)/2) mod M]."""
+    """dX is the convolution of dOut with reversed Y; dY[j] = Σ_i dOut[i] X[(i + j - (N - 1)/2) mod M]."""
     return conv_shift(dout, y[:, ::-1]), (x[:, _places(x, y)] * dout[:, :, None]).sum(axis=1)
 
 
 def _places(x: Array, y: Array) -> Array:
-    """Return (M, N) which column of X element [i, j] takes."""
+    """Return (M, N), the column of X that element [i, j] reads."""
     width, weights = x.shape[1], y.shape[1]
     places = np.arange(width)[:, None] + np.arange(weights)[None, :] - (weights - 1) // 2
     return from_host(places % max(width, 1), x)

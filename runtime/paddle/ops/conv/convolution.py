@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """conv2d, depthwise_conv2d, conv3d and their transposes over images (N, C, H, W) and volumes (N, C, D, H, W).
 
-A convolution is a cross-correlation, as is usual: kernels are not turned round. The kernels know no number of sides;
-each operator's shape rule does.
+As usual, a convolution is a cross-correlation: filters are not flipped. The kernels support any number of spatial
+dimensions; each operator's shape rule checks it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
 @operator("depthwise_conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
 @operator("conv3d", "Input Filter -> Output", attrs=_attrs(3), infer=_shape_rule(3))
 def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> Array:
-    """Return (N, F, *places), a place H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.
+    """Return (N, F, *places), with H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.
 
     Filters are (F, C/groups, *kernel).
     """
@@ -57,7 +57,7 @@ def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> 
 def conv_grad(
     x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Gradients of the images and of the filters."""
+    """Return the gradients of the images and the filters."""
     window = _window(filters, attrs)
     dx = image_gradient(filters, dout, x.shape[2:], window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(x, dout, filters, window, groups) if "Filter@GRAD" in needs else None
@@ -112,7 +112,7 @@ def conv_transpose(
 ) -> Array:
     """Return images (N, F, *sizes), H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1.
 
-    Filters are (C, F/groups, *kernel). A convolution with them makes images like the input of what comes out.
+    Filters are (C, F/groups, *kernel). A convolution with them maps images of the output's shape to the input's shape.
     """
     window = _window(filters, attrs)
     return image_gradient(filters, x, output_size or window.grown(x.shape[2:]), window, groups)
@@ -124,7 +124,7 @@ def conv_transpose(
 def conv_transpose_grad(
     x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """The images' gradient is a convolution of dOut."""
+    """Return the gradients; that of the images is a convolution of dOut."""
     window = _window(filters, attrs)
     dx = convolve(dout, filters, window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(dout, x, filters, window, groups) if "Filter@GRAD" in needs else None

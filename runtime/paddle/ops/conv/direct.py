@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions without columns, on several cores: what the loops of `lines` are given, piece by piece.
+"""Direct convolutions, without im2col, on several cores: prepares the arguments of the loops in `lines` by piece.
 
-Large float32 images on the host of one group go this way, all others by columns (`im2col`). What is cut in pieces
-depends on shapes alone and pieces are added in their order, so that no number depends on how many threads there are.
+Large float32 images on the host with one group use this path, all others use `im2col`. The division into pieces depends
+only on shapes, and pieces are added in order, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class _Tap(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """One side of images as lines, and where its places go.
+    """One spatial axis of images in line layout, and the output positions along it.
 
     Attributes:
-        stride, padding, phases: place y of phase r holds element y stride + r - padding.
-        length: places from one row to the next, or from one image to the next.
-        taps: cells of the kernel, and where they lie from a place.
-        places, step, start: place y of so many is element y step + start of what comes out.
+        stride, padding, phases: position y of phase r holds element y stride + r - padding.
+        length: positions from one row to the next, or from one image to the next.
+        taps: the kernel cells, and their offsets from a position.
+        places, step, start: the number of positions; position y is element y step + start of the output.
     """
 
     stride: int
@@ -88,7 +88,7 @@ def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, gro
 
 
 def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the gradient of the filters, their shape."""
+    """Return the gradient of the filters, in their shape."""
     lines = _loops(x, filters, dout.shape[2:], groups)
     if lines is None or not is_plain(dout):
         return im2col.filter_gradient(x, dout, filters, window, groups)
@@ -118,7 +118,7 @@ def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, group
 
 
 def _loops(images: Array, filters: Array, places: Sizes, groups: int) -> Lines | None:
-    """Return the compiled loops, or None where columns are to be used."""
+    """Return the compiled loops, or None if `im2col` is to be used."""
     if (
         groups != 1
         or len(places) != 2
@@ -133,9 +133,9 @@ def _loops(images: Array, filters: Array, places: Sizes, groups: int) -> Lines |
 def _correlate(
     lines: Lines, x: Array, filters: Array, back: bool, sides: tuple[_Side, _Side], out: Array
 ) -> None:
-    """Put into `out` what the cells that the sides name give over images x.
+    """Store in `out` the correlation of images x with the kernel cells that the sides describe.
 
-    Filters are (F, C, *kernel), or `back`, from F to C channels.
+    Filters are (F, C, *kernel), or, if `back`, map F to C channels.
     """
     down, across = sides
     over_filters, over_channels, over_rows, over_cells = (
@@ -177,9 +177,9 @@ def _forward(window: Window, size: Sizes, places: Sizes) -> tuple[_Side, _Side]:
 
 
 def _backward(window: Window, places: Sizes, size: Sizes) -> list[tuple[_Side, _Side]]:
-    """Return the sides of each part of the images that windows which move by more than one leave together.
+    """Return the sides for each residue class of pixels: a stride of s divides an axis into up to s classes.
 
-    Element y of an image, with its padding u stride + a, takes from place u - shift by the cells of phase a.
+    Element y of an image, at u stride + a with its padding, reads position u - shift for the cells of phase a.
     """
 
     def of(axis: int) -> Iterable[_Side]:
@@ -206,9 +206,9 @@ def _backward(window: Window, places: Sizes, size: Sizes) -> list[tuple[_Side, _
 
 
 def _side(size: int, places: int, stride: int, padding: int, taps: list[_Tap]) -> _Side:
-    """Return a side whose places stand where they come out, one after the other.
+    """Return a side whose positions are contiguous in the output.
 
-    Rows may end where their places do, and have what lies behind in common with the padding before the next one.
+    Rows may end with their last position, and then share the padding that follows with the next row.
     """
     reach = places + max(tap.shift for tap in taps)
     shared = max(size + padding, places)
@@ -219,7 +219,7 @@ def _side(size: int, places: int, stride: int, padding: int, taps: list[_Tap]) -
 def _plan(
     x: Array, channels: int, count: int, down: _Side, across: _Side, made: Sizes, lines: Lines, tile: int
 ) -> Plan:
-    """Return how so many channels of x are laid out for so many filters, whose tiles have so many places."""
+    """Return the memory layout for the given numbers of channels of x, filters, and positions per tile."""
     image, grid = down.length * across.length, down.places * across.places
     # What lies between rows is computed in vain; to leave it out costs a copy of each factor.
     compact = image > grid * (1 + _COPY / count)
@@ -252,7 +252,7 @@ def _three(sizes: Sizes) -> tuple[int, int, int]:
 def _offsets(
     plan: Plan, down: _Side, across: _Side, channels: int, multiple: int = 1
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return how far each factor of a place lies from it, (C · cells,), some again to make up a multiple."""
+    """Return the offset of each factor from its position, (C · cells,), padded by repetition to a multiple."""
     _, pitch, length = plan.room
     cells = [
         (first.phase * across.phases + second.phase) * length + first.shift * pitch + second.shift
@@ -264,7 +264,7 @@ def _offsets(
 
 
 def _parts(images: int, chunk: int, most: int) -> list[tuple[int, int]]:
-    """Cut images into at most so many pieces of whole chunks."""
+    """Split images into at most the given number of pieces of whole chunks."""
     each = _up(_up(images, chunk) // chunk, most) // most * chunk
     return [(first, min(first + each, images)) for first in range(0, images, each)]
 

@@ -4,7 +4,7 @@
 Each image's windows become the columns of a matrix (C/groups · kernel, places); a few images at a time, so that their
 columns stay in the cache. Filters are (F, C/groups, *kernel), images (N, C, *sizes) with any number of sides.
 
-    image (C=1)     columns of a 2 x 2 kernel at stride 1, one a place
+    image (C=1)     columns of a 2 x 2 kernel at stride 1, one per position
     a b c           a b d e     cell (0, 0) of each window
     d e f           b c e f     cell (0, 1)
     g h i           d e g h     cell (1, 0)
@@ -73,7 +73,7 @@ def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, gro
 
 
 def _columns(x: Array, window: Window, places: Sizes, groups: int) -> Iterator[tuple[slice, Array]]:
-    """Yield (slice of the images, their columns (m, groups, C/groups · kernel, places)); the array is used again."""
+    """Yield (slice of the images, their columns (m, groups, C/groups · kernel, places)); the array is reused."""
     if max(window.kernel) == max(window.strides) == 1 and not any(window.paddings):
         yield slice(None), _grouped(x, groups)
         return
@@ -89,7 +89,7 @@ def _columns(x: Array, window: Window, places: Sizes, groups: int) -> Iterator[t
 
 
 def _few(places: Sizes, groups: int) -> bool:
-    """Whether an image has so few places that products per image are too thin for BLAS to be fast."""
+    """Return whether images have too few positions for BLAS to compute products per image efficiently."""
     return groups == 1 and prod(places) < _THIN
 
 
@@ -117,9 +117,10 @@ def _chunk(bytes_per_image: int) -> int:
 
 
 def _better_turned(filters: Array, dout: Array, size: Sizes, window: Window) -> bool:
-    """Whether convolving dOut with turned filters costs less than adding columns back into images.
+    """Return whether convolving dOut with flipped filters is cheaper than adding columns back into images.
 
-    It is as many products only where dOut is no larger than the images; then copying columns beats adding them.
+    Both need equally many products only where dOut is no larger than the images; copying columns is then cheaper than
+    adding them.
     """
     if max(window.strides) > 1 or any(
         pad > reach - 1 for pad, reach in zip(window.paddings, window.extent, strict=True)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bilinear_interp, nearest_interp: images of another size.
+"""bilinear_interp, nearest_interp: resize images.
 
-The operator's name says which one, whatever interp_method is.
+The operator's name determines the method, whatever interp_method is.
 
-OutSize (2,) goes before `scale`, how many times as high and wide (0: not given), and that before out_h and out_w.
+OutSize (2,) takes precedence over `scale`, the factor for both height and width (0: not given), which takes precedence
+over out_h and out_w.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def bilinear_interp(
     align_corners: bool,
     align_mode: int,
 ) -> Array:
-    """Return images whose pixels lie between four of the input; whole numbers are rounded towards zero."""
+    """Return images with each pixel interpolated from four input pixels; integers are rounded towards zero."""
     wanted = _size(x.shape, size, out_h, out_w, scale)
     exact = x if x.dtype.kind == "f" else x.astype(np.float64)
     return applied(exact, *_linear(x, wanted, align_corners, align_mode)).astype(x.dtype, copy=False)
@@ -55,7 +56,7 @@ def bilinear_interp(
 def bilinear_interp_grad(
     x: Array, size: Array | None, dout: Array, *, align_corners: bool, align_mode: int
 ) -> Array:
-    """Each pixel's gradient goes to the four it was made of."""
+    """Distribute each pixel's gradient to the four pixels it was interpolated from."""
     return taken_back(dout, *_linear(x, dout.shape[2:], align_corners, align_mode))
 
 
@@ -63,13 +64,13 @@ def bilinear_interp_grad(
 def nearest_interp(
     x: Array, size: Array | None, *, out_h: int, out_w: int, scale: float, align_corners: bool
 ) -> Array:
-    """Return images whose pixels are each one of the input."""
+    """Return images with each pixel copied from one input pixel."""
     return applied(x, *_nearest(x, _size(x.shape, size, out_h, out_w, scale), align_corners))
 
 
 @gradient("nearest_interp", "X OutSize? Out@GRAD -> X@GRAD")
 def nearest_interp_grad(x: Array, size: Array | None, dout: Array, *, align_corners: bool) -> Array:
-    """Each pixel's gradient goes to the one it was."""
+    """Add each pixel's gradient to the pixel it was copied from."""
     return taken_back(dout, *_nearest(x, dout.shape[2:], align_corners))
 
 

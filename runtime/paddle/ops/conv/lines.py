@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled loops of convolutions (`kernels/conv.c`) and what they take for granted; `direct` lays that out.
+"""The compiled loops of convolutions (`kernels/conv.c`) and their preconditions; `direct` prepares their arguments.
 
-Images as lines have as much after their last place as tiles reach over, since no loop looks at indices.
+Images in line layout are padded by the reach of a tile after their last position, since loops do not check indices.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ Three = tuple[int, int, int]
 
 
 class Plan(NamedTuple):
-    """How images become lines, and where places go: `plan` of `conv.c`, in its order.
+    """The memory layout of images and output positions: `plan` of `conv.c`, with fields in its order.
 
     Attributes:
-        image, made: channels, height and width of the images, and of what comes out.
-        room: rows and pitch of an image in a line, numbers of a phase.
+        image, made: channels, height and width of the images, and of the output.
+        room: rows and pitch of an image in a line, and the length of a phase.
         down, across: stride, padding, phases: row y of phase r is row y stride + r − padding of the image.
-        placed: places down, step and start, then those across: place y is row y step + start of what comes out.
-        chunk: so many images at a time.
-        width, column, places: numbers of a line, of a column (0: there are none), of a line of places.
+        placed: number of positions down, step and start, then those across: position y is row y step + start of the
+            output.
+        chunk: the number of images processed together.
+        width, column, places: lengths of a line, of a column (0: no columns), and of a line of positions.
     """
 
     image: Three
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
     places: int
 
     def check(self, tile: int) -> None:
-        """Raise ValueError unless all that loops write lies within lines, columns, places and images."""
+        """Raise ValueError unless all writes of the loops stay within lines, columns, positions and images."""
         (rows, pitch, length), (high, down, top, wide, across, left) = self.room, self.placed
         phases = self.down[2] * self.across[2]
         _demand(min(*self.image, *self.made, rows, pitch, self.chunk, phases, high, wide) > 0, "sizes")
@@ -65,17 +66,17 @@ class Plan(NamedTuple):
 
 
 class Lines:
-    """The loops at one speed level.
+    """The compiled loops for one CPU speed level.
 
     Attributes:
-        lanes: numbers of a register.
-        rows, wide: filters and places of a tile of a convolution.
-        left, right: filters and factors of a tile of the filters' gradient.
-        summed: products that are summed up before a tile is put down.
+        lanes: the count of numbers per vector register.
+        rows, wide: filters and positions per tile of a convolution.
+        left, right: filters and factors per tile of the filter gradient.
+        summed: the number of products summed before a tile is stored.
     """
 
     def __init__(self, functions: Any) -> None:
-        """Take the functions of `KERNELS`."""
+        """Bind the functions of `KERNELS`."""
         self._functions = functions
         sizes = np.zeros(6, np.int64)
         functions.conv_constants(address(sizes, _I64))
@@ -93,7 +94,7 @@ class Lines:
     ) -> None:
         """Convolve images part[0] to part[1] of (N, C, H, W) by packed filters (blocks, K, rows), offsets (K,).
 
-        What comes out are channels of out (N, F, H', W') from first_channel on.
+        The results are the channels from first_channel on of out (N, F, H', W').
         """
         _demand(first_channel >= 0 and (blocks := len(filters)) > 0, "filters")
         lines, columns, taken = self._room(plan, images, part, plan.image[0], offsets, self.wide)
@@ -122,7 +123,7 @@ class Lines:
         offsets: Array,
         out: Array,
     ) -> None:
-        """Add the filters' gradient of images part[0] to part[1], of some channels, to out.
+        """Add the filter gradient of images part[0] to part[1], for some channels, to out.
 
         images (N, C, H, W), grads (N, F, H', W'), offsets (K,), out (F / left, K / right, right, left).
         """
@@ -146,9 +147,9 @@ class Lines:
         )
 
     def pack(self, filters: Array, count: int, steps: tuple[int, int], channels: int, cells: Array) -> Array:
-        """Return `count` filters as (count / rows, channels · cells, rows), zeros beyond count.
+        """Return `count` filters as (count / rows, channels · cells, rows), with zeros beyond count.
 
-        Cell i of channel c of filter f is number f steps[0] + c steps[1] + cells[i] of filters.
+        Cell i of channel c of filter f is element f steps[0] + c steps[1] + cells[i] of filters.
         """
         last = (count - 1) * steps[0] + (channels - 1) * steps[1] + int(cells.max())
         _demand(min(count, channels, len(cells)) > 0 and int(cells.min()) >= 0 <= min(steps), "cells")
@@ -166,9 +167,9 @@ class Lines:
         return packed
 
     def unpack(self, sums: Array, out: Array) -> None:
-        """Put the sum of sums (groups, F / left, K / right, right, left), in order, into out (F, each), each <= K.
+        """Store the sum of sums (groups, F / left, K / right, right, left), in order, in out (F, each), each <= K.
 
-        Rows of out lie apart.
+        The rows of out need not be contiguous.
         """
         groups, blocks, factors = sums.shape[:3]
         filters, each = out.shape
@@ -187,7 +188,7 @@ class Lines:
     def _room(
         self, plan: Plan, images: Array, part: tuple[int, int], channels: int, offsets: Array, tile: int
     ) -> tuple[Array, Array | None, tuple[int, int]]:
-        """Check what both directions have in common; return lines, columns if there are any, and the offsets."""
+        """Check the arguments common to both directions; return lines, columns if any, and the offsets."""
         plan.check(tile)
         _demand(images.shape[1:] == plan.image and 0 <= part[0] <= part[1] <= len(images), "images")
         lines = np.empty((channels, plan.width), _F32)
@@ -205,7 +206,7 @@ class Lines:
 
 @functools.cache
 def compiled() -> Lines | None:
-    """Return the loops of the best speed level; None where there is no library."""
+    """Return the loops of the best speed level; None without a compiled library."""
     return None if KERNELS.loaded is None else Lines(KERNELS.loaded)
 
 

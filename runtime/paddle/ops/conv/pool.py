@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pool2d, pool3d: the greatest value or the mean of each window over images (N, C, H, W) or volumes (N, C, D, H, W)."""
+"""pool2d, pool3d: maximum or mean of each window over images (N, C, H, W) or volumes (N, C, D, H, W)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def pool(
 ) -> Array:
     """Return (N, C, *places); padding never wins a maximum, and counts in a mean only if not exclusive.
 
-    A window of nothing but padding gives zero. If adaptive, ksize says how many cells there are: they lie evenly and
+    A window that covers only padding gives zero. If adaptive, ksize is the number of cells: they are evenly spaced and
     may overlap.
     """
     if global_pooling:
@@ -105,7 +105,7 @@ def pool_grad(
     exclusive: bool,
     adaptive: bool,
 ) -> Array:
-    """dOut goes to the first greatest cell of its window, or in equal shares to all of its cells."""
+    """Route dOut to the first maximal cell of its window, or in equal shares to all cells."""
     if adaptive and not global_pooling:
         return _adaptive_grad(x, dout, pooling_type)
     xp = array_module(x)
@@ -139,7 +139,7 @@ def _greatest(x: Array, window: Window, places: Sizes) -> Array:
 
 
 def _outside(size: int, window: Window, places: Sizes, axis: int) -> list[int]:
-    """Return the places along an axis whose windows hold nothing but padding; they give zero."""
+    """Return the positions along an axis whose windows cover only padding; their result is zero."""
     first = [at * window.strides[axis] - window.paddings[axis] for at in range(places[axis])]
     return [at for at, begin in enumerate(first) if begin >= size or begin + window.kernel[axis] <= 0]
 
@@ -153,7 +153,7 @@ def _total(x: Array, window: Window, places: Sizes) -> Array:
 
 
 def _counts(x: Array, window: Window, places: Sizes, exclusive: bool) -> Array:
-    """Return by what each window's sum is divided, (*places), at least 1."""
+    """Return the divisor of each window's sum, (*places), at least 1."""
     xp = array_module(x)
     if not exclusive:
         return x.dtype.type(prod(window.kernel))
@@ -223,7 +223,7 @@ def _adaptive_grad(x: Array, dout: Array, kind: str) -> Array:
 
 
 def even_cells(size: Sizes, counts: Sizes) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
-    """Yield (where the result of a cell lies, what part of the images the cell is)."""
+    """Yield (position of a cell's result, the part of the images that the cell covers)."""
     each = slice(None), slice(None)
     for place in product(*map(range, counts)):
         sides = zip(place, size, counts, strict=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""max_pool2d_with_index and max_pool3d_with_index, which say where each maximum was; unpool puts values back there.
+"""max_pool2d_with_index, max_pool3d_with_index: maxima with their positions; unpool: scatters values to positions.
 
-Mask (N, C, *places) int32 counts the pixels of an image row by row, without its padding.
+Mask (N, C, *places) int32 numbers the pixels of an image row by row, without its padding.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _shape_rule(sides: int) -> Callable[..., tuple[Spec, Spec]]:
 def max_pool_with_index(
     x: Array, *, ksize: Sizes, global_pooling: bool, adaptive: bool, strides: Sizes, paddings: Sizes
 ) -> tuple[Array, Array]:
-    """Return the greatest element of each window, and where the first of them was.
+    """Return the maximum of each window, and the position of its first occurrence.
 
-    If adaptive, ksize says how many cells there are: they lie evenly and may overlap.
+    If adaptive, ksize is the number of cells: they are evenly spaced and may overlap.
     """
     sides = x.ndim - 2
     if global_pooling:
@@ -78,7 +78,7 @@ def max_pool_with_index(
 @gradient("max_pool2d_with_index", "X Mask Out@GRAD -> X@GRAD")
 @gradient("max_pool3d_with_index", "X Mask Out@GRAD -> X@GRAD")
 def max_pool_with_index_grad(x: Array, mask: Array, dout: Array) -> Array:
-    """dOut goes to where the maximum was."""
+    """Route dOut to the position of the maximum."""
     return _scattered(dout, mask, x.shape[2:])
 
 
@@ -96,7 +96,7 @@ def _of_cells(x: Array, counts: Sizes) -> tuple[Array, Array]:
 
 
 def _scattered(values: Array, mask: Array, size: Sizes) -> Array:
-    """Return images (N, C, *size) of values added up where the mask says."""
+    """Return images (N, C, *size) with the values added at the positions in the mask."""
     xp, area = array_module(values), prod(size)
     flat = xp.zeros((*values.shape[:2], area), values.dtype)
     rows, channels = xp.arange(len(values))[:, None, None], xp.arange(values.shape[1])[None, :, None]
@@ -124,12 +124,12 @@ def _infer_unpool(
     infer=_infer_unpool,
 )
 def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: Sizes) -> Array:
-    """Return images with each element of X at the place that Indices says, else 0.
+    """Return images with each element of X at its position in Indices, and 0 elsewhere.
 
     Their height is (H - 1) stride - 2 padding + kernel.
 
     Raises:
-        InputError: a place is outside of the image.
+        InputError: a position is outside the image.
     """
     xp = array_module(x)
     size = window_of(ksize, strides, paddings, (1, 1)).grown(x.shape[2:])
@@ -140,7 +140,7 @@ def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: 
 
 @gradient("unpool", "Indices Out@GRAD -> X@GRAD")
 def unpool_grad(indices: Array, dout: Array) -> Array:
-    """The elements of dOut at the places of X."""
+    """Return the elements of dOut at the positions of X."""
     flat = dout.reshape(*dout.shape[:2], prod(dout.shape[2:]))
     return (
         array_module(dout)

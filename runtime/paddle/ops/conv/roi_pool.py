@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_pool: the greatest values in the cells of a grid over parts of images."""
+"""roi_pool: maxima over the cells of a grid over regions of images."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _infer(
 def roi_pool(
     x: Array, rois: Any, of: Array | None, *, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Array, Array]:
-    """Return (rois, C, pooled_height, pooled_width), and where in its image each came from, -1 from nowhere.
+    """Return (rois, C, pooled_height, pooled_width), and the position of each maximum in its image, -1 if none.
 
     Args:
         x: (N, C, H, W).
-        rois: (rois, 4) left, top, right, bottom, both ends counted; the sequence number is the image's.
-        of: (rois, 1) numbers of images, which go before those of the sequences.
+        rois: (rois, 4) left, top, right, bottom, both ends included; the number of their sequence is that of the image.
+        of: (rois, 1) image numbers, which take precedence over the sequence numbers.
     """
     whose = _images(rois, of, len(x))
     images, boxes = to_host(x), _rounded(to_host(plain(rois)) * spatial_scale)
@@ -57,7 +57,7 @@ def roi_pool(
 
 @gradient("roi_pool", "X ROIs+ Images? Argmax Out@GRAD -> X@GRAD")
 def roi_pool_grad(x: Array, rois: Any, of: Array | None, places: Array, dout: Array) -> Array:
-    """dOut goes to the pixels that were the greatest."""
+    """Route dOut to the pixels that were the maxima."""
     whose = _images(rois, of, len(x))
     dx = np.zeros((len(x), x.shape[1], x.shape[2] * x.shape[3]), x.dtype)
     at, arriving = to_host(places), to_host(dout)
@@ -86,13 +86,13 @@ def _images(rois: Any, of: Array | None, count: int) -> Any:
 
 
 def _rounded(values: Any) -> Any:
-    """Return the nearest whole numbers; a half goes away from zero, as C rounds."""
+    """Return the nearest integers, with halves rounded away from zero as in C."""
     whole = np.trunc(values)
     return (whole + np.trunc(2 * (values - whole))).astype(int)
 
 
 def _cuts(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:
-    """Return where each of `count` cells from `first` to `last` begins and ends, cut to the image."""
+    """Return the start and end of each of `count` cells from `first` to `last`, clipped to the image."""
     step = max(last - first + 1, 1) / count
     starts = np.floor(np.arange(count) * step).astype(int) + first
     ends = np.ceil(np.arange(1, count + 1) * step).astype(int) + first

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""affine_grid and grid_sampler: an image seen through a moved, turned or bent grid (spatial transformers, 2015).
+"""affine_grid and grid_sampler: sample an image on a transformed grid (spatial transformers, 2015).
 
-Places on an image are (x, y) from -1 to 1, which are the middles of its outermost pixels.
+Positions in an image are (x, y) from -1 to 1, where the ends are the centres of the outermost pixels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _infer_affine(theta: Spec, given: Spec | None, *, output_shape: Sizes) -> Sp
 
 @operator("affine_grid", "Theta OutputShape? -> Output", attrs={"output_shape": ()}, infer=_infer_affine)
 def affine_grid(theta: Array, given: Array | None, *, output_shape: Sizes) -> Array:
-    """Return (N, H, W, 2): for each pixel of an image (N, C, H, W) the place Theta (x, y, 1)."""
+    """Return (N, H, W, 2): the position Theta (x, y, 1) for each pixel of an image (N, C, H, W)."""
     points = _points(theta, decided(given, (), output_shape))
     grid: Array = points.reshape(1, -1, 3) @ theta.swapaxes(1, 2)
     return grid.reshape(len(theta), *points.shape[:2], 2)
@@ -62,7 +62,7 @@ def _infer_sampler(x: Spec, grid: Spec) -> Spec:
 
 @operator("grid_sampler", "X Grid -> Output", infer=_infer_sampler)
 def grid_sampler(x: Array, grid: Array) -> Array:
-    """Return (N, C, H', W'): X at the places of Grid, weighed between the four pixels around; zeros outside of X."""
+    """Return (N, C, H', W'): X interpolated bilinearly at the positions in Grid; zeros outside X."""
     out = array_module(x).zeros((*x.shape[:2], *grid.shape[1:3]), x.dtype)
     for values, weight, *_ in _corners(x, grid):
         out += values * weight
@@ -71,7 +71,7 @@ def grid_sampler(x: Array, grid: Array) -> Array:
 
 @gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
 def grid_sampler_grad(x: Array, grid: Array, dout: Array) -> tuple[Array, Array]:
-    """dX: dOutput to the four pixels by their weights; dGrid: by how the weights change."""
+    """dX distributes dOutput to the four pixels by their weights; dGrid follows from the weights' slopes."""
     xp = array_module(x)
     dx, dgrid = xp.zeros_like(x), xp.zeros_like(grid)
     samples, channels = xp.arange(len(x))[:, None, None, None], xp.arange(x.shape[1])[None, :, None, None]
@@ -86,7 +86,7 @@ def grid_sampler_grad(x: Array, grid: Array, dout: Array) -> tuple[Array, Array]
 def _corners(
     x: Array, grid: Array
 ) -> list[tuple[Array, Array, tuple[Array, Array], tuple[Array, Array, Array]]]:
-    """Return for each of the four pixels around a place: X there, its weight, the slopes of the weight, and where."""
+    """Return, for each of the four pixels around a position: X, its weight, the weight's slopes, and its index."""
     xp, dtype = array_module(x), x.dtype
     height, width = x.shape[2:]
     places = [(grid[..., axis] + 1) * dtype.type((size - 1) / 2) for axis, size in enumerate((width, height))]

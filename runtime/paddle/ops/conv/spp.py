@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spp: images of any size pooled to one number of values, by pyramids (He and others, 2014). A table entry."""
+"""spp: pyramid pooling of images of any size to a fixed number of values (He and others, 2014). A table entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _infer(x: Spec, *, pyramid_height: int, pooling_type: str) -> Spec:
 
 @operator("spp", "X -> Out", attrs=_ATTRS, infer=_infer, shares_lod=False)
 def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
-    """Return (N, C (1 + 4 + 16 + ...)): each image pooled to 1, 2 x 2, 4 x 4, ... cells, level after level."""
+    """Return (N, C (1 + 4 + 16 + ...)): each image pooled to 1, 2 x 2, 4 x 4, ... cells, level by level."""
     levels = []
     for bins, window in _levels(x, pyramid_height):
         cells = pool(x, pooling_type=pooling_type, ceil_mode=False, **window)[..., :bins, :bins]
@@ -37,7 +37,7 @@ def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
 
 @gradient("spp", "X Out Out@GRAD -> X@GRAD")
 def spp_grad(x: Array, out: Array, dout: Array, *, pyramid_height: int, pooling_type: str) -> Array:
-    """The sum of what each level's cells pass on."""
+    """Return the sum of the gradients of all levels."""
     dx, begin = array_module(x).zeros_like(x), 0
     for bins, window in _levels(x, pyramid_height):
         end = begin + x.shape[1] * bins * bins
@@ -48,7 +48,7 @@ def spp_grad(x: Array, out: Array, dout: Array, *, pyramid_height: int, pooling_
 
 
 def _levels(x: Array, height: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield how many cells each level has along a side, and its windows: they touch, with the padding they need."""
+    """Yield the number of cells per side and the windows of each level: adjacent ones, with the necessary padding."""
     for level in range(height):
         bins = 2**level
         kernel = tuple(-(-size // bins) for size in x.shape[2:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""temporal_shift: some channels of each frame of a video come from its neighbours. A table entry.
+"""temporal_shift: takes some channels of each video frame from its neighbours. A table entry.
 
 Lin, Gan and Han, 2019.
 """
@@ -21,15 +21,17 @@ def _infer(x: Spec, *, seg_num: int, shift_ratio: float) -> Spec:
 
 @operator("temporal_shift", "X -> Out", attrs={"seg_num": int, "shift_ratio": 0.25}, infer=_infer, fresh=True)
 def temporal_shift(x: Array, *, seg_num: int, shift_ratio: float) -> Array:
-    """Return frames whose first C shift_ratio channels are those of the frame before, and the next as many those of
-    the frame after; zeros at the ends of a video of seg_num frames.
+    """Return frames with some channels shifted in time.
+
+    The first C shift_ratio channels come from the previous frame, and as many after them from the next frame; zeros at
+    the ends of a video of seg_num frames.
     """
     return _shifted(x, seg_num, shift_ratio, 1)
 
 
 @gradient("temporal_shift", "Out@GRAD -> X@GRAD", fresh=True)
 def temporal_shift_grad(dout: Array, *, seg_num: int, shift_ratio: float) -> Array:
-    """dOut shifted back."""
+    """Return dOut shifted in the opposite direction."""
     return _shifted(dout, seg_num, shift_ratio, -1)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tree_conv: convolution over the nodes of a tree and what is below them (Mou and others, 2016). A table entry.
+"""tree_conv: convolution over the nodes of a tree and their descendants (Mou and others, 2016). A table entry.
 
 A node's window holds the node and its descendants down to max_depth - 1 levels below. A node at depth d, the i-th of n
-children, counts eta_t = (max_depth - d)/max_depth for "top", eta_l = (1 - eta_t) (i - 1)/(n - 1) for "left" (half of
-1 - eta_t for an only child), and eta_r = (1 - eta_t)(1 - eta_l) for "right".
+children, has the weights eta_t = (max_depth - d)/max_depth for "top", eta_l = (1 - eta_t) (i - 1)/(n - 1) for "left"
+(half of 1 - eta_t for an only child), and eta_r = (1 - eta_t)(1 - eta_l) for "right".
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> 
 
     Args:
         nodes: (N, nodes, F).
-        edges: (N, edges, 2) int32 (parent, child), counted from 1; from the first edge with a 0 on there are none.
+        edges: (N, edges, 2) int32 (parent, child), counted from 1; the first edge with a 0 ends the list.
         filters: (F, 3, size, filters), for left, right and top.
 
     Raises:
-        InputError: an edge names a node that is not there.
+        InputError: an edge refers to a missing node.
     """
     weights = _weights(nodes, edges, max_depth)
     return array_module(nodes).einsum("nkuv,nvf,fkom->nuom", weights, nodes, filters, optimize=True)
@@ -47,14 +47,14 @@ def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> 
 def tree_conv_grad(
     nodes: Array, edges: Array, filters: Array, dout: Array, *, max_depth: int
 ) -> tuple[Array, Array]:
-    """The sum is linear in the nodes and in the filters."""
+    """Return the gradients of the nodes and the filters; the sum is linear in each."""
     xp, weights = array_module(nodes), _weights(nodes, edges, max_depth)
     dnodes = xp.einsum("nkuv,nuom,fkom->nvf", weights, dout, filters, optimize=True)
     return dnodes, xp.einsum("nkuv,nvf,nuom->fkom", weights, nodes, dout, optimize=True)
 
 
 def _weights(nodes: Array, edges: Array, max_depth: int) -> Array:
-    """Return (N, 3, nodes, nodes): how much node v counts for left, right and top in the window of node u."""
+    """Return (N, 3, nodes, nodes): the left, right and top weights of node v in the window of node u."""
     found = np.zeros((len(nodes), 3, nodes.shape[1], nodes.shape[1]))
     for each, listed in zip(found, to_host(edges), strict=True):
         ends = np.flatnonzero((listed == 0).any(axis=1))
@@ -74,7 +74,7 @@ def _weights(nodes: Array, edges: Array, max_depth: int) -> Array:
 
 
 def _enter(window: Array, children: dict[int, list[int]], root: int, max_depth: int) -> None:
-    """Add the weights of a window (3, nodes)."""
+    """Store the weights of a window (3, nodes)."""
     window[2, root - 1] += 1.0
     level, seen = [root], {root}
     for depth in range(1, max_depth):

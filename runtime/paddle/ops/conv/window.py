@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that slide over images (N, C, H, W) or volumes (N, C, D, H, W): sizes, views and the way back."""
+"""Sliding windows over images (N, C, H, W) or volumes (N, C, D, H, W): sizes, views and their inverses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EACH = (slice(None), slice(None))  # every image, every channel
 
 @dataclass(frozen=True)
 class Window:
-    """Size of a kernel and how it moves, one number a side each."""
+    """The size and movement of a kernel, with one number per axis each."""
 
     kernel: Sizes
     strides: Sizes
@@ -40,24 +40,24 @@ class Window:
 
     @cached_property
     def extent(self) -> Sizes:
-        """How many rows and columns a dilated kernel reaches over."""
+        """The size of the dilated kernel along each axis."""
         return tuple(
             dilation * (size - 1) + 1 for dilation, size in zip(self.dilations, self.kernel, strict=True)
         )
 
     def places(self, size: Sizes, ceil_mode: bool = False) -> Sizes:
-        """Return how many windows there are along each side; -1 where the size is unknown.
+        """Return the number of windows along each axis; -1 where the size is unknown.
 
-        Numbers divide towards zero, as in Paddle, so that a window which is less than a stride too large for the image
-        has one place: it reaches over the edge. With ceil_mode that holds for less than two strides less one.
+        Division truncates towards zero, as in Paddle, so that a window which exceeds the image by less than a stride
+        has one position, beyond the edge. With ceil_mode this holds for less than two strides minus one.
 
         Args:
             size: (height, width) of the image, or (depth, height, width).
-            ceil_mode: count a last window that reaches over the edge.
+            ceil_mode: count a last window that extends beyond the edge.
 
         Raises:
-            AttrError: the window has another number of sides.
-            ShapeError: there is none.
+            AttrError: the window has a different number of axes.
+            ShapeError: there is no window.
         """
         if len(size) != len(self.kernel):
             raise AttrError(f"expected a window of {len(size)} numbers over {size}, got {self}")
@@ -66,7 +66,7 @@ class Window:
         )
 
     def grown(self, places: Sizes) -> Sizes:
-        """Return the smallest image that has so many places; -1 where their number is unknown."""
+        """Return the smallest image that has the given number of windows; -1 where the number is unknown."""
         return tuple(
             (count - 1) * stride - 2 * pad + reach if count >= 0 else -1
             for count, stride, pad, reach in zip(
@@ -84,18 +84,18 @@ class Window:
 
 @lru_cache(maxsize=256)
 def window_of(kernel: Sizes, strides: Sizes, paddings: Sizes, dilations: Sizes) -> Window:
-    """Return the window; the same one for the same numbers, since every step of a program asks again."""
+    """Return the window, cached by its numbers since every step of a program asks again."""
     return Window(kernel, strides, paddings, dilations)
 
 
 def padded_size(size: Sizes, window: Window, places: Sizes) -> Sizes:
-    """Return the size of an image with its padding, and as much after it as its last place needs."""
+    """Return the size of an image with its padding, and with enough padding at the end for its last window."""
     sides = zip(size, places, window.strides, window.paddings, window.extent, strict=True)
     return tuple(max((count - 1) * stride + reach, pad + each) for each, count, stride, pad, reach in sides)
 
 
 def padded(x: Array, window: Window, places: Sizes, value: float = 0.0) -> Array:
-    """Return the images with `value` around them, as far as `padded_size` says."""
+    """Return the images padded by `value` to `padded_size`."""
     full_size = padded_size(x.shape[2:], window, places)
     if full_size == x.shape[2:]:
         return x
@@ -123,13 +123,13 @@ def views(full: Array, window: Window, places: Sizes) -> Array:
 
 
 def cells(full: Array, window: Window, places: Sizes) -> Iterator[tuple[Sizes, Array]]:
-    """Yield (cell of the kernel, view (N, C, *places) of what it lies over at each place) of padded images."""
+    """Yield (kernel cell, view (N, C, *places) of the elements it covers at each position) of padded images."""
     for cell, part in _parts(window, places):
         yield cell, full[part]
 
 
 def unpadded(full: Array, window: Window, size: Sizes) -> Array:
-    """Return the images of a size without their padding, contiguous."""
+    """Return the images of the given size without their padding, contiguous."""
     inner = full[_inner(window, size)]
     return inner if inner.shape == full.shape else array_module(full).ascontiguousarray(inner)
 
@@ -141,7 +141,7 @@ def _inner(window: Window, size: Sizes) -> tuple[slice, ...]:
 
 @lru_cache(maxsize=256)
 def _parts(window: Window, places: Sizes) -> tuple[tuple[Sizes, tuple[slice, ...]], ...]:
-    """Return (cell of the kernel, part of the padded images that it lies over) for each cell."""
+    """Return (kernel cell, part of the padded images that it covers) for each cell."""
     found = []
     for cell in product(*map(range, window.kernel)):
         sides = zip(cell, window.dilations, places, window.strides, strict=True)

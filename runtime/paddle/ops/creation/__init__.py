@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that make values from nothing: constants, ranges, random numbers; on the floor above `base`."""
+"""Operators that create values: constants, ranges, random numbers; depends only on `base`."""

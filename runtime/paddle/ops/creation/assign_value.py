@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""assign_value: the numbers in its attributes."""
+"""assign_value: the values of its attributes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def assign_value(
     int32_values: tuple[int, ...],
     xp: Any,
 ) -> Array:
-    """Return the values, floats if there are any, in the given shape."""
+    """Return the values in the given shape; the float values if there are any."""
     values: Array = xp.asarray(fp32_values or int32_values, dtype.numpy).reshape(shape)
     return values

@@ -22,7 +22,7 @@ def _infer_constant(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
     infer=_infer_constant,
 )
 def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
-    """Return an array of the given shape full of the value."""
+    """Return an array of the given shape, filled with the value."""
     filled: Array = xp.full(shape, value, dtype.numpy)
     return filled
 
@@ -33,7 +33,7 @@ def _infer_any(x: Spec, *, dtype: int) -> Spec:
 
 @operator("fill_any_like", "X -> Out", attrs={"value": 0.0, "dtype": -1}, infer=_infer_any)
 def fill_any_like(x: Array, *, value: float, dtype: int) -> Array:
-    """Return an array of the value in the shape of X, and in its dtype if that is -1."""
+    """Return an array of X's shape, filled with the value, in X's dtype if dtype is -1."""
     kind = x.dtype if dtype < 0 else VarType.of(dtype).numpy
     filled: Array = array_module(x).full(x.shape, value, kind)
     return filled
@@ -61,9 +61,9 @@ def fill_constant_batch_size_like(
     input_dim_idx: int,
     output_dim_idx: int,
 ) -> Array:
-    """Return an array of the given shape, except for one size that is the input's.
+    """Return an array of the given shape, except that one size is the input's.
 
-    Of sequences the first size is their number, those of the last level, and not that of their rows.
+    For sequences, the first size is the number of sequences of the last level, not the number of rows.
     """
     lod = lod_of(like)
     batch = len(lod[-1]) - 1 if lod and not input_dim_idx else like.shape[input_dim_idx]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill: an array of given numbers; fake_init: a table whose rows are elsewhere; delete_var."""
+"""fill: an array of given numbers; fake_init: a table whose rows are stored elsewhere; delete_var."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def _infer_nothing(x: list[Spec]) -> tuple[()]:
 
 @operator("delete_var", "X* ->", infer=_infer_nothing)
 def delete_var(x: list[Any]) -> tuple[()]:
-    """Do nothing, and do not even run: values are freed after their last reader in any case."""
+    """Do nothing and never run: values are freed after their last reader anyway."""
     return ()

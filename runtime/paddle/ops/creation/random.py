@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """uniform_random, gaussian_random, truncated_gaussian_random, sampling_id: random numbers.
 
-What comes out depends on the seed, the name of the output and the step, and on nothing else.
+The results depend only on the seed, the name of the output, and the step.
 
-uniform_random_batch_size_like, gaussian_random_batch_size_like, sampling_id: random numbers a row of a value.
+uniform_random_batch_size_like, gaussian_random_batch_size_like: random numbers with the batch size of another value;
+sampling_id: one sample per row.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _infer(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
 def uniform_random(
     *, shape: tuple[int, ...], min: float, max: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
-    """Uniform in [min, max)."""
+    """Return uniform random numbers in [min, max)."""
     return xp.asarray(rng.uniform(min, max, shape).astype(dtype.numpy))
 
 
@@ -44,7 +45,7 @@ def uniform_random(
 def gaussian_random(
     *, shape: tuple[int, ...], mean: float, std: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
-    """Normal with the given mean and deviation."""
+    """Return normal random numbers with the given mean and standard deviation."""
     return xp.asarray(rng.normal(mean, std, shape).astype(dtype.numpy))
 
 
@@ -52,7 +53,7 @@ def gaussian_random(
 def truncated_gaussian_random(
     *, shape: tuple[int, ...], mean: float, std: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
-    """Normal, drawn again where it is more than two deviations off."""
+    """Return normal random numbers, redrawn where they are beyond two standard deviations."""
     drawn = rng.standard_normal(prod(shape))
     far = np.flatnonzero(np.abs(drawn) > 2)
     while len(far):
@@ -76,7 +77,7 @@ def _infer_random_like(
 def uniform_random_batch_size_like(
     like: Array, *, min: float, max: float, attrs: Mapping[str, Any], rng: np.random.Generator
 ) -> Array:
-    """Uniform in [min, max), of the given shape but for one size that is the input's."""
+    """Return uniform random numbers in [min, max), in a shape with one size from the input."""
     return _drawn_like(like, rng.uniform, min, max, attrs)
 
 
@@ -89,7 +90,7 @@ def uniform_random_batch_size_like(
 def gaussian_random_batch_size_like(
     like: Array, *, mean: float, std: float, attrs: Mapping[str, Any], rng: np.random.Generator
 ) -> Array:
-    """Normal with the given mean and deviation, of the given shape but for one size that is the input's."""
+    """Return normal random numbers, in the given shape with one size from the input."""
     return _drawn_like(like, rng.normal, mean, std, attrs)
 
 
@@ -106,7 +107,7 @@ def _infer_sampling(x: Spec) -> Spec:
 
 @operator("sampling_id", "X -> Out", attrs={"min": 0.0, "max": 1.0, "seed": 0}, infer=_infer_sampling)
 def sampling_id(x: Array, *, min: float, max: float, rng: np.random.Generator) -> Array:
-    """Return for each row of chances a column drawn by them, (rows,) int64."""
+    """Return a column sampled from each row of probabilities, (rows,) int64."""
     drawn = from_host(rng.uniform(min, max, (len(x), 1)), x)
     places = (array_module(x).cumsum(x, axis=1) < drawn).sum(axis=1)
     return places.clip(0, x.shape[1] - 1).astype(_INT64)

@@ -14,7 +14,7 @@ def _infer_range(start: Spec, end: Spec, step: Spec) -> Spec:
 
 @operator("range", "Start End Step -> Out", infer=_infer_range, shares_lod=False)
 def range_(start: Array, end: Array, step: Array) -> Array:
-    """Return Start, Start + Step, ... below End."""
+    """Return Start, Start + Step, ... up to but excluding End."""
     numbers = [each.reshape(-1)[0].item() for each in (start, end, step)]
     if not numbers[2]:
         raise InputError("range: Step must not be 0")
@@ -28,7 +28,7 @@ def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:
 
 @operator("linspace", "Start Stop Num -> Out", infer=_infer_linspace, shares_lod=False)
 def linspace(start: Array, stop: Array, num: Array) -> Array:
-    """Return Num numbers from Start to Stop, both among them."""
+    """Return Num evenly spaced numbers from Start to Stop, including both."""
     first, last = (each.reshape(-1)[0].item() for each in (start, stop))
     found: Array = array_module(start).linspace(first, last, int(num.reshape(-1)[0]), dtype=start.dtype)
     return found

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection: prior boxes, matching, encoding, selection, scoring and pooling of boxes; on the floor above `base`."""
+"""Detection: prior boxes, matching, encoding, selection, scoring and pooling of boxes; depends only on `base`."""

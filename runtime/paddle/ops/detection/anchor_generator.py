@@ -84,8 +84,8 @@ def box_clip(boxes: Any, info: Array) -> Any:
     """Clip boxes to their image, whose size is (height, width) / scale from its row of ImInfo.
 
     Args:
-        boxes: (rows, ..., 4), rows of an image as a sequence.
-        info: (N, 3) height, width and scale.
+        boxes: (rows, ..., 4), one sequence per image.
+        info: (N, 3) height, width and scale of each image.
     """
     data, images = host(boxes), to_host(info)
     offsets = images_of(boxes, len(data))

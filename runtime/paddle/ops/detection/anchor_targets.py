@@ -20,13 +20,13 @@ _OUTPUTS = "LocationIndex+ ScoreIndex+ TargetBBox+ TargetLabel+ BBoxInsideWeight
 
 
 class Sample(NamedTuple):
-    """Anchors of one image.
+    """A sample of the anchors of one image.
 
     Attributes:
-        located: (f,) anchors with a target box.
-        inside: (f,) 1, or 0 for an anchor that replaces one without an object.
-        positive: anchors with an object.
-        negative: anchors without one.
+        located: (f,) the anchors with a target box.
+        inside: (f,) 1, or 0 for a stand-in for an anchor that was moved to the negative ones.
+        positive: the anchors with an object.
+        negative: the anchors without one.
         objects: (anchors,) the object that each anchor overlaps most.
     """
 

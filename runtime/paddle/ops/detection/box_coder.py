@@ -34,9 +34,9 @@ def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
 
 
 def deltas(boxes: Array, priors: Array, weights: tuple[float, ...] = ()) -> Array:
-    """Return the code (n, 4) of boxes in pixels by priors, as region networks have it, over weights.
+    """Return the codes (n, 4) of boxes in pixels relative to priors, as region networks use them, divided by weights.
 
-    Unlike in `encoded`, the last pixel counts for the centre of a box.
+    Unlike in `encoded`, the centre of a box includes its last pixel.
     """
     moved = encoded(boxes, priors, True)
     moved[..., :2] += 0.5 / (priors[..., 2:] - priors[..., :2] + 1)

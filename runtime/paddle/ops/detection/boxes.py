@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on boxes (left, top, right, bottom), on the host; iou_similarity: how much boxes overlap.
+"""Arithmetic on boxes (left, top, right, bottom), on the host; iou_similarity: the overlaps of boxes.
 
-Whole boxes count pixels: both ends belong to them, so that a side is 1 longer than the difference of its ends.
+Whole boxes count pixels: both ends are included, so that a side is 1 longer than the difference of its ends.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from paddle.ops.base.registry import Spec, operator
 
 
 def areas(boxes: Array, whole: bool = False) -> Array:
-    """Return the area of each box (..., 4), 0 where an end lies before its start."""
+    """Return the area of each box (..., 4), 0 where an end precedes its start."""
     sides = boxes[..., 2:] - boxes[..., :2]
     product: Array = np.where((sides < 0).any(axis=-1), 0, (sides + whole).prod(axis=-1))
     return product
 
 
 def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
-    """Return intersection over union (n, m) of each of n boxes with each of m; 0 for boxes without area.
+    """Return the intersection over union (n, m) of each of n boxes with each of m; 0 for boxes without area.
 
-    Boxes are (n, 4) and (m, 4); boxes of any leading shapes that numpy spreads give a value for each pair.
+    Boxes are (n, 4) and (m, 4); boxes with other leading shapes are broadcast and give one value per pair.
     """
     a, b = (left[:, None], right[None]) if left.ndim == 2 and right.ndim == 2 else (left, right)
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + whole
@@ -42,7 +42,7 @@ def corners(centres: Array, sides: Array) -> Array:
 
 
 def images_of(value: Any, rows: int) -> Offsets:
-    """Return the offsets of the last level: rows of each image; all rows are one image's without LoD."""
+    """Return the offsets of the last level, one image per sequence; without LoD all rows belong to one image."""
     levels = lod_of(value)
     return levels[-1] if levels else np.array([0, rows])
 
@@ -53,10 +53,10 @@ def host(value: Any) -> Array:
 
 
 def expect_boxes(spec: Spec, slot: str) -> None:
-    """Refuse anything but (rows, 4).
+    """Check that the shape is (rows, 4).
 
     Raises:
-        ShapeError: the shape is another one.
+        ShapeError: the shape is different.
     """
     if len(spec.shape) != 2 or spec.shape[1] not in (4, -1):
         raise ShapeError(f"{slot}: expected boxes (rows, 4), got {spec.shape}")
@@ -70,5 +70,5 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("iou_similarity", "X Y -> Out", infer=_infer)
 def iou_similarity(x: Array, y: Array) -> Array:
-    """Return intersection over union (n, m) of boxes x (n, 4) with boxes y (m, 4)."""
+    """Return the intersection over union (n, m) of boxes x (n, 4) with boxes y (m, 4)."""
     return from_host(overlaps(to_host(x), to_host(y)), x)

@@ -60,7 +60,7 @@ def deformable_conv(
     """Return (N, M, H', W').
 
     Args:
-        x: (N, C, H, W); outside of it there are zeros.
+        x: (N, C, H, W), surrounded by zeros.
         offset: (N, deformable_groups h w 2, H', W') offset of each value of the window, for the channels of a
             deformable group.
         mask: (N, deformable_groups h w, H', W'), or None for 1.
@@ -88,7 +88,10 @@ def deformable_conv_v1(x: Array, offset: Array, filters: Array, *, attrs: dict[s
 def deformable_conv_grad(
     x: Array, offset: Array, mask: Array | None, filters: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array, Array]:
-    """dOffset is the slope of the sampled value, dMask the value; dInput and dFilter are those of a convolution."""
+    """Return the gradients: dOffset from the slopes of sampled values, dMask from the values.
+
+    dInput and dFilter are those of a convolution.
+    """
     kernel, arriving = _by_group(to_host(filters), attrs), to_host(dout)
     dx, doffset = np.zeros(x.shape, x.dtype), np.zeros(offset.shape, x.dtype)
     dmask = np.zeros((len(x), offset.shape[1] // 2, *offset.shape[2:]), x.dtype)
@@ -142,7 +145,7 @@ def _by_group(filters: Array, attrs: dict[str, Any]) -> Array:
 def _window(
     x: Array, offset: Array, mask: Array | None, filters: Array, number: int, attrs: dict[str, Any]
 ) -> tuple[Points, Array, Array]:
-    """Return for one image where values come from, the mask (D, h w, H', W'), and the values (C, h w, H', W')."""
+    """Return for one image the source positions, the mask (D, h w, H', W'), and the values (C, h w, H', W')."""
     shared, (height, width), (rows, columns) = (
         attrs["deformable_groups"],
         filters.shape[2:],

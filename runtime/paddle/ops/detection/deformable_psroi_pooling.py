@@ -30,12 +30,12 @@ _ATTRS = {
 
 
 class _Cells(NamedTuple):
-    """Values that the cells of one region are means of, for each class of shifts.
+    """The positions whose values the cells of one region average, for each class of shifts.
 
     Attributes:
-        found: (..., classes, pooled_height, pooled_width, values) where they lie.
-        inside: whether they count.
-        free: 1 where a shift moves them down, and across; 0 at the border of the image.
+        found: (..., classes, pooled_height, pooled_width, values) the positions.
+        inside: whether each position counts.
+        free: 1 where a shift moves the position down, and across; 0 at the border of the image.
         size: height and width of the region.
     """
 
@@ -65,13 +65,13 @@ def _infer(x: Spec, rois: Spec, trans: Spec, *, attrs: dict[str, Any]) -> tuple[
 def deformable_psroi_pooling(
     x: Array, rois: Any, trans: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array]:
-    """Return means (rois, output_dim, pooled_height, pooled_width) and how many values each is of.
+    """Return means (rois, output_dim, pooled_height, pooled_width) and the number of values in each.
 
     Args:
-        x: (N, output_dim × group_size, H, W); a group of the grid's cells has channels of its own.
-        rois: (rois, 4) left, top, right, bottom; the sequence number is the image's.
-        trans: (rois, 2 classes, part_size) shifts (across, down), times trans_std parts of the region's size; without
-            meaning with no_trans. A class is output_dim / classes channels.
+        x: (N, output_dim × group_size, H, W); each group of grid cells has its own channels.
+        rois: (rois, 4) left, top, right, bottom; the number of their sequence is that of the image.
+        trans: (rois, 2 classes, part_size) shifts (across, down), multiplied by trans_std and by the region's size;
+            ignored with no_trans. A class is output_dim / classes channels.
     """
     boxes, images = images_of_regions(x, rois)
     pixels, shifts = _by_group(to_host(x), attrs), to_host(trans)
@@ -93,7 +93,7 @@ def deformable_psroi_pooling(
 def deformable_psroi_pooling_grad(
     x: Array, rois: Any, trans: Array, counts: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array]:
-    """Pixels get their shares; a shift gets what the values change by."""
+    """Distribute gradients to pixels by their weights, and to shifts by the values' slopes."""
     boxes, images = images_of_regions(x, rois)
     pixels, shifts, arriving = _by_group(to_host(x), attrs), to_host(trans), to_host(dout)
     dx, dtrans = np.zeros(x.shape, x.dtype), np.zeros(trans.shape, x.dtype)
@@ -126,7 +126,7 @@ def _by_group(pixels: Array, attrs: dict[str, Any]) -> Array:
 
 
 def _channels(attrs: dict[str, Any], shifts: Array) -> int:
-    """Return how many channels of the output have the same shifts."""
+    """Return the number of output channels that share a shift."""
     return int(attrs["output_dim"]) // _classes(attrs, shifts.shape[1])
 
 
@@ -142,7 +142,7 @@ def _group(row: int, column: int, attrs: dict[str, Any]) -> tuple[int, int]:
 
 
 def _part(row: int, column: int, attrs: dict[str, Any]) -> tuple[int, int]:
-    """Return the place of a cell's shift."""
+    """Return the position of a cell's shift."""
     high, wide = attrs["part_size"]
     return row * high // attrs["pooled_height"], column * wide // attrs["pooled_width"]
 

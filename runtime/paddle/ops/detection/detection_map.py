@@ -63,7 +63,7 @@ def detection_map(
     """Return (objects of each class (class_num, 1) int32, true marks, false marks, mean average precision (1,)).
 
     Args:
-        detected: (rows, 6) label, score and box, a sequence for each image; boxes are cut to [0, 1].
+        detected: (rows, 6) label, score and box, a sequence for each image; boxes are clipped to [0, 1].
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
         has_state: 0: start from zero; otherwise continue from the next three arguments.
         pos_count: (class_num, 1) int32.
@@ -122,7 +122,7 @@ def _count(image: Array, counts: dict[int, int], with_difficult: bool) -> None:
 
 
 def mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, Any]) -> None:
-    """Add the detections of an image: the best box of each object is correct, further boxes are not."""
+    """Add the detections of an image: the best box of each object is correct, other boxes are not."""
     difficult, labels = _difficult(image), image[:, 0].astype(int)
     for label in np.unique(seen[:, 0].astype(int)).tolist():
         mine = seen[seen[:, 0].astype(int) == label]
@@ -161,7 +161,7 @@ def _mean(counts: dict[int, int], true: Marks, false: Marks, attrs: dict[str, An
 
 
 def running(marks: list[tuple[float, int]]) -> Array:
-    """Return the cumulative number of marks 1, in order of falling score."""
+    """Return the cumulative count of marks 1, by decreasing score."""
     scores, flags = np.array(marks).T
     return flags[np.argsort(-scores, kind="stable")].cumsum()
 
@@ -173,9 +173,9 @@ def by_area(precision: Array, recall: Array) -> float:
 
 
 def by_points(precision: Array, recall: Array) -> float:
-    """Return the mean, over recalls 1, 0.9, ... 0, of the greatest precision at that recall or above.
+    """Return the mean, over recalls 1, 0.9, ... 0, of the maximum precision at that recall or above.
 
-    As in the original, a precision counts for the recalls below only down to the least recall of any box.
+    As in the original, a precision counts for lower recalls only down to the lowest recall of any box.
     """
     points = [0.0] * 11
     last = len(recall) - 1

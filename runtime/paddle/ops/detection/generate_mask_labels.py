@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_mask_labels: mask targets, drawn from the polygons of each region's object."""
+"""generate_mask_labels: mask targets, rasterised from the polygons of each region's object."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def generate_mask_labels(
 ) -> tuple[Any, Any, Any]:
     """Return the regions with an object (n, 4), their indices (n, 1) within the image, and masks.
 
-    Masks are (n, num_classes resolution²) int32: 0 or 1 in the columns of the class, elsewhere −1. An image without
-    such a region gives its first region, with −1 everywhere.
+    Masks are (n, num_classes resolution²) int32: 0 or 1 in the columns of the class, elsewhere −1. For an image without
+    such a region, its first region is returned, with −1 everywhere.
 
     Args:
         info: (N, 3) height, width and scale.
         classes: (objects, 1) int32, a sequence for each image, as all others.
         crowd: (objects, 1) int32; objects with 1 have no mask.
-        segms: (points, 2) in pixels before the image was scaled, with three levels: polygons' points, objects'
-            polygons, images' objects.
+        segms: (points, 2) in pixels before the image was scaled, with three levels: images' objects,
+            objects' polygons, polygons' points.
         rois: (rows, 4) in pixels of the scaled image, with labels (rows, 1) int32 classes.
     """
     regions, at = sequences(rois, "Rois")
@@ -103,7 +103,7 @@ def _around(points: Array) -> Array:
 
 
 def _drawn(polygons: list[Array], box: Array, size: int) -> Array:
-    """Return the pixels (size, size) of a box that lie in any of some polygons."""
+    """Return the pixels (size, size) of a box that are inside any of the polygons."""
     scale = size / np.maximum(box[2:] - box[:2], 1)
     found = np.zeros((size, size), bool)
     for each in polygons:
@@ -112,10 +112,10 @@ def _drawn(polygons: list[Array], box: Array, size: int) -> Array:
 
 
 def filled(polygon: Array, size: int) -> Array:
-    """Return the pixels (size, size) within a polygon (k, 2), as the COCO tools draw it.
+    """Return the pixels (size, size) inside a polygon (k, 2), as rasterised by the COCO tools.
 
-    The outline is sampled every 1/5 pixel and gives the rows at which it crosses each column. In column-major order, a
-    pixel is inside after an odd number of crossings.
+    The outline is sampled every 1/5 pixel, which gives the rows at which it crosses each column. In column-major order,
+    a pixel is inside after an odd number of crossings.
     """
     fine = np.trunc(_FINE * polygon + 0.5).astype(int)
     xs, ys = [], []

@@ -57,7 +57,7 @@ def generate_proposal_labels(
     attrs: dict[str, Any],
     rng: np.random.Generator,
 ) -> tuple[Any, ...]:
-    """Return a sample of the regions and objects of each image, a sequence each: those with an object first.
+    """Return a sample of each image's regions and objects, one sequence each: positive ones first.
 
     Rois (n, 4) are in pixels of the scaled image, LabelsInt32 (n, 1) classes, 0 for none, BboxTargets (n, 4 class_nums)
     codes in the columns of the class, and both weights 1 there.
@@ -65,7 +65,7 @@ def generate_proposal_labels(
     Args:
         rois: (rows, 4) in pixels of the scaled image, a sequence for each image, as all others.
         classes: (objects, 1) int32 from 1 on.
-        crowd: (objects, 1) int32; an object with 1 is not taken itself.
+        crowd: (objects, 1) int32; an object with 1 is not sampled itself.
         boxes: (objects, 4) in pixels before the image was scaled.
         info: (N, 3) height, width and scale.
     """
@@ -124,7 +124,7 @@ def _sampled(
 
 
 def _by_class(codes: Array, classes: Array, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return codes, and 1, in the columns of each row's class; the first rows have a class."""
+    """Return codes, and ones, in the columns of each row's class; only the first rows have a class."""
     targets = np.zeros((len(classes), attrs["class_nums"], 4))
     weights = np.zeros_like(targets)
     rows = np.flatnonzero(classes[: len(codes)] > 0)

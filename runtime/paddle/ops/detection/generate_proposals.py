@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposals: the proposals of a region network, decoded from anchors, after suppression of overlaps."""
+"""generate_proposals: the proposals of a region network, decoded from anchors, after non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def generate_proposals(
     """Return the proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
 
     Args:
-        scores: (N, A, H, W) of each anchor.
+        scores: (N, A, H, W), one per anchor.
         deltas: (N, 4A, H, W) codes.
         info: (N, 3) height, width and scale of the images.
         anchors: (H, W, A, 4) in pixels; variances likewise.
@@ -64,7 +64,7 @@ def generate_proposals(
 def _of_image(
     chances: Array, codes: Array, priors: Array, image: Array, attrs: dict[str, Any]
 ) -> tuple[Array, Array]:
-    """Return (boxes, their places) of one image."""
+    """Return (boxes, their positions) of one image."""
     order = np.argsort(-chances, kind="stable")
     if 0 < attrs["pre_nms_topN"] < len(order):
         order = order[: attrs["pre_nms_topN"]]

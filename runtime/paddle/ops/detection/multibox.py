@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multibox_loss and detection_output: loss and output of an SSD detector, for the layers of v2.
+"""multibox_loss and detection_output: the loss and output of an SSD detector, for layers of v2.
 
-A prior is 8 numbers: a box as parts of the image (left, top, right, bottom), and the variances of its code.
+A prior is 8 numbers: a box in fractions of the image (left, top, right, bottom), and the variances of its code.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ def multibox_loss(
     Args:
         location: (N, 4 P) codes.
         confidence: (N, num_classes P), before a softmax.
-        prior: (1, 8 P); of several rows the first one counts.
+        prior: (1, 8 P); only the first row is used.
         label: (objects, 6) class, left, top, right, bottom, difficult; a sequence for each image.
-        attrs: a negative overlaps every object by less than neg_overlap, and there are at most neg_pos_ratio for
-            each match.
+        attrs: a negative overlaps every object by less than neg_overlap, and there are at most neg_pos_ratio per match.
     """
     data, offsets = sequences(label, "Label")
     objects = to_host(data)
@@ -111,7 +110,7 @@ def multibox_loss(
 
 @gradient("multibox_loss", "LocationGrad ConfidenceGrad Loss@GRAD -> Location@GRAD Confidence@GRAD")
 def multibox_loss_grad(d_location: Array, d_confidence: Array, d_loss: Array) -> tuple[Array, Array]:
-    """The gradients of the forward pass, times the mean of dLoss."""
+    """Return the gradients computed by the forward pass, multiplied by the mean of dLoss."""
     factor = d_loss.mean()
     return d_location * factor, d_confidence * factor
 
@@ -129,9 +128,9 @@ def _infer_output(location: Spec, confidence: Spec, prior: Spec, *, num_classes:
     shares_lod=False,
 )
 def detection_output(location: Array, confidence: Array, prior: Array, *, attrs: dict[str, Any]) -> Array:
-    """Return (found, 7) image, class, score, left, top, right, bottom of the boxes in all images; cut to [0, 1].
+    """Return (found, 7) image, class, score, left, top, right, bottom of all boxes, clipped to [0, 1].
 
-    Among boxes of a class that overlap by more than nms_threshold the best remains; at most keep_top_k per image.
+    Among boxes of a class that overlap by more than nms_threshold only the best remains; at most keep_top_k per image.
     """
     boxes, variances = np.split(to_host(prior)[0].reshape(-1, 8), 2, axis=1)
     codes = to_host(location).reshape(len(location), -1, 4) * variances
@@ -157,7 +156,7 @@ def detection_output(location: Array, confidence: Array, prior: Array, *, attrs:
 def _paired(
     boxes: Array, objects: Array, chances: Array, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the objects of matched priors (matches, 6), these priors, and the negatives, hardest first."""
+    """Return the objects of matched priors (matches, 6), those priors, and the negatives, hardest first."""
     shares = overlaps(objects[:, 1:5], boxes)
     indices, found = np.full(len(boxes), -1), np.zeros(len(boxes))
     match(shares, indices, found)

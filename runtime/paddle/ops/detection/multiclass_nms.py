@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multiclass_nms and multiclass_nms2: the detections of each image, by class, after suppression of overlaps."""
+"""multiclass_nms and multiclass_nms2: the detections of each image, by class, after non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def _infer_both(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
 
 @operator("multiclass_nms", "BBoxes+ Scores+ -> Out+", attrs=_ATTRS, infer=_infer)
 def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
-    """Return (found, 6) label, score and box of what is found in each image, a sequence each, by label.
+    """Return the detections (found, 6) as label, score and box, one sequence per image, by label.
 
-    With polygons rows are longer. If nothing is found in any image the result is [[-1]], one sequence.
+    Rows with polygons are longer. If there is no detection in any image, the result is [[-1]], one sequence.
 
     Args:
         boxes: (N, M, 4) with scores (N, C, M): a box has a score for each class. Or (rows, C, 4) with scores
@@ -72,7 +72,7 @@ def multiclass_nms2(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> tuple[
 
 
 def _found(boxes: Any, scores: Any, attrs: dict[str, Any]) -> tuple[Array, Array, Any]:
-    """Return (rows, places, LoD) of all images."""
+    """Return (rows, positions, LoD) of the detections in all images."""
     data, chances = host(boxes), host(scores)
     rows, places, counts = [], [], []
     for image_boxes, image_scores, first in _images(data, chances, lod_of(boxes) or lod_of(scores)):
@@ -99,12 +99,12 @@ def _images(data: Array, chances: Array, lod: tuple[Offsets, ...]) -> Any:
 
 
 def chosen(boxes: Array, scores: Array, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return (labels, places) of what is found in an image, by label.
+    """Return (labels, positions) of the detections in an image, by label.
 
     Args:
         boxes: (classes or 1, M, 4).
         scores: (classes, M).
-        attrs: those of `multiclass_nms`.
+        attrs: the attributes of `multiclass_nms`.
     """
     by_class, labels = [], []
     for label, each in enumerate(scores):

@@ -13,13 +13,13 @@ _SMALL = 1e-12
 
 
 def area(polygon: Array) -> float:
-    """Return the area of a polygon by the shoelace formula, positive if its corners go round from x to y."""
+    """Return the area of a polygon by the shoelace formula, positive if oriented from the x axis to the y axis."""
     x, y = polygon[:, 0], polygon[:, 1]
     return float((x * np.roll(y, -1) - np.roll(x, -1) * y).sum() / 2)
 
 
 def overlap(left: Array, right: Array) -> float:
-    """Return intersection over union of two simple polygons; 0 if both have no area.
+    """Return the intersection over union of two simple polygons; 0 if both have no area.
 
     Each polygon is a signed sum of triangles from its first corner; two triangles have a convex intersection.
     """
@@ -34,7 +34,7 @@ def overlap(left: Array, right: Array) -> float:
 
 
 def _triangles(polygon: Array) -> list[tuple[int, Array]]:
-    """Return (sign, triangle going round positively) for each pair of neighbours and the first corner."""
+    """Return (sign, positively oriented triangle) for each pair of neighbours and the first corner."""
     found = []
     for at in range(1, len(polygon) - 1):
         triangle = polygon[[0, at, at + 1]].astype(float)
@@ -45,7 +45,7 @@ def _triangles(polygon: Array) -> list[tuple[int, Array]]:
 
 
 def _cut(polygon: Array, convex: Array) -> Array:
-    """Return the part of a convex polygon within another that goes round positively (Sutherland and Hodgman)."""
+    """Return the part of a convex polygon inside another, positively oriented one (Sutherland and Hodgman)."""
     for start, end in zip(convex, np.roll(convex, -1, axis=0), strict=True):
         if not len(polygon):
             break

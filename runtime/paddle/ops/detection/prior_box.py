@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prior_box and density_prior_box: boxes of given sizes around each cell of a feature map, as parts of the image."""
+"""prior_box and density_prior_box: boxes of given sizes around each cell of a feature map, in image fractions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -
     """Return boxes and their variances (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
 
     A size of density d gives d × d boxes of each ratio, evenly spaced. Without `clip`, each side is limited
-    only in its own direction (left, above, right, below), so a box outside the image may end before it begins.
+    only in its own direction (left, top, right, bottom), so a box outside the image may end before it begins.
     """
     step = int(sum(_steps(features, image, attrs)) * 0.5)
     shifts, sides = [], []

@@ -44,12 +44,12 @@ def _infer(x: Spec, rois: Spec, *, pooled_height: int, pooled_width: int) -> Spe
 
 @operator("roi_align", "X ROIs+ -> Out", attrs=_ATTRS, infer=_infer)
 def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
-    """Return (rois, C, pooled_height, pooled_width) means of sampling_ratio² values between pixels for each cell.
+    """Return (rois, C, pooled_height, pooled_width): means of sampling_ratio² interpolated values per cell.
 
     Args:
         x: (N, C, H, W).
-        rois: (rois, 4) left, top, right, bottom, times spatial_scale places in x; the sequence number is the image's.
-            Without a sampling_ratio a cell has a value for each pixel of its side.
+        rois: (rois, 4) left, top, right, bottom, multiplied by spatial_scale to positions in x; the number of their
+            sequence is that of the image. Without a sampling_ratio, a cell has one value per pixel of each side.
     """
     boxes, images = images_of_regions(x, rois)
     pixels = to_host(x)
@@ -62,7 +62,7 @@ def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
 @gradient("roi_align", "X ROIs+ Out@GRAD -> X@GRAD")
 def roi_align_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """The transposed products."""
+    """Return the gradient by the transposed products."""
     boxes, images = images_of_regions(x, rois)
     dx, arriving = np.zeros(x.shape, x.dtype), to_host(dout)
     for number, (box, image) in enumerate(zip(boxes, images, strict=True)):
@@ -106,11 +106,11 @@ def _infer_psroi(x: Spec, rois: Spec, *, output_channels: int, pooled_height: in
 
 @operator("psroi_pool", "X ROIs+ -> Out", attrs={"output_channels": int, **_GRID}, infer=_infer_psroi)
 def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
-    """Return (rois, output_channels, pooled_height, pooled_width): each cell is the mean over its own channel.
+    """Return (rois, output_channels, pooled_height, pooled_width): each cell averages its own channel.
 
     Args:
         x: (N, output_channels pooled_height pooled_width, H, W).
-        rois: (rois, 4) left, top, right, bottom, both ends counted; the sequence number is the image's.
+        rois: (rois, 4) left, top, right, bottom, both ends included; the number of their sequence is that of the image.
     """
     boxes, images = images_of_regions(x, rois)
     pixels = _by_cell(to_host(x), attrs)
@@ -123,7 +123,7 @@ def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
 @gradient("psroi_pool", "X ROIs+ Out@GRAD -> X@GRAD")
 def psroi_pool_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Each pixel of a cell gets its share."""
+    """Distribute each cell's gradient equally to its pixels."""
     boxes, images = images_of_regions(x, rois)
     dx, arriving = np.zeros(x.shape, x.dtype), to_host(dout)
     cells = _by_cell(dx, attrs)
@@ -140,7 +140,7 @@ def _by_cell(pixels: Array, attrs: dict[str, Any]) -> Array:
 
 
 def _means(box: Array, shape: tuple[int, ...], attrs: dict[str, Any], dtype: Any) -> tuple[Array, Array]:
-    """Return (pooled_height, H) and (pooled_width, W): one over the number of pixels of a cell."""
+    """Return (pooled_height, H) and (pooled_width, W): the reciprocal of the number of pixels per cell."""
     whole = rounded(box)
     found = []
     for first, last, cells, size in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_perspective_transform: quadrangles of images, as rectangles."""
+"""roi_perspective_transform: maps quadrangles of images to rectangles."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ def _infer(
 
 @operator("roi_perspective_transform", "X ROIs+ -> Out Mask~ TransformMatrix~", attrs=_ATTRS, infer=_infer)
 def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> tuple[Array, Array, Array]:
-    """Return (rois, C, transformed_height, transformed_width), where they come from the image, and matrices (rois, 9).
+    """Return (rois, C, transformed_height, transformed_width), a mask, and matrices (rois, 9).
 
-    A matrix takes (column, row, 1) of the result to (u, v, w), and the pixel is at column u / w and row v / w.
+    The mask marks the pixels taken from the image. A matrix maps (column, row, 1) of the result to (u, v, w): the
+    source pixel is at column u / w and row v / w.
 
     Args:
         x: (N, C, H, W).
-        rois: (rois, 8) corners, round from the upper left one; the sequence number is the image's.
+        rois: (rois, 8) corners, in order from the upper left; the number of their sequence is that of the image.
     """
     quads, images = images_of_regions(x, rois)
     pixels = to_host(x).reshape(*x.shape[:2], -1)
@@ -61,7 +62,7 @@ def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> 
 
 @gradient("roi_perspective_transform", "X ROIs+ Out@GRAD -> X@GRAD")
 def roi_perspective_transform_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Each pixel's gradient goes to the four pixels that it was interpolated from."""
+    """Distribute each pixel's gradient to the four pixels it was interpolated from."""
     quads, images = images_of_regions(x, rois)
     dx, arriving = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), x.dtype), to_host(dout)
     for number, (quad, image) in enumerate(zip(quads, images, strict=True)):
@@ -85,7 +86,7 @@ def _source(quad: Array, shape: tuple[int, ...], attrs: dict[str, Any]) -> _Sour
 
 
 def _matrix(corners: Array, height: int, width: int) -> Array:
-    """Return the nine elements of the matrix from a rectangle with the quadrangle's proportions to the quadrangle."""
+    """Return the nine elements of the matrix that maps a rectangle of the same proportions to the quadrangle."""
     sides = np.sqrt(((corners - np.roll(corners, -1, axis=0)) ** 2).sum(axis=1))
     tall, broad = (sides[1] + sides[3]) / 2, (sides[0] + sides[2]) / 2
     down = max(2, height) - 1
@@ -102,7 +103,7 @@ def _matrix(corners: Array, height: int, width: int) -> Array:
 
 
 def _within(x: Array, y: Array, corners: Array) -> Array:
-    """Return which places lie on the border of a quadrangle, or within: a line to the right crosses it once."""
+    """Return which positions are on the border of a quadrangle or inside: a ray to the right crosses it once."""
     on, crossed = np.zeros(x.shape, bool), np.zeros(x.shape, int)
     for (x0, y0), (x1, y1) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
         low, high = min(y0, y1), max(y0, y1)

@@ -25,8 +25,8 @@ def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, al
 
     Args:
         x: (N, C) scores before the sigmoid.
-        label: (N, 1) int32 1 to C, 0 for none of the classes, −1 for a row that does not count.
-        count: (1,) int32, at least 1 is taken.
+        label: (N, 1) int32 1 to C, 0 for background, −1 for a row to ignore.
+        count: (1,) int32 FgNum, clipped to at least 1.
     """
     xp = array_module(x)
     right, wrong = _weights(x, label, count, alpha)
@@ -39,7 +39,7 @@ def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, al
 def sigmoid_focal_loss_grad(
     x: Array, label: Array, count: Array, dout: Array, *, gamma: float, alpha: float
 ) -> Array:
-    """d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p), and the same of the other term."""
+    """d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p), and similarly for the other term."""
     xp = array_module(x)
     right, wrong = _weights(x, label, count, alpha)
     p, rest = _chances(x)

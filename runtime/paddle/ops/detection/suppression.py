@@ -13,19 +13,19 @@ from paddle.ops.detection.polygons import overlap as polygon_overlap
 
 
 def best_first(scores: Array, threshold: float, limit: int) -> Array:
-    """Return the places of scores (n,) above a threshold, highest first, at most `limit` unless that is -1."""
+    """Return the positions of scores (n,) above a threshold, highest first, at most `limit` unless that is -1."""
     places = np.flatnonzero(scores > threshold)
     order = places[np.argsort(-scores[places], kind="stable")]
     return order[:limit] if limit > -1 else order
 
 
 def suppressed(boxes: Array, threshold: float, eta: float, whole: bool) -> list[int]:
-    """Return the places of boxes (n, 4), or of polygons (n, 2k), that remain; they are sorted, best first.
+    """Return the positions of the boxes (n, 4), or polygons (n, 2k), that remain; the input is sorted, best first.
 
     Args:
-        threshold: greatest overlap of two remaining boxes.
+        threshold: the maximum overlap of two remaining boxes.
         eta: if below 1, the threshold is multiplied by eta after each remaining box while it is above 0.5.
-        whole: boxes count pixels.
+        whole: whether boxes count pixels.
     """
     # In the precision of the boxes, as the original compares: those that overlap by just the threshold remain.
     threshold, shrink = boxes.dtype.type(threshold), boxes.dtype.type(eta)
@@ -46,7 +46,7 @@ def suppressed(boxes: Array, threshold: float, eta: float, whole: bool) -> list[
 
 
 def _with_boxes(box: Array, others: Array, whole: bool) -> Array:
-    """Return how much others (n, 4) overlap a box; boxes that are apart by less than a pixel do not."""
+    """Return the overlaps of other boxes (n, 4) with a box; boxes less than a pixel apart do not overlap."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     common = (sides + whole).prod(axis=1)
     union = areas(box, whole) + areas(others, whole) - common

@@ -39,9 +39,9 @@ def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int)
 
     Args:
         x: (rows, P or 1, K), the objects of each image as a sequence.
-        matched: (N, P) int32 the object of each box, counted in its image; -1: none, so that the target is
+        matched: (N, P) int32, the object of each box, numbered within its image; -1: no object, so that the target is
             mismatch_value and the weight 0.
-        negative: (n, 1) boxes of each image, a sequence each, that get mismatch_value and weight 1.
+        negative: (n, 1) boxes that get mismatch_value and weight 1, one sequence per image.
 
     Raises:
         InputError: a box is matched to an object that its image does not have.
@@ -99,15 +99,15 @@ def _infer_mined(
 def mine_hard_examples(
     cls_loss: Array, loc_loss: Array | None, matched: Array, dist: Array, *, attrs: dict[str, Any]
 ) -> tuple[Any, Array]:
-    """Return the chosen boxes without an object (n, 1) int32, a sequence for each image, and the matches.
+    """Return the selected boxes without an object (n, 1) int32, one sequence per image, and the matches.
 
-    max_negative: of the boxes that match nothing and are below neg_dist_threshold those of the greatest loss, up to
-    neg_pos_ratio for each matched one. hard_example: the sample_size boxes of the greatest sum of both losses;
-    matches of the others become -1.
+    max_negative: among unmatched boxes below neg_dist_threshold, those with the largest loss, up to neg_pos_ratio per
+    matched box. hard_example: the sample_size boxes with the largest sum of both losses; the matches of all other boxes
+    become -1.
 
     Args:
-        cls_loss: (N, P), as all others.
-        matched: int32, -1 for none.
+        cls_loss: (N, P), as are all others.
+        matched: int32, -1 for unmatched boxes.
     """
     indices, near, loss = to_host(matched), to_host(dist), to_host(cls_loss)
     is_hard = attrs["mining_type"] == "hard_example"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """yolo_box: boxes and class scores in each cell of a YOLO v3 feature map.
 
-A channel of an anchor is, in turn: shift across, shift down, width, height, whether there is an object, each class.
+The channels of an anchor are, in order: horizontal shift, vertical shift, width, height, objectness, each class.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def by_anchor(x: Array, anchors: int) -> Array:
 
 
 def placed(maps: Array, anchors: Any, downsample: int) -> tuple[Array, Array]:
-    """Return centres and sides (N, anchors, H, W, 2) of the boxes at each place, as parts of the image.
+    """Return centres and sides (N, anchors, H, W, 2) of the boxes at each position, in fractions of the image.
 
-    As in the original both are measured by the height of the map.
+    As in the original, both are relative to the height of the map.
     """
     height, width = maps.shape[3:]
     here = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)

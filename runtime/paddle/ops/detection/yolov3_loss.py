@@ -116,7 +116,7 @@ def yolov3_loss_grad(
     *,
     attrs: dict[str, Any],
 ) -> Array:
-    """Cross entropies of sigmoids give the difference, absolute differences their sign."""
+    """The gradient of a sigmoid's cross entropy is the difference, that of an absolute difference its sign."""
     maps, arriving = by_anchor(x, len(attrs["anchor_mask"])), to_host(dloss)
     match = _matches(maps, to_host(box), to_host(index), to_host(label), score, attrs)
     present, paid = _paid(to_host(seen))
@@ -164,7 +164,7 @@ def _unpaid(maps: Array, boxes: Array, attrs: dict[str, Any]) -> Array:
 
 
 def _anchor_of(boxes: Array, height: int, attrs: dict[str, Any]) -> Array:
-    """Return (N, B) int32 the place in anchor_mask of the anchor most like each object, −1 if it is not there."""
+    """Return (N, B) int32, the position in anchor_mask of the anchor most similar to each object, or −1."""
     anchors = np.asarray(attrs["anchors"], boxes.dtype).reshape(-1, 2) / (attrs["downsample_ratio"] * height)
     sides = boxes[..., 2:].reshape(-1, 2)
     zeros = np.zeros_like(sides), np.zeros_like(anchors)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses: one cost a row or a sequence, from probabilities, scores, pairs or tags; on the floor above `activation`."""
+"""Losses: one cost per row or sequence, from probabilities, scores, pairs or tags; depends on `activation`."""

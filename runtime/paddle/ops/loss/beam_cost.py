@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cross_entropy_over_beam: the cost of a search that takes several steps, over all paths that it has followed.
+"""cross_entropy_over_beam: the cost of a beam search of several steps, over all paths that it followed.
 
-Each expansion of a search scores candidates and keeps some of them; each kept one is a row of candidates in the next
-expansion. A path has a candidate of each expansion, its score is their sum, and the cost is -ln of the right path's
-share in a softmax over all paths. Where the right candidate is not kept, the search of that sample ends with this
-expansion, and the right path comes to those that were kept. Andor et al., "Globally Normalized Transition-Based
-Neural Networks", 2016.
+Each expansion of a search scores candidates and keeps some of them; each kept candidate has a row of candidates in the
+next expansion. A path has one candidate per expansion, its score is their sum, and the cost is -ln of the correct
+path's share in a softmax over all paths. If the correct candidate is not kept, the search of that sample ends with this
+expansion, and the correct path is added to the kept ones. Andor et al., "Globally Normalized Transition-Based Neural
+Networks", 2016.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Paths(NamedTuple):
     """The paths of all samples.
 
     Attributes:
-        offsets: (samples + 1,) of their paths.
-        right: (samples,) row numbers of the right paths.
-        rows: expansion -> (row of Scores, path), one for each path that has got there.
+        offsets: (samples + 1,) offsets of the samples' paths.
+        right: (samples,) row numbers of the correct paths.
+        rows: expansion -> (row of Scores, path), one for each path that reached it.
     """
 
     offsets: Offsets
@@ -42,14 +42,14 @@ def _infer(scores: list[Spec], kept: list[Spec], right: list[Spec]) -> Spec:
 
 @operator("cross_entropy_over_beam", "Scores+* Kept* Right* -> Out", infer=_infer)
 def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Array]) -> Array:
-    """Out (samples, 1) = ln of the sum of e^score over a sample's paths - score of the right path.
+    """Out (samples, 1) = ln of the sum of e^score over a sample's paths - score of the correct path.
 
-    `Scores` of the first expansion are sequences, of the others sequences of sequences, one number a row; `Kept`
-    (sequences of the last level, k) are places in them, -1 where there is none; `Right` (samples, 1) is a place in the
-    sequence that the right path has come to.
+    `Scores` of the first expansion are sequences, those of the others sequences of sequences, with one number per row;
+    `Kept` (sequences of the last level, k) holds positions in them, -1 for none; `Right` (samples, 1) is a position in
+    the sequence that the correct path has reached.
 
     Raises:
-        InputError: levels or numbers of sequences do not fit each other.
+        InputError: levels or numbers of sequences do not match each other.
     """
     paths = _paths(scores, kept, right)
     total = _totals(scores, paths)
@@ -63,7 +63,7 @@ def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Ar
 def cross_entropy_over_beam_grad(
     scores: list[Any], kept: list[Array], right: list[Array], dout: Array
 ) -> list[Array]:
-    """dScore of a row = sum over the paths through it of (share of the path - whether it is right) dOut."""
+    """dScore of a row = sum over its paths of (the path's share - 1 if it is correct) dOut."""
     paths = _paths(scores, kept, right)
     total = _totals(scores, paths)
     share = np.exp(total - spread(segment_max(total, paths.offsets, 0), paths.offsets))
@@ -107,7 +107,7 @@ def _paths(scores: Sequence[Any], kept: Sequence[Array], right: Sequence[Array])
 def _of_sample(
     scores: Sequence[Any], tables: Sequence[Offsets], golds: Sequence[int], sample: int
 ) -> tuple[list[list[int]], int]:
-    """Return the rows of each path, and the number of the right one among them."""
+    """Return the rows of each path, and the number of the correct path."""
     trails: list[list[int]] = [[]]
     at = 0  # the right path's place among the trails
     for expansion, (each, table, gold) in enumerate(zip(scores, tables, golds, strict=True)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """linear_chain_crf: the negative log likelihood of each sequence's tags; crf_decoding: its best tags (Viterbi).
 
-Transition is (tags + 2, tags): row 0 scores the first tag, row 1 the last one, the others tag to tag. The lattice of
-all sequences is gone through one step at a time, rows in order of time.
+Transition is (tags + 2, tags): row 0 scores the first tag, row 1 the last one, and the other rows score transitions
+between tags. The lattices of all sequences are processed together, one step at a time, with rows in time order.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def _infer(emission: Spec, transition: Spec, label: Spec) -> tuple[Spec, Spec, S
 def linear_chain_crf(
     emission: LoDArray, transition: Array, label: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the cost (sequences, 1) last: ln of the weight of all ways less the score of the labelled one.
+    """Return the cost (sequences, 1) last: ln of the total weight of all paths, less the labelled path's score.
 
-    Alpha is ln of the forward weights, in order of time; a sequence without rows costs nothing.
+    Alpha is ln of the forward weights, in time order; the cost of an empty sequence is zero.
     """
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
@@ -62,7 +62,7 @@ def linear_chain_crf(
 def linear_chain_crf_grad(
     emission: LoDArray, transition: Array, label: Array, alpha: Array, dcost: Array
 ) -> tuple[Array, Array]:
-    """The expected number of times that a tag or a step from tag to tag is taken, less that of the labels."""
+    """Return expected minus labelled counts of each tag and transition, weighted by the costs' gradients."""
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
     ordered, tags = steps.by_time(data), steps.by_time(_tags(label, data))
@@ -100,19 +100,19 @@ def _tags(label: Array, emission: Array) -> Array:
 
 
 def _sequence(steps: TimeSteps) -> Any:
-    """Return for each row in order of time which sequence it is of, counted longest first."""
+    """Return the sequence of each row in time order, numbered longest first."""
     return np.arange(steps.bounds[-1]) - np.repeat(steps.bounds[:-1], np.diff(steps.bounds))
 
 
 def _previous(steps: TimeSteps) -> Any:
-    """Return for each row but those of the first step the row before it."""
+    """Return the predecessor of each row except those of the first step."""
     count = int(steps.bounds[1]) if len(steps.bounds) > 1 else 0
     number = _sequence(steps)[count:]
     return number + np.repeat(steps.bounds[:-2], np.diff(steps.bounds)[1:])
 
 
 def _into(transition: Array, tags: Array, steps: TimeSteps) -> Array:
-    """Return for each row the score of the step that leads to its label."""
+    """Return, for each row, the score of the transition to its label."""
     xp = array_module(transition)
     count = int(steps.bounds[1]) if len(steps.bounds) > 1 else 0
     return xp.concatenate(
@@ -121,13 +121,13 @@ def _into(transition: Array, tags: Array, steps: TimeSteps) -> Array:
 
 
 def _scatter(values: Array, steps: TimeSteps) -> Array:
-    """Return the sum of each sequence's values, longest first, for those that have rows."""
+    """Return the sum of each sequence's values, longest first, for the nonempty sequences."""
     count = int(steps.bounds[1]) if len(steps.bounds) > 1 else 0
     return scatter_sum(values, at(_sequence(steps), values), count)
 
 
 def _counted(tags: Array, weight: Array, steps: TimeSteps, rows: int, width: int) -> Array:
-    """Return how often the labels take each entry of Transition, weighed."""
+    """Return the weighted number of times that the labels use each entry of Transition."""
     xp = array_module(tags)
     count = int(steps.bounds[1]) if len(steps.bounds) > 1 else 0
     ends = at(_last_rows(steps), tags)
@@ -144,7 +144,7 @@ def _infer_decoding(emission: Spec, transition: Spec, label: Spec | None) -> Spe
 
 @operator("crf_decoding", "Emission+ Transition Label? -> ViterbiPath+", infer=_infer_decoding)
 def crf_decoding(emission: LoDArray, transition: Array, label: Array | None) -> LoDArray:
-    """Return (rows, 1) int64 tags; with Label 1 where the tag is the label and 0 elsewhere."""
+    """Return (rows, 1) int64 tags; with Label, 1 where the tag equals the label and 0 elsewhere."""
     data, offsets = sequences(emission, "Emission")
     xp, steps = array_module(data), TimeSteps.of(offsets)
     ordered = steps.by_time(data)
@@ -162,7 +162,7 @@ def crf_decoding(emission: LoDArray, transition: Array, label: Array | None) -> 
 
 
 def _followed(best: Array, came_from: Array, transition: Array, steps: TimeSteps) -> Array:
-    """Return the tags in order of time, found from the last row of each sequence to its first."""
+    """Return the tags in time order, traced from the last row of each sequence to its first."""
     path = array_module(best).zeros(len(best), _INT64)
     ends = at(_last_rows(steps), path)
     path[ends] = (best[ends] + transition[1]).argmax(axis=1)
@@ -182,7 +182,7 @@ def _logsumexp(x: Array, axis: int) -> Array:
 
 
 def _last_rows(steps: TimeSteps) -> Array:
-    """Return for each sequence that has rows, longest first, its last row in order of time."""
+    """Return the last row, in time order, of each nonempty sequence, longest first."""
     counts = np.diff(steps.bounds)
     filled = int(counts[0]) if len(counts) else 0
     last = np.searchsorted(-counts, -np.arange(1, filled + 1), side="right") - 1
@@ -190,7 +190,7 @@ def _last_rows(steps: TimeSteps) -> Array:
 
 
 def _forward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Array:
-    """Return (rows, tags) ln of the weight of all ways that end in a tag at a row."""
+    """Return (rows, tags) ln of the total weight of all paths that end in a tag at a row."""
     alpha = array_module(emission).empty_like(emission)
     before = None
     for rows in steps:
@@ -201,7 +201,7 @@ def _forward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Arr
 
 
 def _backward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Array:
-    """Return (rows, tags) ln of the weight of all ways from a tag at a row to the end, without that row's emission."""
+    """Return (rows, tags) ln of the weight of all paths from a tag at a row on, without the row's emission."""
     beta = array_module(emission).empty_like(emission)
     beta[at(_last_rows(steps), beta)] = transition[1]
     listed = list(steps)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is kept within 1e20.
+"""cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is clipped to ±1e20.
 
-cross_entropy2 is that of classes and keeps what its gradient needs: the probabilities at the labels.
+cross_entropy2 takes class labels and stores what its gradient needs: the probabilities at the labels.
 
-softmax_with_cross_entropy: the pair as one operator, along any axis, with the gradient Softmax - Label.
+softmax_with_cross_entropy: both as one operator, along any axis, with the gradient Softmax - Label.
 
-Class labels are (..., 1) whole numbers beside (..., classes) values.
+Class labels are (..., 1) integers for (..., classes) values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddle.ops.base.shapes import axis_of, same
 
 
 def check(x: Spec, label: Spec, soft_label: bool) -> None:
-    """Raise ShapeError unless the label fits the values: one class each, or a distribution if soft."""
+    """Raise ShapeError unless the label matches the values: one class each, or a distribution if soft."""
     if soft_label:
         same(x.shape, label.shape, "values and soft labels")
         if label.dtype != x.dtype:
@@ -32,7 +32,7 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
 
 
 def check_rows(x: Array, label: Array) -> None:
-    """Raise InputError unless values and labels of a batch have as many rows."""
+    """Raise InputError unless values and labels of a batch have the same number of rows."""
     if x.shape[:-1] != label.shape[:-1]:
         raise InputError(
             f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed as many of both"
@@ -40,12 +40,12 @@ def check_rows(x: Array, label: Array) -> None:
 
 
 def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array, Array | None]:
-    """Return index arrays (row, class) for each label, and which labels are ignored (None: none are).
+    """Return index arrays (row, class) for each label, and which labels are ignored (None: no label is).
 
     Ignored labels point at class 0.
 
     Raises:
-        InputError: a label is outside of the classes and is not ignore_index.
+        InputError: a label is not a class and is not ignore_index.
     """
     xp = array_module(label)
     flat = label.reshape(-1)
@@ -79,7 +79,7 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
     fresh=True,
 )
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
-    """Return one cost a row, (..., 1)."""
+    """Return one cost per row, (..., 1)."""
     xp = array_module(x)
     check_rows(x, label)
     if soft_label:
@@ -120,7 +120,7 @@ def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
 
 @operator("cross_entropy2", "X Label -> Y XShape~ MatchX~", attrs={"ignore_index": -100}, infer=_infer_kept)
 def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Return one cost a row (..., 1), an empty array that knows X's shape, and the probabilities at the labels."""
+    """Return one cost per row (..., 1), an empty array that keeps X's shape, and the labels' probabilities."""
     cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)
     rows, classes, _ = picked(label, x.shape[-1], ignore_index)
     matched = x.reshape(-1, x.shape[-1])[rows, classes].reshape(cost.shape)
@@ -168,7 +168,7 @@ def softmax_with_cross_entropy(
     axis: int,
     spent: frozenset[str] = NO_SLOTS,
 ) -> tuple[Array, Array]:
-    """Return the probabilities, and one cost for all that lies along the axis: 1 in its place."""
+    """Return the probabilities, and one cost per slice along the axis, which gets size 1."""
     if axis % logits.ndim != logits.ndim - 1:
         move = array_module(logits).moveaxis
         turned, costs = softmax_with_cross_entropy(
@@ -196,7 +196,7 @@ def softmax_with_cross_entropy_grad(
     axis: int,
     spent: frozenset[str] = NO_SLOTS,
 ) -> Array:
-    """dLogits = (Softmax - Label) dLoss, with Label as a row of zeros and one 1 if it is a class."""
+    """dLogits = (Softmax - Label) dLoss, with class labels as one-hot rows."""
     if axis % probabilities.ndim != probabilities.ndim - 1:
         move = array_module(probabilities).moveaxis
         turned = [move(each, axis, -1) for each in (label, probabilities, dloss)]

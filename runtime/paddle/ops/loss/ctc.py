@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""warpctc: the cost of labels whose places are not known (connectionist temporal classification); ctc_align: the
-labels of a best path.
+"""warpctc: the cost of unaligned labels (connectionist temporal classification); ctc_align: best-path labels.
 
-Graves et al. 2006. All sequences go through time together; sums of chances are kept as logarithms in float64.
-The states of the labels "c a a". A state is come to from itself, from the one before, and from the one before that
-if its label is no blank and another one (1 -> 3, but not 3 -> 5):
+Graves et al. 2006. All sequences are processed together in time; sums of probabilities are stored as logarithms in
+float64. The states of the labels "c a a" are shown below. A state is reached from itself, from the previous state, and
+from the one before that if its label is not the blank and differs (1 -> 3, but not 3 -> 5):
 
     state    0   1   2   3   4   5   6
     label    -   c   -   a   -   a   -
@@ -30,14 +29,14 @@ _ATTRS = {"blank": 0, "norm_by_times": False}
 
 
 class _Boxes(NamedTuple):
-    """What the recursion needs of a batch of n sequences, T steps at most, S = 2 L + 1 states at most.
+    """Inputs of the recursion for n sequences, of at most T steps and S = 2 L + 1 states.
 
     Attributes:
-        logs: (n, T, S) log chances of each state's label.
+        logs: (n, T, S) log probabilities of each state's label.
         states: (n, S) label of each state: blank, first label, blank, second label, ..., blank.
-        skips: (n, S) whether a state may follow the one before the last: its label is another one.
-        times: (n,) steps.
-        ends: (n,) number of states.
+        skips: (n, S) whether a state may follow the one two before it, because its label is different.
+        times: (n,) numbers of steps.
+        ends: (n,) numbers of states.
     """
 
     logs: Any
@@ -57,17 +56,17 @@ def _infer(logits: Spec, label: Spec, *, blank: int) -> tuple[Spec, Spec]:
 
 @operator("warpctc", "Logits+ Label+ -> WarpCTCGrad~ Loss", attrs=_ATTRS, infer=_infer)
 def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
-    """Return the gradient of Logits for a cost of 1 each, and -ln of the chance of each sequence's labels (n, 1).
+    """Return the gradient of Logits for a cost of 1 each, and -ln of the probability of each label sequence (n, 1).
 
-    Labels that do not fit into their sequence, which needs a step for each and one between two that are equal, cost
-    nothing and have no gradient, as in Paddle.
+    Labels that do not fit into their sequence, which needs one step per label and one between equal neighbours, have
+    zero cost and no gradient, as in Paddle.
 
     Args:
         logits: (rows, classes), before softmax.
-        label: (labels, 1) whole numbers, without blanks.
+        label: (labels, 1) integers, without blanks.
 
     Raises:
-        InputError: there are not as many labellings as sequences, or a label is no class.
+        InputError: the numbers of label sequences and of sequences differ, or a label is not a class.
     """
     rows, offsets = sequences(logits, "Logits")
     labels, label_offsets = sequences(label, "Label")
@@ -95,9 +94,10 @@ def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
 def _compiled(
     rows: Array, offsets: Array, labels: Array, label_offsets: Array, blank: int
 ) -> tuple[Array, Array] | None:
-    """Return what `warpctc` does, to some 1e-6, from the loop of `kernels/ctc.c`; None where it does not serve.
+    """Return the result of `warpctc`, accurate to about 1e-6, from the loop of `kernels/ctc.c`, or None.
 
-    It keeps chances, not logarithms: where these are too small for that, or not finite, the plain form serves.
+    The loop stores probabilities instead of logarithms. None means that these are too small, or not finite, or that
+    there is no compiled loop for the arrays: use the plain form.
     """
     count, numbers = len(offsets) - 1, labels.reshape(-1)
     if KERNELS.loaded is None or not kernels.are_served(rows) or count != len(label_offsets) - 1:
@@ -144,7 +144,7 @@ def _infer_align(x: Spec) -> Spec:
 
 @operator("ctc_align", "Input+ -> Output+", attrs={"blank": 0, "merge_repeated": True}, infer=_infer_align)
 def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
-    """Return each sequence without blanks, and without a label that repeats the one before it if merge_repeated."""
+    """Return each sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
     rows, offsets = sequences(x, "Input")
     labels = to_host(rows).reshape(-1)
     kept = labels != blank
@@ -175,7 +175,7 @@ def _boxes(logs: Any, offsets: Any, labels: Any, label_offsets: Any, blank: int)
 
 
 def _fits(boxes: _Boxes) -> Any:
-    """Return whether each sequence has steps enough for its labels, (n,)."""
+    """Return whether each sequence has enough steps for its labels, (n,)."""
     labels = boxes.states[:, 1::2]
     counts = boxes.ends // 2
     again = (labels[:, 1:] == labels[:, :-1]) & (np.arange(1, labels.shape[1]) < counts[:, None])
@@ -183,7 +183,7 @@ def _fits(boxes: _Boxes) -> Any:
 
 
 def _forward(boxes: _Boxes) -> tuple[Any, Any]:
-    """Return log chances of having come to each state at each time (n, T, S), and the costs (n,)."""
+    """Return log probabilities of reaching each state at each time (n, T, S), and the costs (n,)."""
     ahead = np.full_like(boxes.logs, _NEVER)
     count, steps, states = ahead.shape
     final = np.full(count, _NEVER)
@@ -200,7 +200,7 @@ def _forward(boxes: _Boxes) -> tuple[Any, Any]:
 
 
 def _backward(boxes: _Boxes) -> Any:
-    """Return log chances of ending well from each state at each time, its own label counted (n, T, S)."""
+    """Return log probabilities of completing from each state at each time, its own label included (n, T, S)."""
     back = np.full_like(boxes.logs, _NEVER)
     count, steps, states = back.shape
     places = np.arange(states)
@@ -217,7 +217,7 @@ def _backward(boxes: _Boxes) -> Any:
 
 
 def _come(before: Any, skips: Any, *, first: bool) -> Any:
-    """Return log chances of coming to each state from itself, the one before, or the one before that."""
+    """Return log probabilities of reaching each state from itself, the previous one, or the one before that."""
     one = np.full_like(before, _NEVER)
     one[:, 1:] = before[:, :-1]
     total = np.logaddexp(before, one)

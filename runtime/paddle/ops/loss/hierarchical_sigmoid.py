@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hierarchical_sigmoid: the cost of the way to a class through a binary tree.
+"""hierarchical_sigmoid: the cost of the path to a class through a binary tree.
 
-In the default tree the way of class c is in the bits of c + num_classes, from the last to the one after the first:
-bit j is the branch at node (code >> (j + 1)) - 1. A custom tree has PathTable and PathCode (rows, length), -1 behind
-the end. Places behind the end of a way cost ln 2 each.
+In the default tree, the bits of c + num_classes, from the last to the one after the first, are the path of class c: bit
+j is the branch at node (code >> (j + 1)) - 1. A custom tree is given by PathTable and PathCode (rows, length), padded
+with -1. Positions after the end of a path cost ln 2 each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def hierarchical_sigmoid(
     *,
     num_classes: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the cost (rows, 1): sum of ln(1 + e^z) - bit z over the way, with z = x W[node] + b kept within ±40."""
+    """Return the cost (rows, 1): sum of ln(1 + e^z) - bit z over the path, z = x W[node] + b clipped to ±40."""
     same(x.shape[:1], label.shape[:1], "the rows of X and Label")
     xp = array_module(x)
     nodes, bits = _ways(label, table, code, num_classes)
@@ -91,7 +91,7 @@ def hierarchical_sigmoid_grad(
     num_classes: int,
     is_sparse: bool,
 ) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
-    """Through sigmoid(z) - bit at each node of the way; dW and dBias are SelectedRows if is_sparse."""
+    """Propagate sigmoid(z) - bit at each node of the path; sparse dW and dBias if is_sparse."""
     xp = array_module(x)
     nodes, bits = _ways(label, table, code, num_classes)
     there = (nodes >= 0) & (xp.abs(z) < _LIMIT)
@@ -106,7 +106,7 @@ def hierarchical_sigmoid_grad(
 
 
 def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
-    """Return (rows, length) nodes, -1 behind the end, and the branches taken there, 0 or 1."""
+    """Return (rows, length) nodes, -1 after the end, and the branches taken there, 0 or 1."""
     if table is not None and code is not None:
         return table, code
     flat = label.reshape(-1)

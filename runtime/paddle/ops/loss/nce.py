@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nce: noise contrastive estimation, the cost of true classes against a few drawn ones."""
+"""nce: noise contrastive estimation, the cost of true classes against a few sampled ones."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def nce(
 ) -> tuple[Array, Array, Array]:
     """Return the cost of each row (rows, 1), the probabilities and the classes of its samples, true ones first.
 
-    With o = sigmoid(x W + b) and q = P(class) times the number of drawn ones: -ln(o / (o + q)) for true classes,
-    -ln(q / (o + q)) for drawn ones. With label_weight (rows, n) Label is (n, 1), the same for all rows, and each row
-    has the costs of these n true classes times its weights.
+    With o = sigmoid(x W + b) and q = P(class) times the number of sampled classes: -ln(o / (o + q)) for true classes,
+    -ln(q / (o + q)) for sampled ones. With label_weight (rows, n), Label is (n, 1), the same for all rows, and each row
+    has the costs of these n true classes multiplied by its weights.
     """
     xp, true = array_module(x), _rows(label, label_weight)
     if true.size and (int(true.min()) < 0 or int(true.max()) >= num_total_classes):
@@ -122,7 +122,7 @@ def nce_grad(
     sampler: int,
     is_sparse: bool,
 ) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
-    """Through the scores of the samples; dWeight and dBias are SelectedRows if is_sparse."""
+    """Propagate gradients through the scores of the samples; dWeight and dBias are SelectedRows if is_sparse."""
     xp, true = array_module(x), _rows(label, label_weight).shape[1]
     q = _chance(samples, num_total_classes, sampler, probs).astype(x.dtype) * (samples.shape[1] - true)
     # d/do of -ln(o / (o + q)) is -q / (o (o + q)), of -ln(q / (o + q)) it is 1 / (o + q); o' is o (1 - o).

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of two values of one shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy.
+"""Losses of two values of equal shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy.
 
-kldiv_loss: how far a distribution given by logarithms is from a target: Target (ln Target - X).
-sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), for each element.
-smooth_l1_loss: squared below 1 / sigma², straight beyond it, added up to one cost a row.
+kldiv_loss: the divergence of a distribution given by logarithms from a target: Target (ln Target - X).
+sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), element by element.
+smooth_l1_loss: quadratic below 1 / sigma², linear beyond it, summed to one cost per row.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
 
 @gradient("huber_loss", "Residual Out@GRAD -> X@GRAD Y@GRAD")
 def huber_loss_grad(residual: Array, dout: Array, *, delta: float) -> tuple[Array, Array]:
-    """dY = Residual kept within ±delta times dOut, dX = -dY."""
+    """dY = Residual clipped to ±delta times dOut, dX = -dY."""
     dy = residual.clip(-delta, delta) * dout
     return -dy, dy
 
@@ -120,7 +120,10 @@ def _infer(x: Spec, target: Spec, *, reduction: str) -> Spec:
 
 @operator("kldiv_loss", "X Target -> Loss", attrs={"reduction": "mean"}, infer=_infer)
 def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
-    """Return the loss of each element, the mean, the sum, or the sum over the rows' number; 0 where Target is 0."""
+    """Return the loss of each element, their mean, their sum, or the sum over the number of rows.
+
+    The loss is 0 where Target is 0.
+    """
     same(x.shape, target.shape, "the two inputs")
     xp = array_module(x)
     inside = target > 0
@@ -132,7 +135,7 @@ def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
 
 @gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD")
 def kldiv_loss_grad(x: Array, target: Array, dloss: Array, *, reduction: str) -> Array:
-    """dX = -Target dLoss, over what the loss was divided by."""
+    """dX = -Target dLoss, divided by the divisor of the loss."""
     return -target * (target > 0) * (dloss / x.dtype.type(_count(x, reduction)))
 
 
@@ -207,7 +210,7 @@ def smooth_l1_loss(
 def smooth_l1_loss_grad(
     inside: Array | None, outside: Array | None, difference: Array, dout: Array, *, sigma: float
 ) -> tuple[Array, Array]:
-    """dX = OutsideWeight InsideWeight (sigma² Diff kept within ±1) dOut, dY = -dX."""
+    """dX = OutsideWeight InsideWeight (sigma² Diff clipped to ±1) dOut, dY = -dX."""
     dx = (difference * difference.dtype.type(sigma * sigma)).clip(-1, 1)
     dx *= dout.reshape(-1, *(1,) * (dx.ndim - 1))
     for weight in (inside, outside):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """margin_rank_loss, bpr_loss, lambda_rank, squared_l2_distance and label_smooth.
 
-lambda_rank: how well scores order lists of documents (NDCG), with the gradients of LambdaRank (Burges et al., 2006).
+lambda_rank: the NDCG of lists of documents ordered by score, with the gradients of LambdaRank (Burges et al., 2006).
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def _infer_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 
 @operator("squared_l2_distance", "X Y -> sub_result~ Out", infer=_infer_distance)
 def squared_l2_distance(x: Array, y: Array) -> tuple[Array, Array]:
-    """Out = the sum of (X - Y)² of each row (rows, 1); Y may have one row."""
+    """Out = the sum of (X - Y)² of each row (rows, 1); Y may have a single row."""
     difference = x - y
     return difference, (difference * difference).sum(axis=tuple(range(1, x.ndim)))[:, None]
 
 
 @gradient("squared_l2_distance", "X Y sub_result Out@GRAD -> X@GRAD Y@GRAD")
 def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = 2 (X - Y) dOut, dY = -dX, added up if Y has one row."""
+    """dX = 2 (X - Y) dOut, dY = -dX, summed over rows if Y has a single row."""
     dx = 2 * difference * dout.reshape(-1, *(1,) * (x.ndim - 1))
     return dx, -dx if len(y) == len(x) else -dx.sum(axis=0, keepdims=True)
 
@@ -112,7 +112,8 @@ def _infer_lambda(x: Spec, label: Spec) -> Spec:
 def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
     """Out, one row per document: the NDCG of its list, of the `top` documents in the order of X.
 
-    A document of relevance r at place p, from 0, gains (2^r - 1) / ln(p + 2); NDCG is that over the best possible one.
+    A document of relevance r at position p, from 0, gains (2^r - 1) / ln(p + 2); NDCG is their sum over the best
+    possible one.
     """
     out = np.zeros(x.shape, x.dtype)
     for rows, score, relevance in _lists(x, label):
@@ -124,7 +125,7 @@ def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
 
 @gradient("lambda_rank", "X+ Label+ Out@GRAD -> X@GRAD")
 def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
-    """For each pair, the change of the gain if they swapped places, scaled down by the distance of their scores.
+    """For each pair, the change of the gain from swapping it, scaled down by the distance of their scores.
 
     It depends only on the size of dOut: it is the gradient of a cost that is never computed.
     """
@@ -147,7 +148,7 @@ def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int
 
 
 def _lists(x: Any, label: Any) -> Iterator[tuple[slice, Array, Array]]:
-    """The rows of each list, their scores and relevances."""
+    """Return the rows of each list, their scores and relevances."""
     scores, offsets = sequences(x, "X")
     known = to_host(scores).astype(np.float64).ravel(), to_host(plain(label)).astype(np.float64).ravel()
     for rows in map(slice, offsets[:-1].tolist(), offsets[1:].tolist()):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sample_logits: the scores of the true classes and of a few drawn ones, as a softmax over all would weigh them.
+"""sample_logits: scores of the true classes and a few sampled ones, corrected to estimate a softmax over all.
 
-Jean et al. 2015: a score less the logarithm of how often its class is expected among the drawn ones.
+Jean et al. 2015: each score minus the logarithm of how often its class is expected among the samples.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ def sample_logits(
     remove_accidental_hits: bool,
     rng: np.random.Generator,
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the classes (rows, true + drawn), their chances, their scores, and where the true ones are among them.
+    """Return the classes (rows, true + drawn), their probabilities and scores, and positions of the true ones.
 
     Args:
         logits: (rows, classes).
         labels: (rows, true) classes.
-        samples: (rows, true + drawn) classes to take; None draws some, the same for all rows, lower ones more often.
-        num_samples: how many are drawn, each once.
-        remove_accidental_hits: drawn classes that are true ones of a row count for nothing there.
+        samples: (rows, true + drawn) classes to use; None draws them, the same for all rows, lower ones more often.
+        num_samples: the number of distinct classes to draw.
+        remove_accidental_hits: drawn classes that are true classes of a row are excluded there.
 
     Raises:
-        InputError: a label is no class.
+        InputError: a label is not a class.
     """
     as_many_rows(logits, labels, "Logits and Labels")
     xp, count, true = array_module(logits), logits.shape[1], labels.shape[1]
@@ -89,7 +89,7 @@ def sample_logits(
 
 @gradient("sample_logits", "Logits Samples SampledLogits@GRAD -> Logits@GRAD")
 def sample_logits_grad(logits: Array, samples: Array, dscores: Array) -> Array:
-    """Each score's gradient goes to its class."""
+    """Add each score's gradient to its class."""
     rows, count = logits.shape
     places = array_module(logits).arange(rows)[:, None] * count + samples
     flat = scatter_sum(dscores.reshape(-1, 1), places.reshape(-1), rows * count)
@@ -97,7 +97,7 @@ def sample_logits_grad(logits: Array, samples: Array, dscores: Array) -> Array:
 
 
 def _drawn(count: int, wanted: int, rng: np.random.Generator) -> tuple[Array, int]:
-    """Return `wanted` different classes, and how many draws that took."""
+    """Return `wanted` distinct classes, and the number of draws."""
     found: dict[int, None] = {}
     tries = 0
     while len(found) < wanted:
@@ -112,7 +112,7 @@ def _drawn(count: int, wanted: int, rng: np.random.Generator) -> tuple[Array, in
 
 
 def _expected(classes: Array, count: int, tries: int) -> Array:
-    """Return how likely each class is to be among those of so many draws."""
+    """Return the probability of each class to occur in the given number of draws."""
     chance = np.log((classes + 2) / (classes + 1)) / np.log(count + 1)
     return -np.expm1(tries * np.log1p(-chance))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""teacher_student_sigmoid_loss: cross entropy with a click, and with a teacher's score if there is one. A table entry.
+"""teacher_student_sigmoid_loss: cross entropy with a click and, if present, a teacher's score. A table entry.
 
-Label says both: -2 no click, -1 a click, without a score; q no click and the score q, 1 + q a click and q, q in [0, 1].
+Label encodes both. Without a score: -2 is no click, -1 a click. With a score q in [0, 1]: q is no click, 1 + q a click.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
 
 @operator("teacher_student_sigmoid_loss", "X Label -> Y", attrs=_ATTRS, infer=_infer, fresh=True)
 def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
-    """Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z the click and, where there is one, the score."""
+    """Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z, the click and, if present, the score."""
     same(x.shape, label.shape, "X and Label")
     xp = array_module(x)
     entropy = xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
@@ -32,12 +32,12 @@ def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
 def teacher_student_sigmoid_loss_grad(
     x: Array, label: Array, dy: Array, *, soft_max_up_bound: float, soft_max_lower_bound: float
 ) -> Array:
-    """dX = (terms sigmoid(X) - the targets) dY, and 0 where X reaches a bound."""
+    """dX = (number of terms sigmoid(X) - the targets) dY, and 0 where X reaches a bound."""
     inside = (x < soft_max_up_bound) & (x > soft_max_lower_bound)
     slope = (1 + (label >= 0)) * sigmoid(x) - _targets(label)
     return (slope * inside * dy).astype(x.dtype, copy=False)
 
 
 def _targets(label: Array) -> Array:
-    """Return the click and the score, added up."""
+    """Return the sum of click and score."""
     return array_module(label).where(label >= 0, label, (label >= -1).astype(label.dtype))

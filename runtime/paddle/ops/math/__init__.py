@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic: element-wise operators, products of matrices, reductions, comparisons, order; above `base`."""
+"""Arithmetic: element-wise operators, matrix products, reductions, comparisons, sorting; depends only on `base`."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""elementwise_add, sub, mul, div, max, min, pow, mod, floordiv: X op Y, with Y spread over X at `axis`.
+"""elementwise_add, sub, mul, div, max, min, pow, mod, floordiv: X op Y, with Y broadcast to X at `axis`.
 
-How Y spreads over X: Y's sizes, without trailing ones, equal a run of X's sizes that begins at `axis`.
+Broadcasting: Y's sizes, without trailing ones, equal a run of X's sizes that starts at `axis`.
 
-axis -1 aligns the right ends. X is never broadcast.
+axis -1 aligns the last dimensions. X is never broadcast.
 
-Comparisons and logic: equal, not_equal, less_than, greater_than, ..., logical_and, or, xor, not; all put out bool.
+Comparisons and logic: equal, not_equal, less_than, greater_than, ..., logical_and, or, xor, not; all return bool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paddle.ops.base.shapes import agree
 
 
 def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
-    """Raise ShapeError unless Y's rank can be spread over X's; declared sizes may be placeholders."""
+    """Raise ShapeError unless Y's rank can be broadcast to X's; declared sizes may be placeholders."""
     if not all(map(agree, x, y)) or len(x) != len(y):
         start, run = _place(x, y, axis)
         if start < 0 or start + len(run) > len(x):
@@ -34,7 +34,7 @@ def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
 
 
 def check(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
-    """Raise ShapeError unless Y can be spread over X."""
+    """Raise ShapeError unless Y can be broadcast to X."""
     start, run = _place(x, y, axis)
     if start < 0 or start + len(run) > len(x) or not all(map(agree, x[start : start + len(run)], run)):
         raise ShapeError(f"Y {y} does not fit X {x} at axis {axis}: its sizes must be a run of those of X")
@@ -44,7 +44,7 @@ def aligned(x: Array, y: Array, axis: int) -> Array:
     """Return a view of Y that numpy broadcasts to X.
 
     Raises:
-        ShapeError: the shapes do not fit.
+        ShapeError: the shapes do not match.
     """
     if x.shape == y.shape:
         return y
@@ -54,7 +54,7 @@ def aligned(x: Array, y: Array, axis: int) -> Array:
 
 
 def summed_like(dout: Array, y: Array, axis: int) -> Array:
-    """Return the gradient of Y: dout (X's shape) added up over the sizes that Y was spread over."""
+    """Return the gradient of Y: dout (X's shape) summed over the dimensions along which Y was broadcast."""
     if dout.shape == y.shape:
         return dout
     start, run = _place(dout.shape, y.shape, axis)
@@ -69,7 +69,7 @@ def summed_like(dout: Array, y: Array, axis: int) -> Array:
 
 
 def _place(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> tuple[int, tuple[int, ...]]:
-    """Return (where the run begins in X, Y's sizes without trailing ones)."""
+    """Return (the start of the run in X, Y's sizes without trailing ones)."""
     start = len(x) - len(y) if axis == -1 else axis
     run = y
     while run and run[-1] == 1 and not (start + len(run) <= len(x) and x[start + len(run) - 1] == 1):
@@ -117,7 +117,7 @@ def elementwise_sub_grad(
 
 @operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Any:
-    """Out = X Y; X may be selected rows if Y is one number."""
+    """Out = X Y; X may be selected rows if Y is a single number."""
     if isinstance(x, SelectedRows):
         if y.size != 1:
             raise ShapeError(f"X is selected rows: expected one number as Y, got {y.shape}")
@@ -136,7 +136,7 @@ def elementwise_mul_grad(
 
 @operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = X / Y; whole numbers divide as in C, towards zero."""
+    """Out = X / Y; integers divide as in C, truncating towards zero."""
     return _quotient(x, aligned(x, y, axis)) if x.dtype.kind in "iu" else x / aligned(x, y, axis)
 
 
@@ -151,7 +151,7 @@ def elementwise_div_grad(
 
 @operator("elementwise_max", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = the greater of X and Y."""
+    """Out = the maximum of X and Y."""
     return array_module(x).maximum(x, aligned(x, y, axis))
 
 
@@ -159,13 +159,13 @@ def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_max_grad(
     x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """dOut goes to the greater one, to Y where both are equal."""
+    """Route dOut to the larger input, or to Y where both are equal."""
     return _chosen(x > aligned(x, y, axis), y, dout, axis, needs)
 
 
 @operator("elementwise_min", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = the smaller of X and Y."""
+    """Out = the minimum of X and Y."""
     return array_module(x).minimum(x, aligned(x, y, axis))
 
 
@@ -173,7 +173,7 @@ def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_min_grad(
     x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """dOut goes to the smaller one, to Y where both are equal."""
+    """Route dOut to the smaller input, or to Y where both are equal."""
     return _chosen(x < aligned(x, y, axis), y, dout, axis, needs)
 
 
@@ -202,7 +202,7 @@ def _chosen(
 
 @operator("elementwise_mod", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = what is left of X over Y as in C, with the sign of X: -7 and 3 give -1."""
+    """Out = the remainder of X / Y as in C, with the sign of X: -7 and 3 give -1."""
     divisor = aligned(x, y, axis)
     rest = x % divisor
     return rest - divisor * _down(x, divisor, rest)
@@ -210,7 +210,7 @@ def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
 
 @operator("elementwise_floordiv", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = X over Y as in C, rounded towards zero whatever the name says: -7 and 3 give -2."""
+    """Out = X / Y as in C, truncated towards zero despite the name: -7 and 3 give -2."""
     return _quotient(x, aligned(x, y, axis))
 
 
@@ -219,7 +219,7 @@ def _quotient(x: Array, divisor: Array) -> Array:
 
 
 def _down(x: Array, divisor: Array, rest: Array) -> Array:
-    """Return, in X's dtype, 1 where rounding down differs from rounding towards zero, else 0."""
+    """Return, in X's dtype, 1 where rounding down differs from truncation towards zero, else 0."""
     return ((rest != 0) & ((x < 0) != (divisor < 0))).astype(x.dtype)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""elementwise_add_grad_grad, sub and div: second derivatives of what is linear in X; mul is bilinear."""
+"""elementwise_add_grad_grad, sub and div: second derivatives of operators linear in X; mul is bilinear."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fc: one operator for Input W + Bias, as inference programs have it; layers.fc is made of several. A table entry."""
+"""fc: Input W + Bias as one operator, as in inference programs; layers.fc uses several. A table entry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int, activat
     fresh=True,
 )
 def fc(x: Array, w: Array, bias: Array | None, *, in_num_col_dims: int, activation_type: str) -> Array:
-    """Return act(Input W + Bias), rows being the first in_num_col_dims dimensions."""
+    """Return act(Input W + Bias); the first in_num_col_dims dimensions are the rows."""
     out: Array = x.reshape(prod(x.shape[:in_num_col_dims]), -1 if x.size else len(w)) @ w
     if bias is not None:
         out += bias.reshape(-1)
@@ -47,7 +47,7 @@ def fc(x: Array, w: Array, bias: Array | None, *, in_num_col_dims: int, activati
 def fc_grad(
     x: Array, w: Array, bias: Array | None, out: Array, dout: Array, *, activation_type: str
 ) -> tuple[Array, Array, Array | None]:
-    """dInput = dOut Wᵀ, dW = Inputᵀ dOut, dBias = the column sums of dOut, where the activation passes it on."""
+    """dInput = dOut Wᵀ, dW = Inputᵀ dOut, dBias = the column sums of dOut, after the activation's gradient."""
     rows = (dout * (out > 0) if activation_type == "relu" else dout).reshape(-1, w.shape[1])
     dw = x.reshape(len(rows), len(w)).T @ rows
     return (rows @ w.T).reshape(x.shape), dw, None if bias is None else rows.sum(axis=0).reshape(bias.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsp: how the channels of two layers go together, for distillation (Yim and others, 2017). A table entry."""
+"""fsp: correlations between the channels of two layers, for distillation (Yim and others, 2017). A table entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("fsp", "X Y -> Out", infer=_infer)
 def fsp(x: Array, y: Array) -> Array:
-    """Out (N, C1, C2) = X Yᵀ/(H W), each image as a row of its channel."""
+    """Out (N, C1, C2) = X Yᵀ/(H W), with each channel of an image as a row."""
     out: Array = _rows(x) @ _rows(y).swapaxes(1, 2) / _area(x)
     return out
 

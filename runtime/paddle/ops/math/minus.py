@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""minus: Out = X - Y of one shape, as programs before elementwise_sub have it. A table entry."""
+"""minus: Out = X - Y of equal shapes, from programs that predate elementwise_sub. A table entry."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mul: X and Y are flattened to matrices and multiplied; the product of a fully connected layer."""
+"""mul: flattens X and Y to matrices and multiplies them; the product of a fully connected layer."""
 
 from __future__ import annotations
 

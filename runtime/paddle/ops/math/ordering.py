@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cumsum, argsort, reverse along an axis; top_k, arg_max, arg_min: where its greatest are, of equal ones the first."""
+"""cumsum, argsort, reverse along an axis; top_k, arg_max, arg_min: positions of extremes, the first of equal ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _infer_cumsum(x: Spec, *, axis: int) -> Spec:
 
 @operator("cumsum", "X -> Out", attrs={"axis": -1, "exclusive": False, "reverse": False}, infer=_infer_cumsum)
 def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Return the sum of all values up to each one, without it if exclusive, from the end if reverse."""
+    """Return the cumulative sums, without the element itself if exclusive, from the end if reverse."""
     xp = array_module(x)
     turned = xp.flip(x, axis) if reverse else x
     sums = xp.cumsum(turned, axis=axis, dtype=x.dtype)
@@ -31,7 +31,7 @@ def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
 
 @gradient("cumsum", "Out@GRAD -> X@GRAD")
 def cumsum_grad(dout: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """dX = the same sums from the other end."""
+    """dX = the cumulative sums of dOut in the opposite direction."""
     return cumsum(dout, axis=axis, exclusive=exclusive, reverse=not reverse)
 
 
@@ -42,7 +42,7 @@ def _infer_argsort(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
 
 @operator("argsort", "X -> Out Indices", attrs={"axis": -1}, infer=_infer_argsort)
 def argsort(x: Array, *, axis: int) -> tuple[Array, Array]:
-    """Return the values in ascending order, and where each was; equal values keep their order."""
+    """Return the values in ascending order, and the position of each before; the sort is stable."""
     xp = array_module(x)
     order = xp.argsort(x, axis=axis, kind="stable")
     return xp.take_along_axis(x, order, axis=axis), order.astype(_INT64, copy=False)
@@ -56,13 +56,13 @@ def _infer_reverse(x: Spec, *, axis: tuple[int, ...]) -> Spec:
 
 @operator("reverse", "X -> Out", attrs={"axis": tuple}, infer=_infer_reverse)
 def reverse(x: Array, *, axis: tuple[int, ...]) -> Array:
-    """Turn X round along the axes."""
+    """Reverse X along the axes."""
     return array_module(x).flip(x, axis)
 
 
 @gradient("reverse", "Out@GRAD -> X@GRAD")
 def reverse_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
-    """Turn dOut round."""
+    """Reverse dOut along the axes."""
     return array_module(dout).flip(dout, axis)
 
 
@@ -77,7 +77,7 @@ def _infer_top_k(x: Spec, given: Spec | None, *, k: int) -> tuple[Spec, Spec]:
 
 @operator("top_k", "X K? -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
 def top_k(x: Array, given: Array | None, *, k: int) -> tuple[Array, Array]:
-    """Return the k greatest values of each row, descending, and their int64 places; the tensor K goes before k.
+    """Return the k largest values of each row, descending, and their int64 positions; tensor K overrides k.
 
     Raises:
         InputError: K is not in 1 to the last size of X.
@@ -104,18 +104,18 @@ def _infer_arg(x: Spec, *, axis: int) -> Spec:
 
 @operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg)
 def arg_max(x: Array, *, axis: int) -> Array:
-    """Return where the greatest value along the axis is."""
+    """Return the position of the maximum along the axis."""
     return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
 @operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg)
 def arg_min(x: Array, *, axis: int) -> Array:
-    """Return where the smallest value along the axis is."""
+    """Return the position of the minimum along the axis."""
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
 def _chosen(rows: Array, k: int) -> Array:
-    """Return the places of the k greatest values of each row, ascending; of equal values the first ones."""
+    """Return the ascending positions of the k largest values of each row; the first ones of equal values."""
     xp = array_module(rows)
     least = xp.partition(rows, rows.shape[1] - k, axis=1)[:, rows.shape[1] - k, None]
     greater, equal = rows > least, rows == least

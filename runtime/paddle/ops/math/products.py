@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matmul: alpha X Y over the last two dimensions, of a batch too; bilinear_tensor_product; cos_sim of rows.
+"""matmul: alpha X Y over the last two dimensions, also batched; bilinear_tensor_product; cos_sim of rows.
 
 bilinear_tensor_product: Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k].
-cos_sim: the cosine of the angle between rows of X and Y, of any rank; Y may be one row for all.
+cos_sim: the cosine of the angle between rows of X and Y, of any rank; Y may be a single row for all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: f
     """Return alpha X Y.
 
     X (n,) is a row and Y (n,) a column, or X a column and Y a row where they are transposed: the product of a column
-    and a row is a matrix. A side of length one that a vector gave is left out.
+    and a row is a matrix. A dimension of size one that came from a vector is removed.
     """
     if x.ndim > 2 and y.ndim > 2:
         same(x.shape[:-2], y.shape[:-2], "the batches of X and Y")
@@ -71,13 +71,13 @@ def matmul_grad(
 
 
 def _over_batch(dout: Array, right: Array, left: Array) -> Array:
-    """Return dOut Yᵀ, added up over the batch if X was one matrix for all of it."""
+    """Return dOut Yᵀ, summed over the batch if X was a single matrix."""
     full = dout @ right.swapaxes(-1, -2)
     return full.reshape(-1, *full.shape[-2:]).sum(axis=0) if left.ndim < full.ndim else full
 
 
 def _over_batch_t(left: Array, dout: Array, right: Array) -> Array:
-    """Return Xᵀ dOut, added up over the batch if Y was one matrix for all of it."""
+    """Return Xᵀ dOut, summed over the batch if Y was a single matrix."""
     full = left.swapaxes(-1, -2) @ dout
     return full.reshape(-1, *full.shape[-2:]).sum(axis=0) if right.ndim < full.ndim else full
 
@@ -138,7 +138,7 @@ def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | Non
 def bilinear_tensor_product_grad(
     x: Array, y: Array, weight: Array, bias: Array | None, dout: Array
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Each factor's gradient is the product of the others."""
+    """Return the gradient of each factor: the product of the others."""
     einsum = array_module(x).einsum
     return (
         einsum("nk,kab,nb->na", dout, weight, y, optimize=True),
@@ -158,7 +158,7 @@ def _infer_cos_sim(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
 
 @operator("cos_sim", "X Y -> Out XNorm~ YNorm~", infer=_infer_cos_sim)
 def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give no number (nan)."""
+    """Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give nan."""
     if len(y) != 1:
         as_many_rows(x, y, "X and Y")
     xp = array_module(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce_sum, mean, max, min, prod, all, any: over some dimensions, or all to shape (1,); mean: over all."""
+"""reduce_sum, mean, max, min, prod, all, any: over given dimensions, or over all to shape (1,); mean: over all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bo
 
 @gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
 def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """dX = dOut, spread."""
+    """dX = dOut, broadcast."""
     return _spread(dout, x, dim, reduce_all)
 
 
@@ -43,7 +43,7 @@ def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: b
 
 @gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
 def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """dX = dOut / count, spread."""
+    """dX = dOut / count, broadcast."""
     return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
 
 
@@ -67,7 +67,7 @@ for _method in ("max", "min", "prod"):
 def reduce_extreme_grad(
     x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool
 ) -> Array:
-    """dOut goes to every element equal to the extreme one."""
+    """Route dOut to every element equal to the extreme one."""
     return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
 
 
@@ -78,14 +78,14 @@ def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...],
 
 
 def _axes_of(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
-    """Return the axes that go, ascending."""
+    """Return the axes to reduce, ascending."""
     return tuple(range(rank)) if reduce_all else tuple(sorted({axis_of(axis, rank) for axis in dim}))
 
 
 def _reduced_shape(
     shape: tuple[int, ...], dim: tuple[int, ...], keep_dim: bool, reduce_all: bool
 ) -> tuple[int, ...]:
-    """Return what is left of a shape; (1,) if nothing is."""
+    """Return the shape after reduction; (1,) if no dimension remains."""
     axes = _axes_of(len(shape), dim, reduce_all)
     if keep_dim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
@@ -118,7 +118,7 @@ def _infer_mean(x: Spec) -> Spec:
 
 @operator("mean", "X -> Out", infer=_infer_mean)
 def mean(x: Array) -> Array:
-    """Return the mean; 0 for no elements, so that an empty batch costs nothing."""
+    """Return the mean; 0 for no elements, so that an empty batch has zero cost."""
     total = x.sum().reshape(1)
     return total / x.dtype.type(x.size) if x.size else total
 

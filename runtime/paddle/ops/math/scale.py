@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scale: Out = scale X + bias, or scale (X + bias); increment: X + step; add_scaled: X + scale Y; sum: of several X.
+"""scale: Out = scale X + bias, or scale (X + bias); increment: X + step; add_scaled: X + scale Y; sum: of inputs.
 
-Compiled plans alone have add_scaled, as decay adds a parameter to its gradient.
+add_scaled occurs only in compiled plans, where decay adds a parameter to its gradient.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _infer(x: list[Spec]) -> Spec:
 def sum_(x: list[Any]) -> Any:
     """Add all inputs; the result is sparse if all of them are, and its rows are then unique and ascending.
 
-    Arrays of values are added number by number.
+    Arrays of values are added index by index.
     """
     if isinstance(x[0], TensorArray):
         return merged_arrays(x, sum_)

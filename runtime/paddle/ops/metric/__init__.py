@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of a batch: accuracy, area under the curve, chunks, edit distance, IoU; on the floor above `base`."""
+"""Metrics of a batch: accuracy, area under the curve, chunks, edit distance, IoU; depends only on `base`."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy: the share of rows whose label is among the places that top_k found.
+"""accuracy: the fraction of rows whose label is among the classes found by top_k.
 
-auc: area under the ROC curve, from counts of positives and negatives in buckets of the predicted probability.
+auc: the area under the ROC curve, from counts of positives and negatives in buckets of the predicted probability.
 
-Stat inputs and outputs are int64 counts (1 or slide_steps rows, num_thresholds + 1 buckets). slide_steps 0 adds up
-for ever; otherwise the rows are the last batches, and the area is that of their sum.
+Stat inputs and outputs are int64 counts (1 or slide_steps rows, num_thresholds + 1 buckets). With slide_steps 0 they
+accumulate indefinitely; otherwise the rows are the last batches, and the area is computed from their sum.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def auc(
     """Return the area (0 while one of the classes is missing) and the new counts.
 
     Raises:
-        InputError: a probability in column 1 of Predict is outside of [0, 1].
+        InputError: a probability in column 1 of Predict is outside [0, 1].
     """
     xp = array_module(predict)
     same(predict.shape[:1], label.shape[:1], "the rows of Predict and Label")

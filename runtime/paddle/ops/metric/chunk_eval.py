@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""chunk_eval: precision, recall and F1 of the chunks that tags spell out, such as names in sentences.
+"""chunk_eval: precision, recall and F1 of the chunks encoded by tags, such as names in sentences.
 
-A tag is type * (number of the scheme's tags) + place; the greatest number, num_chunk_types * that, is outside.
+A tag is type * (number of tags of the scheme) + position; the largest number, num_chunk_types * that, means outside.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def chunk_eval(
     chunk_scheme: str,
     excluded_chunk_types: tuple[int, ...],
 ) -> tuple[Array, ...]:
-    """Return rates float32 and counts int64, (1,) each; a chunk is right if type, begin and end are."""
+    """Return rates float32 and counts int64, (1,) each; a chunk is correct if type, begin and end match."""
     if chunk_scheme not in _SCHEMES:
         raise AttrError(f"chunk_scheme: expected one of {', '.join(_SCHEMES)}, got {chunk_scheme!r}")
     data, offsets = sequences(label, "Label")
@@ -72,7 +72,7 @@ def _chunks(
 
 
 def _boundaries(kind: Array, place: Array, offsets: Offsets, scheme: str) -> tuple[Array, Array]:
-    """Return whether a chunk begins, and whether one ends, at each row that is inside of one."""
+    """Return whether a chunk begins, and whether one ends, at each row inside a chunk."""
     begin, _, end, single = _SCHEMES[scheme]
     first = np.zeros(len(kind), bool)
     first[offsets[:-1][offsets[:-1] < len(kind)]] = True

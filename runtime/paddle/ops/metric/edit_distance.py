@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""edit_distance: the least number of insertions, deletions and substitutions between pairs of sequences."""
+"""edit_distance: the minimum number of insertions, deletions and substitutions between pairs of sequences."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _infer(hyps: Spec, refs: Spec) -> tuple[Spec, Spec]:
 
 @operator("edit_distance", "Hyps+ Refs+ -> Out SequenceNum", attrs={"normalized": False}, infer=_infer)
 def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Array]:
-    """Return the distance of each pair (pairs, 1) float32, over the length of Refs if normalized, and how many pairs.
+    """Return the distance of each pair (pairs, 1) float32, over the length of Refs if normalized, and their number.
 
     Raises:
-        InputError: there are not as many hypotheses as references, or a reference is empty and normalized is set.
+        InputError: the numbers of hypotheses and references differ, or a reference is empty and normalized is set.
     """
     left, hyp_offsets = sequences(hyps, "Hyps")
     right, ref_offsets = sequences(refs, "Refs")
@@ -40,7 +40,7 @@ def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Arr
 
 
 def _distances(left: Array, right: Array, m: Array, n: Array) -> Array:
-    """Return the distances of all pairs at once, row by row of their tables."""
+    """Return the distances of all pairs, computed together row by row of their tables."""
     pairs, columns = len(m), np.arange(right.shape[1] + 1)
     row = np.broadcast_to(columns, (pairs, len(columns))).copy()
     found = np.where(m == 0, n, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mean_iou: intersection over union of predicted and labelled pixels, the mean over classes. A table entry."""
+"""mean_iou: intersection over union of predicted and labelled pixels, averaged over classes. A table entry."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def mean_iou(
     *,
     num_classes: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the mean (1,) float32 over the classes that occur, and counts (num_classes,) int32 of each class.
+    """Return the mean (1,) float32 over the classes that occur, and counts (num_classes,) int32 per class.
 
-    A pixel of the right class counts once as correct; another counts as wrong for its class and for the predicted one.
-    What comes in is added: counts before the mean is taken, means after it.
+    A correctly classified pixel counts once as correct; any other counts as wrong for its class and for the predicted
+    one. Inputs are added: counts before the mean is computed, means after it.
 
     Raises:
-        InputError: there are not as many labels, or a class is outside of [0, num_classes).
+        InputError: the numbers of predictions and labels differ, or a class is outside [0, num_classes).
     """
     found, wanted = to_host(predictions).reshape(-1), to_host(labels).reshape(-1)
     if len(found) != len(wanted):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""positive_negative_pair: how many pairs of a query's documents are ranked rightly and wrongly. A table entry."""
+"""positive_negative_pair: counts of correctly and incorrectly ranked pairs of a query's documents. A table entry."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def positive_negative_pair(
     *,
     column: int,
 ) -> tuple[Array, Array, Array]:
-    """Return (1,) each: pairs that scores put in the order of the labels, in the other order, and in none.
+    """Return (1,) each: pairs whose scores agree with the labels' order, that disagree, and that tie.
 
-    Documents of one query with different labels are a pair; it counts as the mean of their weights.
+    Two documents of one query with different labels are a pair; it counts as the mean of their weights.
 
     Args:
-        score: (rows, width), of which `column` counts.
+        score: (rows, width); only `column` is used.
         label: (rows, 1).
         query: (rows, 1) int64.
         positive, negative, neutral: (1,) earlier counts, all or none of them.
-        weight: (rows, 1) of documents; None: 1 each.
+        weight: (rows, 1), one per document; None: 1 each.
 
     Raises:
-        InputError: earlier counts are given, but not all.
+        InputError: only some of the earlier counts are given.
     """
     before = positive, negative, neutral
     if any(each is None for each in before) and not all(each is None for each in before):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""precision_recall: precision, recall and F1 of a classifier, of a batch and of all batches so far. A table entry."""
+"""precision_recall: precision, recall and F1 of a classifier, for a batch and for all so far. A table entry."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def precision_recall(
     *,
     class_number: int,
 ) -> tuple[Array, Array, Array]:
-    """Return metrics (6,) float64 of the batch and of all, and counts (class_number, 4): TP, FP, TN, FN of each class.
+    """Return metrics (6,) float64 of the batch and of all, and counts (class_number, 4): TP, FP, TN, FN per class.
 
-    Metrics are precision, recall and F1: first of the classes' means, then of all samples together.
+    Metrics are precision, recall and F1: first averaged over classes, then over all samples together.
 
     Args:
-        probabilities: (rows, 1) of the predicted class; only its dtype is read, which is that of counts.
+        probabilities: (rows, 1) of the predicted class; only its dtype is used, which is that of the counts.
         indices: (rows, 1) int32 predicted classes.
         labels: (rows, 1) int32 classes.
-        weights: (rows, 1) of samples; None: 1 each.
+        weights: (rows, 1), one per sample; None: 1 each.
         states: counts before this batch; None: zeros.
 
     Raises:
-        InputError: a class is outside of [0, class_number).
+        InputError: a class is outside [0, class_number).
     """
     found, wanted = to_host(indices).reshape(-1), to_host(labels).reshape(-1)
     both = np.concatenate([found, wanted])
@@ -85,7 +85,7 @@ def _metrics(counts: Array) -> Array:
 
 
 def _share(part: Array, whole: Array) -> Array:
-    """Return part/whole, 1 where there is nothing."""
+    """Return part/whole, 1 where whole is zero."""
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 1.0)
 
 

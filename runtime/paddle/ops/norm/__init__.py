@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisation, norms of gradients, and dropout; on the floor above `base`."""
+"""Normalisation, norms of gradients, and dropout; depends only on `base`."""

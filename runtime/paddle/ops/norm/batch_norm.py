@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch_norm: each channel shifted and scaled to mean Bias and deviation Scale.
+"""batch_norm: shifts and scales each channel to mean Bias and standard deviation Scale.
 
-Training takes mean and biased variance from the batch and moves the running ones: new = old momentum + batch
-(1 - momentum). Test mode, and use_global_stats, take the running ones. SavedVariance holds 1 / √(variance + epsilon).
+Training uses the mean and biased variance of the batch and updates the running ones: new = old momentum + batch
+(1 - momentum). Test mode and use_global_stats use the running ones. SavedVariance holds 1 / √(variance + epsilon).
 
-sync_batch_norm is the same: each place has statistics of its own.
+sync_batch_norm computes the same; each device has its own statistics.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def batch_norm(
     data_layout: str,
     use_global_stats: bool,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Return Y, the running mean and variance, and what the gradient needs of the statistics that were used."""
+    """Return Y, the running mean and variance, and the statistics in the form that the gradient needs."""
     xp = array_module(x)
     planes = _planes(x, data_layout)
     if is_test or use_global_stats or not x.size:
@@ -95,7 +95,10 @@ def batch_norm_grad(
     use_global_stats: bool,
     needs: frozenset[str],
 ) -> tuple[Array | None, Array, Array]:
-    """dBias = Σ dY, dScale = Σ dY X̂, dX = Scale / σ (dY - (dBias + X̂ dScale) / m); no means for running statistics."""
+    """dBias = Σ dY, dScale = Σ dY X̂, dX = Scale / σ (dY - (dBias + X̂ dScale) / m).
+
+    With running statistics, dX = Scale / σ dY.
+    """
     centered = _planes(x, data_layout) - saved_mean.reshape(-1)[:, None]
     dplanes = _planes(dy, data_layout)
     inverse = saved_variance.reshape(-1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""data_norm: columns scaled by the count, sum and sum of squares of all data so far, which are parameters."""
+"""data_norm: scales columns by the count, sum and sum of squares of all data so far, which are parameters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def data_norm(x: Array, size: Array, total: Array, squares: Array) -> tuple[Arra
 def data_norm_grad(
     x: Array, means: Array, scales: Array, dy: Array, *, epsilon: float
 ) -> tuple[Array, Array, Array, Array]:
-    """dX = dY Scales; the others are no derivatives but what this batch adds to the statistics."""
+    """dX = dY Scales; the other outputs are not derivatives but this batch's additions to the statistics."""
     size = array_module(x).full(means.shape, len(x), x.dtype)
     squares = ((x - means) ** 2).sum(axis=0) + size * x.dtype.type(epsilon)
     return dy * scales, size, x.sum(axis=0), squares

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dropout: zeroes each element with probability dropout_prob while training.
+"""dropout: zeroes each element with probability dropout_prob during training.
 
-`downgrade_in_infer` leaves the kept ones as they are and multiplies by 1 - p in test mode (also v2's rule);
-`upscale_in_train` divides the kept ones by 1 - p and leaves test mode alone.
+`downgrade_in_infer` leaves the other elements unchanged and multiplies by 1 - p in test mode (also v2's rule);
+`upscale_in_train` divides them by 1 - p and changes nothing in test mode.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _infer(x: Spec, *, dropout_prob: float, dropout_implementation: str) -> tupl
 def dropout(
     x: Array, *, dropout_prob: float, is_test: bool, dropout_implementation: str, rng: np.random.Generator
 ) -> tuple[Array, Array | None]:
-    """Return X with elements dropped, and the uint8 mask with 1 for those kept."""
+    """Return X with elements dropped, and the uint8 mask with 1 for the others."""
     if is_test:
         return (x if dropout_implementation == _UPSCALE else x * x.dtype.type(1.0 - dropout_prob)), None
     if dropout_prob < 1.0:
@@ -58,7 +58,7 @@ def dropout(
 def dropout_grad(
     mask: Array, dout: Array, *, dropout_prob: float, is_test: bool, dropout_implementation: str
 ) -> Array:
-    """dX = dOut where kept, scaled as the forward was."""
+    """dX = dOut where not dropped, scaled as in the forward pass."""
     if is_test:
         return dout if dropout_implementation == _UPSCALE else dout * dout.dtype.type(1.0 - dropout_prob)
     return _masked(dout, mask, dropout_prob, dropout_implementation)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and group_norm: rows, or groups of channels, with mean 0 and variance 1, then scaled and shifted."""
+"""layer_norm and group_norm: normalise rows, or groups of channels, to mean 0 and variance 1; scale and shift."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _infer_layer(
 def layer_norm(
     x: Array, scale: Array | None, bias: Array | None, *, epsilon: float, begin_norm_axis: int
 ) -> tuple[Array, Array, Array]:
-    """Return Y, and the mean and variance of each row, a row being all dimensions from begin_norm_axis on."""
+    """Return Y, and the mean and variance of each row; the dimensions from begin_norm_axis on form a row."""
     rows = _rows(x, begin_norm_axis)
     normed, mean, variance = _normed(rows, epsilon)
     if scale is not None:
@@ -51,7 +51,7 @@ def layer_norm_grad(
     epsilon: float,
     begin_norm_axis: int,
 ) -> tuple[Array, Array | None, Array | None]:
-    """Through the mean and the variance of each row."""
+    """Propagate gradients through the mean and variance of each row."""
     rows, drows = _rows(x, begin_norm_axis), _rows(dy, begin_norm_axis)
     inner = drows if scale is None else drows * scale.reshape(-1)
     normed = (rows - mean[:, None]) / array_module(x).sqrt(variance[:, None] + epsilon)
@@ -79,7 +79,7 @@ def _infer_group(x: Spec, scale: Spec | None, bias: Spec | None, *, groups: int)
 def group_norm(
     x: Array, scale: Array | None, bias: Array | None, *, epsilon: float, groups: int
 ) -> tuple[Array, Array, Array]:
-    """Return Y, and the mean and variance (images, groups); scale and bias are one number a channel."""
+    """Return Y, and the mean and variance (images, groups); there is one scale and one bias per channel."""
     normed, mean, variance = _normed(_grouped(x, groups), epsilon)
     out = normed.reshape(x.shape)
     if scale is not None:
@@ -101,7 +101,7 @@ def group_norm_grad(
     epsilon: float,
     groups: int,
 ) -> tuple[Array, Array | None, Array | None]:
-    """Through the mean and the variance of each group."""
+    """Propagate gradients through the mean and variance of each group."""
     flat_mean, flat_variance = mean.reshape(-1, 1), variance.reshape(-1, 1)
     inner = dy if scale is None else dy * _channels(scale, x)
     normed = (_grouped(x, groups) - flat_mean) / array_module(x).sqrt(flat_variance + epsilon)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lrn: each element divided by a power of the squares around it in the neighbouring channels."""
+"""lrn: divides each element by a power of the sum of squares at its position in the neighbouring channels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array
 
 @gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
 def lrn_grad(x: Array, out: Array, mid: Array, dout: Array, *, n: int, alpha: float, beta: float) -> Array:
-    """dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut over the channels whose window holds this one."""
+    """dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut over the channels whose window contains this one."""
     before = (n - 1) // 2
     around = _neighbours(dout * out / mid, n - 1 - before, before)
     around *= x * x.dtype.type(2 * alpha * beta)
@@ -34,7 +34,7 @@ def lrn_grad(x: Array, out: Array, mid: Array, dout: Array, *, n: int, alpha: fl
 
 
 def _neighbours(values: Array, before: int, after: int) -> Array:
-    """Return for each channel the sum over `before` channels before it, itself, and `after` channels after it."""
+    """Return, for each channel, the sum over `before` channels before it, itself, and `after` channels after it."""
     total = values.copy()
     channels = values.shape[1]
     for distance in range(1, min(before, channels - 1) + 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spectral_norm: a weight over its greatest singular value (Miyato and others, 2018). A table entry."""
+"""spectral_norm: a weight divided by its largest singular value (Miyato and others, 2018). A table entry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _infer(weight: Spec, u: Spec, v: Spec, *, dim: int, power_iters: int) -> Spe
 def spectral_norm(weight: Array, u: Array, v: Array, *, dim: int, power_iters: int, eps: float) -> Array:
     """Out = Weight/σ, σ = uᵀ W v after power_iters steps v = Wᵀu/|Wᵀu|, u = W v/|W v| from U and V.
 
-    W is Weight as a matrix whose rows go by dimension `dim`. U and V themselves stay.
+    W is Weight as a matrix with dimension `dim` as its rows. U and V themselves do not change.
     """
     *_, sigma = _singular(_matrix(weight, dim), u, v, power_iters, eps)
     return weight / sigma
@@ -38,7 +38,7 @@ def spectral_norm(weight: Array, u: Array, v: Array, *, dim: int, power_iters: i
 def spectral_norm_grad(
     weight: Array, u: Array, v: Array, dout: Array, *, dim: int, power_iters: int, eps: float
 ) -> Array:
-    """dWeight = (dOut - Σ(dOut Out) u vᵀ)/σ, u and v counting as given."""
+    """dWeight = (dOut - Σ(dOut Out) u vᵀ)/σ, with u and v as constants."""
     matrix = _matrix(weight, dim)
     u, v, sigma = _singular(matrix, u, v, power_iters, eps)
     part = _matrix(dout, dim)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""norm: X over its Euclidean norm along an axis (l2_normalize in layers); how long a gradient is, dense or sparse.
+"""norm: X divided by its Euclidean norm along an axis (l2_normalize in layers); norms of dense or sparse gradients.
 
 The latter are squared_l2_norm, l1_norm and clip_by_norm.
 """
@@ -64,7 +64,7 @@ def l1_norm_grad(x: Array, dout: Array) -> Array:
 
 @operator("clip_by_norm", "X -> Out", attrs={"max_norm": float}, infer="X")
 def clip_by_norm(x: Any, *, max_norm: float) -> Any:
-    """Return x scaled so that its norm is at most max_norm."""
+    """Return x scaled down to a norm of at most max_norm."""
     if isinstance(x, SelectedRows):
         merged = x.merged()
         return replace(merged, values=clip_by_norm(merged.values, max_norm=max_norm))
@@ -75,7 +75,7 @@ def clip_by_norm(x: Any, *, max_norm: float) -> Any:
 
 @gradient("clip_by_norm", "X Out@GRAD -> X@GRAD")
 def clip_by_norm_grad(x: Array, dout: Array, *, max_norm: float) -> Array:
-    """c/‖x‖ (dOut − x (x·dOut)/‖x‖²) where the norm is cut, else dOut."""
+    """c/‖x‖ (dOut − x (x·dOut)/‖x‖²) where the norm is clipped, else dOut."""
     xp = array_module(x)
     square = (x * x).sum()
     norm = xp.sqrt(square)
@@ -85,5 +85,5 @@ def clip_by_norm_grad(x: Array, dout: Array, *, max_norm: float) -> Array:
 
 
 def _values(x: Any) -> Array:
-    """Return all numbers that are not 0 for want of a row."""
+    """Return all values except those of absent rows, which are 0."""
     return x.merged().values if isinstance(x, SelectedRows) else x

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: LSTM, GRU, their single steps, bodies unrolled over steps; above `activation` and `math`."""
+"""Recurrent layers: LSTM, GRU, their single steps, unrolled bodies; depends on `activation` and `math`."""

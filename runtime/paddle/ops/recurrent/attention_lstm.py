@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention_lstm: an LSTM whose every step looks at the whole sequence, weighed by its cell. A table entry.
+"""attention_lstm: an LSTM whose every step attends to the whole sequence, given its cell. A table entry.
 
 The original has no gradient for it either.
 """
@@ -58,11 +58,11 @@ def attention_lstm(
     cell_activation: str,
     candidate_activation: str,
 ) -> tuple[Any, ...]:
-    """Return hidden states and cells (rows, D), and what the last step left: X's scores, weights, mean and gates.
+    """Return hidden states and cells (rows, D), and X's scores, weights, mean and gates of the last step.
 
-    A step weighs the rows of X by a = softmax(relu(scalar relu([X, c] AttentionWeight + AttentionBias) + scalar bias)),
-    without the outer relu if there is no scalar. Its gates are [h, Σ a X] LSTMWeight + LSTMBias, columns forget, input,
-    output, candidate.
+    A step weights the rows of X by a = softmax(relu(scalar relu([X, c] AttentionWeight + AttentionBias) + scalar
+    bias)), without the outer relu if there is no scalar. Its gates are [h, Σ a X] LSTMWeight + LSTMBias, columns
+    forget, input, output, candidate.
 
     Args:
         x: (rows, M) sequences, none of them empty.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled steps of LSTM and GRU (`kernels/recurrent.c`): float32, sigmoid and tanh; the plain forms are beside them.
+"""Compiled steps of LSTM and GRU (`kernels/recurrent.c`), for float32 with sigmoid and tanh; plain forms exist too.
 
-Weights get columns of whole tiles. Rows are in order of time (`TimeSteps`), gates in the order of their operator.
+Weights are padded to whole tiles of columns. Rows are in time order (`TimeSteps`), gates in the order of their
+operator.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def are_served(*arrays: Array) -> bool:
-    """Return whether the compiled steps are there and take such arrays: float32, contiguous, on the host."""
+    """Return whether the compiled steps exist and accept such arrays: float32, contiguous, on the host."""
     return KERNELS.loaded is not None and kernels.are_served(*arrays)
 
 
 def lstm_forward(
     gates: Array, out: Array, cell: Array, recurrent: Array, looks: Array | None, steps: TimeSteps
 ) -> tuple[Array, Array]:
-    """Return the hidden states and cells (rows, D); gates (rows, 4D) become what they are after activation.
+    """Return the hidden states and cells (rows, D); gates (rows, 4D) are activated in place.
 
     Args:
-        out: (n, D) what the first step sees; `cell` likewise.
+        out: (n, D) the output before the first step; `cell` likewise.
         recurrent: (D, 4D).
         looks: peepholes (3, D).
     """
@@ -72,7 +73,7 @@ def lstm_backward(
     dcell: Array,
     steps: TimeSteps,
 ) -> tuple[Array, Array, Array]:
-    """Return the gradients of the gates, the first state and the first cell; dout and dcell are overwritten."""
+    """Return the gradients of the gates, the first state and the first cell; overwrites dout and dcell."""
     count, width = first_cell.shape
     weights, dgates = _Tiled(recurrent.T), np.empty_like(gates)
     packed, sums = weights.packed(count, 4 * width), weights.sums(count)
@@ -104,7 +105,7 @@ def lstm_backward(
 def gru_forward(
     gates: Array, first: Array, for_gates: Array, for_candidate: Array, origin_mode: bool, steps: TimeSteps
 ) -> tuple[Array, Array]:
-    """Return reset and new states (rows, D); gates (rows, 3D) become what they are after activation."""
+    """Return reset and new states (rows, D); gates (rows, 3D) are activated in place."""
     count, width = first.shape
     both, candidate = _Tiled(for_gates), _Tiled(for_candidate)
     packed, sums = both.packed(count, width), both.sums(count)
@@ -163,11 +164,11 @@ def gru_backward(
 
 
 class _Tiled:
-    """A matrix with columns of whole tiles, zeros behind; and the room that products with it take.
+    """A matrix padded with zeros to whole tiles of columns, and the workspace of its products.
 
     Attributes:
-        rows: sequences of a tile.
-        taken: what the loops take of it: the matrix, where its rows begin, their length.
+        rows: the number of sequences per tile.
+        taken: what is passed to the loops: the matrix, the start of its rows, and their length.
     """
 
     def __init__(self, matrix: Array) -> None:
@@ -193,7 +194,7 @@ def _tile() -> tuple[int, int]:
 
 
 def _bounds(steps: TimeSteps, rows: int, count: int) -> Array:
-    """Return the bounds of steps, which are no larger than the one before and than the number of sequences."""
+    """Return the bounds of steps after checking that step sizes never grow or exceed the number of sequences."""
     bounds = steps.bounds.astype(_I64, copy=False)
     sizes = np.diff(bounds)
     if bounds[0] != 0 or bounds[-1] != rows or (np.diff(sizes, prepend=count) > 0).any() or (sizes < 0).any():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cudnn_lstm: layers of LSTMs over batches of one length, both ways if wanted, all weights in one vector.
+"""cudnn_lstm: stacked LSTMs over batches of equal length, optionally bidirectional, with all weights in one vector.
 
-The vector is laid out as cuDNN does: for each layer (and its reverse direction behind it) the input's matrices
-(H, inputs) of input gate, forget gate, candidate and output gate, and the state's (H, H); behind all layers, again for
-each, the input's four biases (H,) and the state's four.
+The vector has cuDNN's layout: for each layer (followed by its reverse direction), the input matrices (H, inputs) of
+input gate, forget gate, candidate and output gate, then the state matrices (H, H); after all layers, again for each,
+the four input biases (H,) and the four state biases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ORDER = [2, 0, 1, 3]  # of cuDNN's gates, those of `lstm_steps`: candidate, inp
 
 
 class Shape(NamedTuple):
-    """What the attributes say of the layers."""
+    """The dimensions of the layers, from the attributes."""
 
     inputs: int
     hidden: int
@@ -44,13 +44,13 @@ class Shape(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """The inputs of each layer and direction, in order."""
+        """The input size of each layer and direction, in order."""
         later = [self.hidden * self.directions] * (self.layers - 1)
         return [size for size in (self.inputs, *later) for _ in range(self.directions)]
 
     @property
     def weights(self) -> int:
-        """How long the vector is."""
+        """The length of the vector."""
         return sum(4 * self.hidden * (size + self.hidden + 2) for size in self.sizes)
 
 
@@ -98,14 +98,14 @@ def cudnn_lstm(
     is_test: bool,
     rng: np.random.Generator,
 ) -> tuple[Array, Array, Array, Array]:
-    """Return all hidden states, those and the cells of the last step, and which states were not dropped.
+    """Return all hidden states, the last hidden states and cells, and the mask of states that were not dropped.
 
     Args:
         x: (length, N, inputs).
-        h: (layers directions, N, H) states before the first step; c: cells.
-        w: all weights, see above.
-        cache: not used.
-        dropout_prob: of a state on its way to the next layer; the others are scaled up. Not if is_test.
+        h: (layers directions, N, H) hidden states before the first step; c: cells.
+        w: all weights, as above.
+        cache: unused.
+        dropout_prob: the dropout probability of states between layers; the others are scaled up. Ignored if is_test.
 
     Returns:
         Out (length, N, H directions), last_h and last_c like h, Reserve (layers - 1, length, N, H directions) uint8.
@@ -148,7 +148,7 @@ def cudnn_lstm_grad(
     num_layers: int,
     is_test: bool,
 ) -> tuple[Array, Array, Array, Array]:
-    """Back through time and layers; the forward pass is run again for its gates."""
+    """Backpropagate through time and layers; recomputes the forward pass for its gates."""
     xp, shape = array_module(x), Shape(input_size, hidden_size, num_layers, 1 + is_bidirec)
     dropped = 0.0 if is_test else dropout_prob
     _, traces = _forward(x, h, c, w, masks, shape, dropped)
@@ -189,7 +189,7 @@ _Traces = list[tuple[Trace, Weights, Array, Array]]
 def _forward(
     x: Array, h: Array, c: Array, w: Array, masks: Array, shape: Shape, dropped: float
 ) -> tuple[Array, _Traces]:
-    """Return all states of the last layer, and for each layer and direction its trace, weights and inputs in time."""
+    """Return all states of the last layer, and each layer and direction's trace, weights and inputs in time order."""
     xp = array_module(x)
     length, count = x.shape[:2]
     states = len(shape.sizes), count, shape.hidden
@@ -222,7 +222,7 @@ def _masked(x: Array, mask: Array, dropped: float) -> Array:
 
 
 def _places(shape: Shape) -> Iterator[tuple[slice, slice, slice, int]]:
-    """Yield where the input's matrices, the state's and the biases of each layer and direction lie, and the inputs."""
+    """Yield the slices of the input matrices, state matrices and biases of each layer and direction, and its inputs."""
     begin, width = 0, shape.hidden
     biases = shape.weights - 8 * width * len(shape.sizes)
     for size in shape.sizes:
@@ -232,7 +232,7 @@ def _places(shape: Shape) -> Iterator[tuple[slice, slice, slice, int]]:
 
 
 def _unpacked(w: Array, shape: Shape) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield (inputs, 4H), (H, 4H) and (1, 4H), columns as `lstm_steps` takes them."""
+    """Yield (inputs, 4H), (H, 4H) and (1, 4H), with columns in the order of `lstm_steps`."""
     xp, width = array_module(w), shape.hidden
     for into, recurrent, bias, size in _places(shape):
         pair = (w[part].reshape(4, width, each)[_ORDER] for part, each in ((into, size), (recurrent, width)))
@@ -241,7 +241,7 @@ def _unpacked(w: Array, shape: Shape) -> Iterator[tuple[Array, Array, Array]]:
 
 
 def _packed(w: Array, parts: list[tuple[Array, Array, Array]], shape: Shape) -> Array:
-    """Return the gradient of the vector from those of its parts."""
+    """Return the gradient of the vector, assembled from those of its parts."""
     dw, width = array_module(w).zeros_like(w), shape.hidden
     for (into, recurrent, bias, size), (dinto, drecurrent, dbias) in zip(_places(shape), parts, strict=True):
         for part, found, inputs in ((into, dinto, size), (recurrent, drecurrent, width)):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dynamic_recurrent: a body over the steps of sequences, one step of all sequences at once.
+"""dynamic_recurrent: runs a body over the steps of sequences, each step for all sequences together.
 
-Sequences are sorted longest first. At each step the body gets the items of the sequences that have not ended, and as
-many entries of the states. An item is a row, or a sequence where the input has two levels. `Statics` and `States` have
-one entry (a row or a sequence) per sequence and are cut in the same way. Outputs have the original order, and a level
-more where a step puts out sequences. Names in the body are those outside.
+Sequences are sorted longest first. At each step, the body gets the items of the sequences that have not ended, and the
+same number of entries of the states. An item is a row, or a sequence if the input has two levels. `Statics` and
+`States` have one entry (a row or a sequence) per sequence and are truncated in the same way. Outputs are in the
+original order, and have one more level if a step outputs sequences. Variables have the same names inside and outside
+the body.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _READ = ("Inputs", "Statics", "States", "Parameters")
 
 
 class Ran(NamedTuple):
-    """How the steps ran.
+    """The record of the steps.
 
     Attributes:
         heights: rows of each state after each step.
@@ -58,7 +59,10 @@ def dynamic_recurrent(
     names: _Names,
     needs: frozenset[str],
 ) -> tuple[list[Any], Ran]:
-    """Return the outputs with the inputs' outermost level, and how each step ran; `reverse` begins at the last step."""
+    """Return the outputs with the inputs' outermost level, and a record of the steps.
+
+    `reverse` starts at the last step.
+    """
     steps = steps_of(inputs, reverse)
     fixed = dict(zip(names["Parameters"], parameters, strict=True))
     given = [dict(fixed) for _ in steps]
@@ -126,7 +130,7 @@ def dynamic_recurrent_grad(
     wanted: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
-    """Back through the steps."""
+    """Backpropagate through the steps."""
     steps = steps_of(inputs, reverse)
     parts = {
         name: [plain(part) for part in StepRows.of(steps, ran.inner[name]).cut(dout)]

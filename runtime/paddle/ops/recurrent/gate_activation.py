@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations of recurrent layers: by name or number, each with its derivative in terms of its result."""
+"""Activations of recurrent layers, by name or number, each with its derivative as a function of its result."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _BY_NAME = {
 
 
 def activation(key: str | int) -> Activation:
-    """Return an activation.
+    """Return the activation with that name or number.
 
     Raises:
-        AttrError: there is none of that name or number.
+        AttrError: there is no such activation.
     """
     names = list(_BY_NAME)
     name = names[key] if isinstance(key, int) and 0 <= key < len(names) else key

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gru: GRU over sequences whose rows were projected to the gates already; gru_unit: one _step of it.
+"""gru: a GRU over sequences with rows already projected to the gates; gru_unit: one _step of it.
 
-Columns of the gates are update, reset, candidate. The weight's memory is not that of a (D, 3D) matrix, but as the
-original keeps it: 2D² numbers of the matrix for update and reset, then D² of that for the candidate.
+Columns of the gates are update, reset, candidate. The weight is not stored as a (D, 3D) matrix but in the original's
+layout: 2D² numbers of the matrix for update and reset, then D² of the matrix for the candidate.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ _ATTRS = {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": Fals
 
 @dataclass(frozen=True)
 class _Cell:
-    """What a _step needs besides its state.
+    """The constants of a _step.
 
     Attributes:
-        weight: (D, 3D) whose memory holds a (D, 2D) matrix for update and reset, then a (D, D) one for the
-            candidate.
+        weight: (D, 3D), whose memory holds a (D, 2D) matrix for update and reset, then a (D, D) one for the candidate.
         gate: activation of update and reset.
         candidate: activation of the candidate.
         origin_mode: h = u h' + (1 - u) candidate; otherwise h = (1 - u) h' + u candidate.
@@ -43,34 +42,34 @@ class _Cell:
 
     @property
     def width(self) -> int:
-        """D."""
+        """The state size D."""
         return len(self.weight)
 
     @property
     def for_gates(self) -> Array:
-        """(D, 2D)."""
+        """The matrix (D, 2D) for update and reset."""
         return self.weight.reshape(-1)[: 2 * self.width**2].reshape(self.width, 2 * self.width)
 
     @property
     def for_candidate(self) -> Array:
-        """(D, D)."""
+        """The matrix (D, D) for the candidate."""
         return self.weight.reshape(-1)[2 * self.width**2 :].reshape(self.width, self.width)
 
     def joined(self, for_gates: Array, for_candidate: Array) -> Array:
-        """Return the gradients of both matrices as one of the weight."""
+        """Return the gradients of both matrices as one gradient of the weight."""
         whole: Array = array_module(for_gates).concatenate([for_gates.reshape(-1), for_candidate.reshape(-1)])
         return whole.reshape(self.weight.shape)
 
 
 class _Back(NamedTuple):
-    """Gradients of the gates before activation (k, 3D), and of the state before (k, D)."""
+    """The gradients of the gates before activation (k, 3D), and of the previous state (k, D)."""
 
     gates: Array
     before: Array
 
 
 def _step(g: Array, before: Array, cell: _Cell) -> tuple[Array, Array]:
-    """Return (reset state, state after), (k, D) each; `g` (k, 3D) comes with the inputs and leaves activated."""
+    """Return (reset state, new state), (k, D) each; `g` (k, 3D) holds the inputs and is activated in place."""
     d = cell.width
     g[:, : 2 * d] += before @ cell.for_gates
     g[:, : 2 * d] = cell.gate.function(g[:, : 2 * d])
@@ -125,7 +124,7 @@ def gru(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, LoDArray]:
-    """Return the hidden states (rows, D) last; what begins with Batch is in order of time.
+    """Return the hidden states (rows, D) last; outputs whose names begin with Batch are in time order.
 
     Columns of Input are update u, reset r, candidate. candidate = act(x + (r h') W), h = (1 - u) h' + u candidate.
     """
@@ -165,7 +164,7 @@ def gru_grad(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array, Array | None]:
-    """Back through time."""
+    """Backpropagate through time."""
     data, offsets = sequences(x, "Input")
     steps, cell = TimeSteps.of(offsets, attrs["is_reverse"]), _cell(weight, attrs)
     d = cell.width
@@ -248,7 +247,7 @@ def gru_unit_grad(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Back through the _step."""
+    """Backpropagate through the _step."""
     cell = _cell(weight, attrs)
     d = cell.width
     back = _step_back(gates, before, dafter, cell)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lstm: LSTM over sequences whose rows were projected to the gates already; lstm_unit: one step, without peepholes.
+"""lstm: an LSTM over sequences with rows already projected to the gates; lstm_unit: one step, without peepholes.
 
 Columns of lstm_unit are input, forget, output, candidate.
 """
@@ -30,10 +30,10 @@ ATTRS = {
 
 
 def check(x: Spec, weight: Spec, bias: Spec, out_width: int, use_peepholes: bool) -> int:
-    """Return D.
+    """Check the shapes and return D.
 
     Raises:
-        ShapeError: the inputs do not fit each other.
+        ShapeError: the inputs do not match each other.
     """
     width = weight.shape[1] // 4
     if len(x.shape) != 2 or not agree(x.shape[1], 4 * width) or weight.shape != (out_width, 4 * width):
@@ -63,7 +63,7 @@ def _infer(
 def lstm(
     x: Any, h0: Array | None, c0: Array | None, weight: Array, bias: Array, *, attrs: Mapping[str, Any]
 ) -> tuple[LoDArray, LoDArray, Array, Array]:
-    """Return hidden states and cells (rows, D); BatchGate (rows, 4D) and BatchCellPreAct (rows, D) are by time.
+    """Return hidden states and cells (rows, D); BatchGate (rows, 4D), BatchCellPreAct (rows, D) are in time order.
 
     Columns of Input and Weight are candidate, input, forget, output. c = f c' + i candidate, h = o act(c).
     """
@@ -85,7 +85,7 @@ def lstm_grad(
     *trace_and_gradients: Array,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, Array, Array]:
-    """Back through time."""
+    """Backpropagate through time."""
     hidden, gates, cell, dhidden, dcell = trace_and_gradients
     learned = Weights(weight, bias)
     dx, dh0, dc0, found = back(x, h0, c0, learned, (hidden, cell, gates, None), (dhidden, dcell), attrs)
@@ -95,7 +95,7 @@ def lstm_grad(
 def run(
     x: Any, h0: Array | None, c0: Array | None, learned: Weights, attrs: Mapping[str, Any]
 ) -> tuple[LoDArray, LoDArray, Trace]:
-    """Return what the next steps saw and the cells, by sequence, and the trace."""
+    """Return the outputs of all steps and the cells, by sequence, and the trace."""
     data, steps, states, acts = _begun(x, h0, c0, learned, attrs)
     trace = lstm_steps.forward(steps.by_time(data), *states, learned, acts, steps)
     out, cell = steps.by_sequence(trace.out), steps.by_sequence(trace.cell)
@@ -111,11 +111,11 @@ def back(
     gradients: tuple[Array, Array],
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, StepGradients]:
-    """Return the gradients of Input, H0, C0 and those of the weights.
+    """Return the gradients of Input, H0, C0 and of the weights.
 
     Args:
-        trace: what the next steps saw, by sequence, and the rest of a `Trace`; None: nothing is projected.
-        gradients: of what the next steps saw and of the cells, by sequence.
+        trace: the outputs of all steps, by sequence, and the rest of a `Trace`; None: there is no projection.
+        gradients: the gradients of those outputs and of the cells, by sequence.
     """
     _, steps, states, acts = _begun(x, h0, c0, learned, attrs)
     out, cell, gates, hidden = steps.by_time(trace[0]), *trace[1:]
@@ -155,7 +155,7 @@ def lstm_unit(x: Array, before: Array, *, forget_bias: float) -> tuple[Array, Ar
 def lstm_unit_grad(
     x: Array, before: Array, cell: Array, dcell: Array, dhidden: Array, *, forget_bias: float
 ) -> tuple[Array, Array]:
-    """Back through the step."""
+    """Backpropagate through the step."""
     xp = array_module(x)
     i, f, o, candidate = _gates(x, forget_bias)
     seen = xp.tanh(cell)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The LSTM cell over all steps of a batch, forward and back; lstm and lstmp are faces of it.
+"""The LSTM cell over all steps of a batch, forward and backward, shared by lstm and lstmp.
 
-Columns of the gates are candidate, input, forget, output. All rows are in order of time (`TimeSteps`).
+Columns of the gates are candidate, input, forget, output. All rows are in time order (`TimeSteps`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paddle.ops.recurrent.gate_activation import Activation, activation
 
 @dataclass(frozen=True)
 class Weights:
-    """What an LSTM learns, and the bounds that it keeps.
+    """The parameters of an LSTM, and its clipping bounds.
 
     Attributes:
-        recurrent: (P, 4D) from the state before to the gates.
-        bias: (1, 4D), or (1, 7D) with the input's, forget's and output's looks at the cell (peepholes).
-        projection: (D, P) from the hidden state to what the next step sees, or None: P is D.
-        cell_clip: cells stay within ± that; 0: they may be anything.
-        projection_clip: the same of what the next step sees, where it is projected.
+        recurrent: (P, 4D) from the previous output to the gates.
+        bias: (1, 4D), or (1, 7D) with the peepholes of input, forget and output gate.
+        projection: (D, P) from the hidden state to the output that the next step reads, or None: P is D.
+        cell_clip: cells are clipped to ± this value; 0: no clipping.
+        projection_clip: the same for projected outputs.
     """
 
     recurrent: Array
@@ -35,18 +35,18 @@ class Weights:
 
     @property
     def width(self) -> int:
-        """D."""
+        """The state size D."""
         return int(self.recurrent.shape[1]) // 4
 
     @property
     def peepholes(self) -> tuple[Array, Array, Array] | None:
-        """Rows (D,) for input, forget and output gate."""
+        """The rows (D,) for input, forget and output gate."""
         d, rows = self.width, self.bias.reshape(-1)
         return (rows[4 * d : 5 * d], rows[5 * d : 6 * d], rows[6 * d :]) if len(rows) == 7 * d else None
 
 
 class Activations(NamedTuple):
-    """Of gates, of the cell on its way out, of the candidate, of the projection."""
+    """The activations of the gates, of the cell's output, of the candidate, and of the projection."""
 
     gate: Activation
     cell: Activation
@@ -55,12 +55,12 @@ class Activations(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a run leaves, rows in order of time.
+    """The values of a run, with rows in time order.
 
     Attributes:
-        out: (rows, P) what the next step sees; `hidden` itself where nothing is projected.
+        out: (rows, P) outputs, which the next step reads; `hidden` itself without a projection.
         cell: (rows, D).
-        gates: (rows, 4D) after their activations.
+        gates: (rows, 4D) after activation.
         hidden: (rows, D).
     """
 
@@ -71,7 +71,7 @@ class Trace(NamedTuple):
 
 
 class StepGradients(NamedTuple):
-    """Of the gates before activation (rows in order of time), the weights and the two states at first."""
+    """The gradients of the gates before activation (rows in time order), the weights and the two initial states."""
 
     gates: Array
     recurrent: Array
@@ -88,7 +88,7 @@ def forward(
 
     Args:
         gates: (rows, 4D) the inputs; overwritten.
-        out: (n, P) what the first step sees.
+        out: (n, P) the output before the first step.
         cell: (n, D) the cell before the first step.
         weights: not changed.
     """
@@ -132,7 +132,7 @@ def backward(
     acts: Activations,
     steps: TimeSteps,
 ) -> StepGradients:
-    """Run all steps back; `dout` and `dcell` are overwritten."""
+    """Backpropagate through all steps; overwrites `dout` and `dcell`."""
     if _is_compiled(trace.gates, trace.cell, weights, acts):
         dgates, dfirst, dfirst_cell = compiled.lstm_backward(
             trace.gates, trace.cell, first_cell, weights.recurrent, _looks(weights), dout, dcell, steps
@@ -161,7 +161,7 @@ def _backward_plain(
     acts: Activations,
     steps: TimeSteps,
 ) -> tuple[Array, Array, Array]:
-    """Return the gradients of the gates and of the two states at first."""
+    """Return the gradients of the gates and of the two initial states."""
     xp, d = array_module(dout), weights.width
     gates, (w_input, w_forget, w_output) = trace.gates, weights.peepholes or (None, None, None)
     cells_before = steps.before(trace.cell, first_cell)
@@ -199,7 +199,7 @@ def _backward_plain(
 
 
 def _is_compiled(gates: Array, cell: Array, weights: Weights, acts: Activations) -> bool:
-    """Return whether compiled steps serve: they have neither projections, bounds nor other activations."""
+    """Return whether compiled steps apply: they support no projections, bounds or other activations."""
     return (
         weights.projection is None
         and not weights.cell_clip

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lstmp: an LSTM over sequences whose hidden state is projected to what the next step sees.
+"""lstmp: an LSTM over sequences whose hidden state is projected to the output that the next step reads.
 
-cell_clip and proj_clip, where they are above zero, keep cells and projections within ± that.
+If positive, cell_clip and proj_clip clip cells and projections to ± their values.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def lstmp(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[LoDArray, LoDArray, Array, Array, Array]:
-    """Return projections (rows, P) and cells (rows, D); what begins with Batch is in order of time.
+    """Return projections (rows, P) and cells (rows, D); outputs whose names begin with Batch are in time order.
 
-    As lstm, with act(h ProjWeight) in place of h for the next step; H0 is a projection, (sequences, P).
+    As lstm, but the next step reads act(h ProjWeight) instead of h; H0 is a projection, (sequences, P).
     """
     out, cell, trace = run(x, h0, c0, _learned(weight, bias, proj, attrs), attrs)
     return out, cell, trace.gates, trace.cell, trace.hidden
@@ -78,7 +78,7 @@ def lstmp_grad(
     *trace_and_gradients: Array,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, Array, Array | None, Array]:
-    """Back through time."""
+    """Backpropagate through time."""
     out, gates, cell, hidden, dout, dcell = trace_and_gradients
     learned = _learned(weight, bias, proj, attrs)
     dx, dh0, dc0, found = back(x, h0, c0, learned, (out, cell, gates, hidden), (dout, dcell), attrs)

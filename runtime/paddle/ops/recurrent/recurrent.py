@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recurrent: a body over the steps of dense inputs (steps, ...), all rows of a step at once.
+"""recurrent: runs a body over the steps of dense inputs (steps, ...), all rows of a step together.
 
-In the body a step's input has the name that the whole input has outside, and so has an output.
+In the body, a step's input has the same name as the whole input outside, and likewise each output.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def recurrent(
     names: _Names,
     needs: frozenset[str],
 ) -> tuple[list[Array], tuple[Tape, ...]]:
-    """Return the outputs (steps, ...), and how each step ran; `reverse` goes from the last step to the first."""
+    """Return the outputs (steps, ...), and a record of the steps; `reverse` runs from the last step to the first."""
     if len({len(each) for each in inputs}) != 1:
         raise InputError(f"inputs must have the same number of steps, got {[len(each) for each in inputs]}")
     fixed = dict(zip(names["parameters"], parameters, strict=True))
@@ -111,7 +111,7 @@ def recurrent_grad(
     wanted_parameters: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Any]]:
-    """Back through the steps."""
+    """Backpropagate through the steps."""
     order = _order(len(tapes), reverse)
     parts = {name: [dout[at] for at in order] for name, dout in zip(arriving, douts, strict=True)}
     bound = Names(ex_states, states, ())

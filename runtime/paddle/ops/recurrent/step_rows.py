@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StepRows: where the rows of each step lie, for items of sequences that are rows or sequences themselves.
+"""StepRows: the row numbers of each step, where items of sequences are rows or sequences themselves.
 
-What has an entry for each sequence is ranked: the longest sequence comes first.
+Values with one entry per sequence are ranked: the longest sequence comes first.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
 
 
 class StepRows(NamedTuple):
-    """Rows in order of time.
+    """Rows in time order.
 
     Attributes:
         rows: (rows,) row numbers, step by step.
         bounds: step t is bounds[t] to bounds[t + 1] of `rows`.
-        levels: offsets of the sequences that each step sees, from 0; empty where an item is a row.
+        levels: offsets, from 0, of the sequences that each step reads; empty where an item is a row.
     """
 
     rows: Offsets
@@ -43,7 +43,7 @@ class StepRows(NamedTuple):
 
     @staticmethod
     def of(steps: TimeSteps, inner: Lod = ()) -> StepRows:
-        """Return the rows of steps; `inner` is the level below the steps if items are sequences."""
+        """Return the rows of the steps; `inner` is the level below the steps if items are sequences."""
         if not inner:
             return StepRows(steps.rows, steps.bounds.tolist(), [])
         (level,) = inner
@@ -54,13 +54,13 @@ class StepRows(NamedTuple):
         return StepRows(ranges(level[:-1][steps.rows], counts), bounds, parts)
 
     def cut(self, x: Any) -> list[Any]:
-        """Return what each step sees of x."""
+        """Return the items of x at each step."""
         ordered = plain(x)[at(self.rows, plain(x))]
         parts = [ordered[start:end] for start, end in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
         return [*map(LoDArray, parts, [(level,) for level in self.levels])] if self.levels else parts
 
     def joined(self, parts: Sequence[Array | None], like: Array) -> Array:
-        """Return rows shaped like x from those of each step; zeros for a step that has none (None)."""
+        """Return rows shaped like x, assembled from those of each step; zeros for a step without any (None)."""
         xp = array_module(like)
         out = xp.zeros_like(like) if any(part is None for part in parts) else xp.empty_like(like)
         for start, end, part in zip(self.bounds[:-1], self.bounds[1:], parts, strict=True):
@@ -70,7 +70,7 @@ class StepRows(NamedTuple):
 
 
 def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[Any, Lod]:
-    """Return the values of all steps as sequences, and the level below the steps where a value is sequences."""
+    """Return the values of all steps as sequences, and the level below the steps if values are sequences."""
     rows = [plain(part) for part in parts]
     xp = array_module(rows[0])
     ordered = xp.concatenate(rows)
@@ -85,10 +85,10 @@ def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[A
 
 
 def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
-    """Return the steps.
+    """Return the steps of the inputs.
 
     Raises:
-        InputError: an input has no sequences or others than the first one.
+        InputError: an input has no sequences, or different ones from the first input.
     """
     for x in inputs:
         sequences(x, "Inputs")
@@ -107,7 +107,7 @@ def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
 
 
 def ranked(value: Any, steps: TimeSteps) -> Any:
-    """Return a static input or a state with its entries longest sequence first."""
+    """Return a static input or a state with its entries ordered longest sequence first."""
     if count_of(value) != len(steps.order):
         what = "sequences" if lod_of(value) else "rows"
         raise InputError(f"there are {len(steps.order)} sequences, and a state with {count_of(value)} {what}")
@@ -115,7 +115,7 @@ def ranked(value: Any, steps: TimeSteps) -> Any:
 
 
 def unranked(value: Any, parts: Sequence[Array | None], steps: TimeSteps) -> Array:
-    """Return the gradient of a value that was `ranked`: the sum of what steps have of its first rows."""
+    """Return the gradient of a value that was `ranked`: the sum over steps, each of which has its first rows."""
     ordered = zeros_like(value)
     for part in parts:
         if part is not None:

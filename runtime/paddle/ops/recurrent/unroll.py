@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unrolls a body over steps, forward and backward, for recurrent and dynamic_recurrent.
 
-At step t the first `counts[t]` entries of the states continue; counts never grow. An entry is a row or a sequence.
+At step t, the first `counts[t]` entries of the states continue; counts never grow. An entry is a row or a sequence.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from paddle.ops.math.scale import sum_
 
 @dataclass(frozen=True)
 class Names:
-    """Variables of the body.
+    """The names of the body's variables.
 
     Attributes:
-        before: states as a step sees them.
-        after: the same states as the step leaves them.
-        outputs: what is collected.
+        before: the states that a step reads.
+        after: the same states as the step writes them.
+        outputs: the variables to collect.
     """
 
     before: tuple[str, ...]
@@ -32,7 +32,7 @@ class Names:
 
 
 class Unrolled(NamedTuple):
-    """Outputs step by step, output -> steps; how each step ran (empty if that was not asked for).
+    """The outputs, as output -> steps, and the tape of each step (empty if not requested).
 
     Attributes:
         heights: rows of each state after each step.
@@ -44,7 +44,7 @@ class Unrolled(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Of what each step was given, of what all steps read, and of the states before the first (None: nothing)."""
+    """The gradients of the steps' inputs, of shared inputs, and of the initial states (None: no gradient)."""
 
     steps: list[dict[str, Any]]
     fixed: dict[str, Any]
@@ -62,7 +62,7 @@ def unroll(
     """Run the body one time per step.
 
     Args:
-        steps: what each step is given besides the states.
+        steps: the inputs of each step, except the states.
         trace: whether gradients are needed.
     """
     outputs: dict[str, list[Any]] = {name: [] for name in names.outputs}
@@ -89,14 +89,14 @@ def unroll_back(
     fixed: Sequence[str],
     heights: Sequence[Sequence[int]],
 ) -> Gradients:
-    """Go back through all steps.
+    """Backpropagate through all steps.
 
     Args:
-        tapes: of `unroll`.
-        douts: output -> its gradient step by step.
-        given: what each step was given and wants a gradient of.
-        fixed: what all steps read and wants a gradient of.
-        heights: of `unroll`.
+        tapes: the tapes from `unroll`.
+        douts: output -> its gradient at each step.
+        given: the inputs of each step that need a gradient.
+        fixed: the shared inputs that need a gradient.
+        heights: from `unroll`.
     """
     wanted = frozenset((*given, *fixed, *names.before))
     carried: list[Array | None] = [None] * len(names.before)
@@ -123,7 +123,7 @@ def unroll_back(
 
 
 def padded(value: Array, rows: int) -> Array:
-    """Return the value with zeros behind, `rows` in all."""
+    """Return the value padded with zeros to `rows` rows."""
     if len(value) == rows:
         return value
     whole: Array = array_module(value).zeros((rows, *value.shape[1:]), value.dtype)

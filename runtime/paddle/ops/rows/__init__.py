@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of tables by id, and what is sent to parameter servers or fetched from them; on the floor above `base`."""
+"""Table rows by id, and values sent to or fetched from parameter servers; depends only on `base`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cvm: embeddings that begin with counts of shows and clicks, as click-through models keep them. A table entry."""
+"""cvm: embeddings that begin with counts of shows and clicks, as in click-through models. A table entry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _infer(x: Spec, cvm: Spec, *, use_cvm: bool) -> Spec:
 
 @operator("cvm", "X+ CVM -> Y+", attrs={"use_cvm": True}, infer=_infer)
 def cvm(x: Any, counts: Array, *, use_cvm: bool) -> Any:
-    """Return X with ln(shows + 1) and ln(clicks + 1) - ln(shows + 1) as first columns, or without both."""
+    """Return X with ln(shows + 1) and ln(clicks + 1) - ln(shows + 1) as first columns, or without both columns."""
     data = plain(x)
     if not use_cvm:
         return with_lod(data[:, 2:].copy(), lod_of(x))
@@ -33,9 +33,9 @@ def cvm(x: Any, counts: Array, *, use_cvm: bool) -> Any:
 
 @gradient("cvm", "X+ CVM Y@GRAD -> X@GRAD")
 def cvm_grad(x: Any, counts: Array, dy: Array, *, use_cvm: bool) -> Array:
-    """dY, with the counts of CVM as first columns: of the row, or of the row's sequence.
+    """dY, with the counts of CVM, for the row or for the row's sequence, as first columns.
 
-    They are no derivatives: tables add them to the counts that they keep.
+    These columns are not derivatives: tables add them to their counts.
     """
     data = plain(x)
     dx = array_module(data).empty_like(data)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hash: rows of ids as numbers below `mod_by`, several for each row: XXH64 of a row's bytes (Collet, 2014).
+"""hash: rows of ids to numbers below `mod_by`, several per row: XXH64 of a row's bytes (Collet, 2014).
 
-The number of the hash is the seed, so that tables which the original trained are read by the same numbers.
+The index of the hash is its seed, so that tables trained by the original are addressed by the same numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _infer(x: Spec, *, num_hash: int, mod_by: int) -> Spec:
 
 @operator("hash", "X -> Out", attrs={"num_hash": 1, "mod_by": 100000}, infer=_infer)
 def hash_(x: Array, *, num_hash: int, mod_by: int) -> Array:
-    """Return (rows, num_hash, 1) int64 in [0, mod_by). The bytes of int32 ids are not those of int64 ids."""
+    """Return (rows, num_hash, 1) int64 in [0, mod_by). Equal ids of int32 and int64 have different bytes and hashes."""
     ids = to_host(x)
     ids = np.ascontiguousarray(ids if ids.dtype.itemsize in (4, 8) else ids.astype(_INT64))
     with np.errstate(over="ignore"):
@@ -73,5 +73,5 @@ def _round(words: Array) -> Array:
 
 
 def _turned(words: Array, bits: int) -> Array:
-    """Turn 64-bit words to the left."""
+    """Rotate 64-bit words to the left."""
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lookup_table: rows of W by id. W is a whole table, or `SelectedRows` that hold the rows at hand.
+"""lookup_table: rows of W by id. W is a whole table, or `SelectedRows` that contain the required rows.
 
-distributed_lookup_table: rows of a table whose slices parameter servers hold, fetched for the ids of a batch.
+distributed_lookup_table: rows of a table divided among parameter servers, fetched for the ids of a batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _infer(w: Spec, ids: Spec) -> Spec:
 
 @operator("lookup_table", "W Ids -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
-    """Return W's rows, shape Ids.shape[:-1] + (width,); rows of padding_idx are zero (-1: there is none)."""
+    """Return W's rows, shape Ids.shape[:-1] + (width,); rows of padding_idx are zero (-1: no padding_idx)."""
     flat = ids.reshape(-1)
     padding = flat == padding_idx if padding_idx != -1 else None
     if padding is not None and padding.any():
@@ -55,10 +55,10 @@ def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
 
 @gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD")
 def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, padding_idx: int) -> Any:
-    """Return the rows' gradients: SelectedRows, unique and ascending, if is_sparse or W is sparse itself;
-    else dense.
+    """Return the rows' gradients, as SelectedRows with unique ascending rows or as a dense array.
 
-    The dense gradient leaves out padding_idx; the sparse one has it.
+    They are sparse if is_sparse is set or W is sparse itself. The dense gradient omits padding_idx; the sparse one
+    includes it.
     """
     xp = array_module(dout)
     flat = ids.reshape(-1)
@@ -76,7 +76,7 @@ def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, paddi
 
 @operator("lookup_tables_grad", "W Ids* Out@GRAD* -> W@GRAD", shares_lod=False)
 def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> SelectedRows:
-    """Return the sum of the sparse gradients of several lookups in one table; compiled plans alone have it."""
+    """Return the sum of the sparse gradients of several lookups in one table; occurs only in compiled plans."""
     xp = array_module(douts[0])
     flat = xp.concatenate([each.reshape(-1) for each in ids])
     values = xp.concatenate([each.reshape(-1, *w.shape[1:]) for each in douts])
@@ -117,12 +117,12 @@ def distributed_lookup_table(
     padding_idx: int,
     remote: Remote | None,
 ) -> tuple[list[Any], Array]:
-    """Return the rows of each Ids; rows of padding_idx are zero (-1: there is none).
+    """Return the rows of each Ids; rows of padding_idx are zero (-1: no padding_idx).
 
-    Every row is fetched once. What is fetched also replaces W's rows, which are of earlier steps.
+    Each distinct row is fetched one time. The fetched rows also replace those in W, which are from earlier steps.
 
     Raises:
-        InputError: an id is beyond the table.
+        InputError: an id is outside the table.
     """
     servers = connected("distributed_lookup_table", remote)
     xp = array_module(w)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that talk to parameter servers: what they exchange goes through the `remote` of the executor.
+"""Operators that communicate with parameter servers, through the executor's `remote`.
 
-They are has-effect operators in the order of their block. Their dummy inputs and outputs carry nothing: they only
-say what comes after what.
+They are has-effect operators and run in the order of their block. Their dummy inputs and outputs have no values: they
+only define an order.
 
 fetch_barrier, prefetch, checkpoint_notify and gen_nccl_id are among them.
 """
@@ -24,7 +24,7 @@ def connected(op_type: str, remote: Remote | None) -> Remote:
     """Return the connection of the executor that runs an operator.
 
     Raises:
-        OpError: it has none.
+        OpError: the executor has no connection.
     """
     if remote is None:
         raise OpError(f"{op_type} needs parameter servers, and this executor is connected to none")
@@ -45,7 +45,7 @@ def _nothing(names: Mapping[str, Sequence[str]]) -> list[None]:
 def send(
     x: list[Any], *, epmap: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
 ) -> list[None]:
-    """Send each X to the server in its place of epmap."""
+    """Send each X to the server at its position in epmap."""
     connected("send", remote).send(names["X"], x, epmap)
     return _nothing(names)
 
@@ -88,7 +88,7 @@ def recv(
     remote: Remote | None,
     xp: Any,
 ) -> list[Any]:
-    """Receive each Out from the server in its place of epmap; varnames are what they are called there."""
+    """Receive each Out from the server at its position in epmap; varnames are the names on the servers."""
     found = connected("recv", remote).receive(varnames or names["Out"], epmap)
     return [xp.asarray(value) if hasattr(value, "__array__") else value for value in found]
 
@@ -103,10 +103,10 @@ def recv(
 def fetch_barrier(
     x: list[Any], *, endpoints: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
 ) -> list[Any]:
-    """Say that everything was received; X, which was, is handed on.
+    """Mark that all values were received, and pass the received X through.
 
     Raises:
-        OpError: there are outputs and no X for them.
+        OpError: there are outputs but no X for them.
     """
     if len(x) != len(names["Out"]):
         raise OpError(f"fetch_barrier: {len(names['Out'])} outputs and {len(x)} inputs that they are")
@@ -129,7 +129,7 @@ def prefetch(
     remote: Remote | None,
     xp: Any,
 ) -> list[Any]:
-    """Get rows of a table: each X (n, 1) int64 goes to the server in its place, which answers to X's name."""
+    """Fetch rows of a table: each X (n, 1) int64 is sent to the server at its position, which answers by X's name."""
     ids = [each.reshape(-1) for each in x]
     found = connected("prefetch", remote).lookup(names["X"], ids, epmap)
     return [xp.asarray(rows) for rows in found]
@@ -144,7 +144,7 @@ def prefetch(
 def checkpoint_notify(
     *, epmap: tuple[str, ...], dir: str, lookup_table: str, remote: Remote | None
 ) -> tuple[()]:
-    """Let server number i write its rows of a table to `<dir>/<lookup_table>_<i>`, on its own machine."""
+    """Ask server i to save its rows of a table to `<dir>/<lookup_table>_<i>`, on its own machine."""
     paths = {endpoint: f"{dir}/{lookup_table}_{at}" for at, endpoint in enumerate(epmap)}
     connected("checkpoint_notify", remote).save(lookup_table, paths)
     return ()
@@ -168,7 +168,7 @@ def checkpoint_notify(
     has_effect=True,
 )
 def listen_and_serv(x: list[Any]) -> tuple[()]:
-    """Serve the blocks of a program; Fluid's executor does that itself.
+    """Serve the blocks of a program, which Fluid's executor does itself.
 
     Raises:
         OpError: always.
@@ -189,4 +189,4 @@ def listen_and_serv(x: list[Any]) -> tuple[()]:
     has_effect=True,
 )
 def gen_nccl_id() -> None:
-    """Do nothing: trainers meet before their first step in common, and no value of this operator is read."""
+    """Do nothing: trainers connect before their first common step, and the value is never read."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Fluid server's program has besides updates: lookup_sparse_table for tables, ref_by_trainer_id."""
+"""Operators of a Fluid server's program besides updates: lookup_sparse_table for tables, ref_by_trainer_id."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def _infer(w: Spec, ids: Spec) -> Spec:
     infer=_infer,
 )
 def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
-    """Return rows (n, width) of a table that holds some rows; one that is not there is 0 if is_test.
+    """Return rows (n, width) of a table that holds selected rows; an absent row is 0 if is_test.
 
     Raises:
-        InputError: the table holds no selected rows.
-        OpError: it may grow, with the values that (seed, id) give: on servers alone.
+        InputError: the table is not SelectedRows.
+        OpError: rows may have to be created, with values given by (seed, id), which only servers can do.
     """
     if not is_test:
         raise OpError("lookup_sparse_table with is_test=False is run by servers of paddle.fluid alone")
@@ -59,7 +59,7 @@ def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
     in_place={"ParamOut": "Param"},
 )
 def update_sparse_table(param: Any, grad: Any, rate: Array) -> Any:
-    """Update the rows of a growing table that Grad has, by a rule of `optim.rules`, with Grad times `scale`.
+    """Update the rows of a growing table listed in Grad, by a rule of `optim.rules`, with Grad times `scale`.
 
     Raises:
         OpError: always.
@@ -73,7 +73,7 @@ def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
 
 @operator("ref_by_trainer_id", "X* TrainerId -> Out", infer=_infer_ref, shares_lod=False)
 def ref_by_trainer_id(x: list[Array], trainer_id: Array) -> Array:
-    """Return X[TrainerId]; the id is (1,) int64."""
+    """Return X[TrainerId]; TrainerId is (1,) int64."""
     at = int(trainer_id.reshape(-1)[0])
     if not 0 <= at < len(x):
         raise InputError(f"trainer {at} of {len(x)}")

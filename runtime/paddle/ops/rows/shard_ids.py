@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""split_ids, merge_ids, merge_selected_rows, split_byref: rows of tables on their way to shards.
+"""split_ids, merge_ids, merge_selected_rows, split_byref: divide table rows among shards.
 
-An id belongs to shard id mod shards, ids taken as unsigned numbers, so that negative ones are legal.
+An id belongs to shard id mod shards, with ids taken as unsigned numbers, so that negative ones are valid.
 
-split_byref and split_selected_rows: a variable cut into ranges of rows, dense or sparse.
+split_byref and split_selected_rows: divide a dense or sparse variable into ranges of rows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _INT64 = np.dtype("int64")
 
 @operator("split_ids", "Ids* -> Out*", shares_lod=False)
 def split_ids(ids: list[Any], *, names: Mapping[str, Sequence[str]]) -> list[Any]:
-    """Return for each shard the ids that belong to it, (k, 1), distinct and ascending; k may be 0.
+    """Return the ids that belong to each shard, (k, 1), distinct and ascending; k may be 0.
 
-    Of SelectedRows the rows go to their shards, in the order they come, with their numbers and the same height.
+    For SelectedRows, rows are assigned to their shards in their order, with unchanged numbers and height.
     """
     shards = len(names["Out"])
     if isinstance(ids[0], SelectedRows):
@@ -48,10 +48,10 @@ def _infer_merge(ids: list[Spec], rows: list[Spec], x: list[Spec]) -> list[Spec]
 
 @operator("merge_ids", "Ids*+ Rows* X* -> Out*+", infer=_infer_merge)
 def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
-    """Out[j] has a row for each id of Ids[j], and its sequences, taken from that X whose Rows have the id.
+    """Return Out[j] with one row per id of Ids[j] and its sequences, from the X whose Rows contain the id.
 
     Raises:
-        InputError: an id is in no Rows, in several, or Rows and X do not fit.
+        InputError: an id is in no Rows or in several, or Rows and X do not match.
     """
     xp = array_module(rows[0])
     known = xp.concatenate([each.reshape(-1) for each in rows])
@@ -78,12 +78,12 @@ def merge_selected_rows(x: SelectedRows) -> SelectedRows:
 
 @operator("get_tensor_from_selected_rows", "X -> Out", infer="X")
 def get_tensor_from_selected_rows(x: SelectedRows) -> Array:
-    """Return the values of the rows held."""
+    """Return the values of the rows."""
     return x.values
 
 
 def _leading(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what the shape of the rows of ids begins with: ids of shape (..., 1) have rows (..., width)."""
+    """Return the leading dimensions of the rows of ids: ids of shape (..., 1) have rows (..., width)."""
     return shape[:-1] if shape[-1] == 1 else (product(shape),)
 
 
@@ -114,7 +114,7 @@ def split_byref(x: Array, *, sections: tuple[int, ...]) -> list[Array]:
 
 @operator("split_selected_rows", "X -> Out*", attrs={"height_sections": ()}, infer=_infer_sparse)
 def split_selected_rows(x: Any, *, height_sections: tuple[int, ...]) -> list[SelectedRows]:
-    """Return the rows of each range, counted from its beginning."""
+    """Return the rows of each range, numbered from its start."""
     parts = []
     end = 0
     for height in height_sections:

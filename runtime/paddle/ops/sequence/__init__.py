@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on sequences of rows, which their offsets tell apart; on the floor above `base`."""
+"""Operators on sequences, which are rows delimited by offsets; depends only on `base`."""

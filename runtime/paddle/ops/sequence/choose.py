@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_best, sequence_cut, sequence_choose: places of the greatest rows; pieces and sub-sequences at such places.
+"""sequence_best, sequence_cut, sequence_choose: positions of maxima; slices and sub-sequences at given positions.
 
-Places are numbers (n, k) of any type, k a sequence or sub-sequence; -1 ends a row of them early.
+Positions are numbers (n, k) of any dtype, k per sequence or sub-sequence; -1 ends a row of them early.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def _infer_best(x: Spec, *, k: int) -> Spec:
 
 @operator("sequence_best", "X+ -> Out", attrs={"k": int}, infer=_infer_best)
 def sequence_best(x: Any, *, k: int) -> Array:
-    """Out (n, k) = places in each sequence of the last level of its k greatest numbers, greatest first; -1 behind.
+    """Out (n, k) = positions of the k largest numbers in each sequence of the last level, descending, then -1.
 
-    Of equal numbers the first comes first. X has one number a row.
+    Equal numbers are in order of position. X has one number per row.
     """
     data, offsets = sequences(x, "X")
     scores = to_host(data)
@@ -51,13 +51,13 @@ def _infer_cut(x: Spec, starts: Spec | None, ends: Spec | None) -> Spec:
 
 @operator("sequence_cut", "X+ Starts? Ends? -> Out+", infer=_infer_cut)
 def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
-    """Pieces of each sequence of X's last level, from row Starts to row Ends, both in it; to an end where one lacks.
+    """Slice each sequence of X's last level from row Starts to row Ends, inclusive.
 
-    Each sequence has a row of places and gives as many pieces as that has. Pieces are sequences; they stay together
-    where X has two levels.
+    Without Starts or Ends, slices extend to that end of the sequence. Each sequence has a row of positions and gives as
+    many slices as the row has. Slices are sequences; they stay grouped if X has two levels.
 
     Raises:
-        InputError: a piece has no row, or rows out of its sequence.
+        InputError: a slice has no rows, or rows outside its sequence.
     """
     data, _ = sequences(x, "X")
     rows, lod = _pieces(x, starts, ends)
@@ -66,7 +66,7 @@ def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
 
 @gradient("sequence_cut", "X+ Starts? Ends? Out@GRAD -> X@GRAD")
 def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Array) -> Array:
-    """dX = sum over the pieces that a row is in."""
+    """dX = the sum over all slices that contain the row."""
     rows, _ = _pieces(x, starts, ends)
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
@@ -89,16 +89,16 @@ def sequence_choose(x: Any, chosen: Array) -> LoDArray:
 
 @gradient("sequence_choose", "X+ Chosen Out@GRAD -> X@GRAD")
 def sequence_choose_grad(x: Any, chosen: Array, dout: Array) -> Array:
-    """dX = sum over the places that a sub-sequence was put."""
+    """dX = the sum over all copies of a sub-sequence."""
     rows, _ = _sub_sequences(x, chosen)
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
 
 def places(values: Array, count: int, what: str) -> tuple[Offsets, Offsets]:
-    """Return the numbers before the first -1 of each row, and offsets of the rows in them.
+    """Return the numbers before the first -1 of each row, and the offsets of the rows in them.
 
     Raises:
-        InputError: there are not `count` rows.
+        InputError: the number of rows is not `count`.
     """
     table = to_host(values).reshape(len(values), -1).astype(np.int64)
     if len(table) != count:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: rows with their neighbours, times a matrix, or not; row_conv: by number; im2sequence.
+"""sequence_conv: context windows of rows, times a matrix or not; row_conv: lookahead convolution; im2sequence.
 
-im2sequence: windows of images as rows of sequences, one sequence an image. Where Y (images, 2) holds the heights and
-widths that images of a batch really have, only the windows that begin in those are taken.
+im2sequence: windows of images as rows of sequences, one sequence per image. If Y (images, 2) gives the real heights and
+widths of the images of a batch, only the windows that start inside them are used.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def sequence_conv(
 ) -> LoDArray:
     """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side, times Filter.
 
-    What lies before or behind the sequence is zero, or the rows of PaddingData if there are: first those for
-    what lies before, then those for what lies behind.
+    Positions before or after the sequence are zero, or rows of PaddingData if given: first the rows for positions
+    before it, then those for positions after it.
     """
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
@@ -49,7 +49,7 @@ def sequence_conv(
 def sequence_conv_grad(
     x: Any, padding: Array | None, filters: Array, dout: Array, *, contextLength: int, contextStart: int
 ) -> tuple[Array, Array | None, Array]:
-    """Gradients of the matrix product, those of the columns added up where they came from."""
+    """Return the gradients of the matrix product, with those of the columns added at their source rows."""
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     dfilters = _columns(data, padding, rows).T @ dout
@@ -73,7 +73,7 @@ def sequence_context(x: Any, padding: Array | None, *, contextLength: int, conte
 def sequence_context_grad(
     x: Any, padding: Array | None, dout: Array, *, contextLength: int, contextStart: int
 ) -> tuple[Array, Array | None]:
-    """Each part's gradient goes back to the row it was."""
+    """Add the gradient of each part to its source row."""
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     return _brought_back(dout, rows, data, padding)
@@ -117,7 +117,7 @@ def _infer_row_conv(x: Spec, filters: Spec) -> Spec:
 
 @operator("row_conv", "X+ Filter -> Out+", infer=_infer_row_conv)
 def row_conv(x: Any, filters: Array) -> LoDArray:
-    """Out[t] = sum over j of Filter[j] X[t + j], as far as the sequence goes."""
+    """Out[t] = sum over j of Filter[j] X[t + j], within the sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).zeros_like(data)
     for ahead, (here, there) in enumerate(_pairs(offsets, len(filters), data)):
@@ -138,7 +138,7 @@ def row_conv_grad(x: Any, filters: Array, dout: Array) -> tuple[Array, Array]:
 
 
 def _pairs(offsets: Offsets, width: int, like: Array) -> list[tuple[Array, Array]]:
-    """Return for each j which rows have one j rows further on in their sequence, and which that is."""
+    """Return, for each j, the rows that have a row j positions later in their sequence, and those later rows."""
     left = np.repeat(lengths(offsets), lengths(offsets)) - positions(offsets)
     rows = [np.flatnonzero(left > ahead) for ahead in range(width)]
     return [(at(here, like), at(here + ahead, like)) for ahead, here in enumerate(rows)]
@@ -164,10 +164,10 @@ def im2sequence(
 ) -> LoDArray:
     """Return a row (channels * kernel) for each window, from left to right and from top to bottom.
 
-    paddings are up, left, down, right. Y's sizes are those of what X was made of with steps of out_stride.
+    paddings are up, left, down, right. Y's sizes are those of the original images, which X has reduced by out_stride.
 
     Raises:
-        InputError: an image is larger than X says, or Y has another number of images.
+        InputError: an image is larger than X allows, or Y has a different number of images.
     """
     up, left, down, right = paddings
     xp = array_module(x)
@@ -196,7 +196,7 @@ def im2sequence_grad(
     paddings: tuple[int, ...],
     out_stride: tuple[int, ...],
 ) -> Array:
-    """Add up the windows' gradients where they lay."""
+    """Add the windows' gradients at their positions."""
     up, left, down, right = paddings
     height, width = x.shape[2] + up + down, x.shape[3] + left + right
     high, wide = _windows(x.shape[2:], kernels, strides, paddings)
@@ -218,7 +218,7 @@ def im2sequence_grad(
 def _windows(
     size: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...], paddings: tuple[int, ...]
 ) -> tuple[int, int]:
-    """Return how many windows lie below each other and side by side."""
+    """Return the number of windows in vertical and horizontal direction."""
     up, left, down, right = paddings
     high = (size[0] + up + down - kernels[0]) // strides[0] + 1
     return max(high, 0), max((size[1] + left + right - kernels[1]) // strides[1] + 1, 0)
@@ -238,7 +238,7 @@ def _real_sizes(x: Array, real: Array | None, out_stride: tuple[int, ...]) -> li
 
 
 def _taken(counts: list[tuple[int, int]], high: int, wide: int, like: Array) -> Array:
-    """Return which rows are windows of what images really are, of all (images * high * wide)."""
+    """Return which of all (images * high * wide) rows are windows inside the real images."""
     grid = np.arange(high * wide).reshape(high, wide)
     parts = [grid[:h, :w].reshape(-1) + image * high * wide for image, (h, w) in enumerate(counts)]
     return at(np.concatenate([np.zeros(0, np.int64), *parts]), like)

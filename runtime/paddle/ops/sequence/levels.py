@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_join, sequence_windows: the same rows with a level of sequences less, or one more."""
+"""sequence_join, sequence_windows: remove or add one level of sequences; the rows do not change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _infer_join(x: Spec) -> Spec:
 
 @operator("sequence_join", "X+ -> Out+", infer=_infer_join)
 def sequence_join(x: Any) -> LoDArray:
-    """The outermost sequences of X, each with the rows of all that is in it."""
+    """The outermost sequences of X, each with all rows that it contains."""
     data, _ = sequences(x, "X")
     return LoDArray(data, (joined(x.lod),))
 
@@ -34,7 +34,7 @@ def _infer_windows(x: Spec, *, stride: int) -> Spec:
 
 @operator("sequence_windows", "X+ -> Out+", attrs={"stride": int, "from_end": False}, infer=_infer_windows)
 def sequence_windows(x: Any, *, stride: int, from_end: bool) -> LoDArray:
-    """Each sequence of X as sequences of `stride` rows; the last one, or the first if from_end, may be shorter."""
+    """Split sequences of X into sequences of `stride` rows; the last, or the first if from_end, may be shorter."""
     data, offsets = sequences(x, "X")
     counts = lengths(offsets)
     windows = -(-counts // stride)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_pad, sequence_unpad, sequence_mask: sequences as one box of equal lengths, and back."""
+"""sequence_pad, sequence_unpad, sequence_mask: sequences as one array padded to equal lengths, and the inverse."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _infer_pad(x: Spec, pad_value: Spec, *, padded_length: int) -> tuple[Spec, S
 
 @operator("sequence_pad", "X+ PadValue -> Out Length", attrs={"padded_length": -1}, infer=_infer_pad)
 def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array, Array]:
-    """Return (n, length, ...) with PadValue behind each sequence, and the (n, 1) int64 lengths.
+    """Return (n, length, ...) with PadValue after each sequence, and the (n, 1) int64 lengths.
 
-    Length is that of the longest sequence if padded_length is -1.
+    The length is that of the longest sequence if padded_length is -1.
     """
     data, offsets = sequences(x, "X")
     counts = lengths(offsets)
@@ -43,7 +43,7 @@ def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array
 
 @gradient("sequence_pad", "X+ Out@GRAD -> X@GRAD")
 def sequence_pad_grad(x: Any, dout: Array) -> Array:
-    """Take the rows' gradients out of the box."""
+    """Extract the rows' gradients from the padded array."""
     _, offsets = sequences(x, "X")
     dx: Array = dout[at(owners(offsets), dout), at(positions(offsets), dout)]
     return dx
@@ -55,7 +55,7 @@ def _infer_unpad(x: Spec, length: Spec) -> Spec:
 
 @operator("sequence_unpad", "X Length -> Out+", infer=_infer_unpad)
 def sequence_unpad(x: Array, length: Array) -> LoDArray:
-    """Out = the first Length[i] of the steps X[i], for each i; one level of LoD. Steps of one number become (n, 1)."""
+    """Out = the first Length[i] steps of X[i], for each i; one level of LoD. Steps of one number become (n, 1)."""
     offsets = _offsets(x, length)
     rows = x[at(owners(offsets), x), at(positions(offsets), x)]
     return LoDArray(rows.reshape(len(rows), *(x.shape[2:] or (1,))), (offsets,))
@@ -63,7 +63,7 @@ def sequence_unpad(x: Array, length: Array) -> LoDArray:
 
 @gradient("sequence_unpad", "X Length Out@GRAD -> X@GRAD")
 def sequence_unpad_grad(x: Array, length: Array, dout: Array) -> Array:
-    """Put the gradients into the box, zeros elsewhere."""
+    """Return the gradients in the padded array, zeros elsewhere."""
     offsets = _offsets(x, length)
     dx: Array = array_module(x).zeros_like(x)
     dx[at(owners(offsets), x), at(positions(offsets), x)] = dout.reshape(-1, *x.shape[2:])
@@ -82,7 +82,7 @@ def _infer_mask(x: Spec, maxlen_tensor: Spec | None, *, maxlen: int, out_dtype: 
     shares_lod=False,
 )
 def sequence_mask(x: Array, maxlen_tensor: Array | None, *, maxlen: int, out_dtype: VarType) -> Array:
-    """Y[..., j] = 1 where j < X[...], for j below maxlen, or below the greatest X if it is -1."""
+    """Y[..., j] = 1 where j < X[...], for j below maxlen, or below the maximum of X if it is -1."""
     xp = array_module(x)
     if maxlen_tensor is not None:
         maxlen = int(maxlen_tensor.reshape(-1)[0])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_pool: each sequence as one row (sum, average, greatest, first, last, ...); sequence_softmax.
+"""sequence_pool: each sequence as one row (sum, average, maximum, first, last, ...); sequence_softmax.
 
-sequence_softmax: softmax over the rows of each sequence, for one number a row.
+sequence_softmax: softmax over the rows of each sequence, with one number per row.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _infer(x: Spec, *, pooltype: str) -> tuple[Spec, Spec]:
     infer=_infer,
 )
 def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Array | None]:
-    """Return (n, ...), pad_value for a sequence without rows, and the rows of the greatest values (MAX only).
+    """Return (n, ...), pad_value for an empty sequence, and the row numbers of the maxima (MAX only).
 
-    The last level of LoD goes; one before it stays.
+    The last level of LoD is removed; one before it stays.
     """
     data, offsets = sequences(x, "X")
     index = None
@@ -54,7 +54,7 @@ def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Arra
 
 @gradient("sequence_pool", "X+ MaxIndex Out@GRAD -> X@GRAD")
 def sequence_pool_grad(x: LoDArray, index: Array | None, dout: Array, *, pooltype: str) -> Array:
-    """Each row gets its share; of the greatest, first and last only that row."""
+    """Distribute the gradient over the rows; for maximum, first and last only to the selected row."""
     data, offsets = sequences(x, "X")
     kind = pooltype.upper()
     if kind in _WEIGHTS:
@@ -70,7 +70,7 @@ def sequence_pool_grad(x: LoDArray, index: Array | None, dout: Array, *, pooltyp
 
 
 def _first_equal(data: Array, greatest: Array, offsets: Offsets) -> Array:
-    """Return (n, ...) int32 row numbers of the first row that holds the greatest value, -1 if there is none."""
+    """Return (n, ...) int32 numbers of the first row with the maximum, -1 for an empty sequence."""
     xp = array_module(data)
     rows = xp.arange(len(data)).reshape(-1, *(1,) * (data.ndim - 1))
     equal = data == spread(greatest, offsets)
@@ -79,7 +79,7 @@ def _first_equal(data: Array, greatest: Array, offsets: Offsets) -> Array:
 
 
 def _flat(index: Array) -> Array:
-    """Return the places in the raveled data: the index has rows only, its own place says the column."""
+    """Return positions in the raveled data: the index holds row numbers, and its own position is the column."""
     xp = array_module(index)
     width = int(np.prod(index.shape[1:], dtype=np.int64))
     return (index.reshape(len(index), width).astype(xp.int64) * width + xp.arange(width)).reshape(-1)
@@ -90,7 +90,7 @@ def _counts(offsets: Offsets) -> Offsets:
 
 
 def _rows(data: Array, rows: Offsets) -> Array:
-    """Return rows of the data; what stands for a sequence without rows is any row, or zeros."""
+    """Return rows of the data; for an empty sequence any row, or zeros."""
     if not len(data):
         return array_module(data).zeros((len(rows), *data.shape[1:]), data.dtype)
     return data[at(rows.clip(0, len(data) - 1), data)]
@@ -123,7 +123,7 @@ def _infer_softmax(x: Spec) -> Spec:
     infer=_infer_softmax,
 )
 def sequence_softmax(x: Any) -> LoDArray:
-    """Out = e^(X - greatest) / sum, sequence by sequence."""
+    """Out = e^(X - max) / sum, sequence by sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).exp(data - spread(segment_max(data, offsets, 0), offsets))
     out /= spread(segment_sum(out, offsets), offsets)

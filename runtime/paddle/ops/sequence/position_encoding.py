@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""add_position_encoding: sines and cosines of a row's place in its sequence (Vaswani and others, 2017)."""
+"""add_position_encoding: sines and cosines of a row's position in its sequence (Vaswani and others, 2017)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _infer(x: Spec) -> Spec:
 
 @operator("add_position_encoding", "X+ -> Out+", attrs={"alpha": 1.0, "beta": 1.0}, infer=_infer)
 def add_position_encoding(x: Any, *, alpha: float, beta: float) -> Any:
-    """Out = alpha X + beta P, with P[p, k] = sin(p/10000^(k/(D/2 - 1))) for k < D/2, and the cosines behind them.
+    """Out = alpha X + beta P, with P[p, k] = sin(p/10000^(k/(D/2 - 1))) for k < D/2, then the cosines.
 
     X is (N, length, D), or sequences (rows, D).
     """

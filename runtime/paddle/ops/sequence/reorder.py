@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reverse, _slice, _erase, _enumerate, _scatter: the rows of each sequence turned round, or some of them.
+"""sequence_reverse, _slice, _erase, _enumerate, _scatter: reverse each sequence, or select from its rows.
 
 sequence_enumerate: each id with those that follow it in its sequence.
 """
@@ -19,14 +19,14 @@ from paddle.ops.base.segments import at, lengths, owners, ranges, reverse, scatt
 
 @operator("sequence_reverse", "X+ -> Y+", infer="X")
 def sequence_reverse(x: Any) -> LoDArray:
-    """Turn each sequence round."""
+    """Reverse each sequence."""
     data, offsets = sequences(x, "X")
     return LoDArray(data[at(reverse(offsets), data)], x.lod)
 
 
 @gradient("sequence_reverse", "X+ Y@GRAD -> X@GRAD")
 def sequence_reverse_grad(x: Any, dy: Array) -> Array:
-    """Turn the gradients round."""
+    """Reverse the gradients."""
     turned: Array = dy[at(reverse(sequences(x, "X")[1]), dy)]
     return turned
 
@@ -37,10 +37,10 @@ def _infer_slice(x: Spec, offset: Spec, length: Spec) -> Spec:
 
 @operator("sequence_slice", "X+ Offset Length -> Out+", infer=_infer_slice)
 def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
-    """Sequence i of Out = Length[i] rows of sequence i from its row Offset[i] on.
+    """Sequence i of Out = Length[i] rows of sequence i, starting at row Offset[i].
 
     Raises:
-        InputError: a slice reaches out of its sequence.
+        InputError: a slice exceeds its sequence.
     """
     data, _ = sequences(x, "X")
     rows, counts = _slices(x, offset, length)
@@ -49,7 +49,7 @@ def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
 
 @gradient("sequence_slice", "X+ Offset Length Out@GRAD -> X@GRAD")
 def sequence_slice_grad(x: Any, offset: Array, length: Array, dout: Array) -> Array:
-    """Put the gradients where the rows came from; zeros elsewhere."""
+    """Return the gradients at the positions of the rows; zeros elsewhere."""
     rows, _ = _slices(x, offset, length)
     dx: Array = array_module(x.data).zeros_like(x.data)
     dx[at(rows, dx)] = dout
@@ -62,7 +62,7 @@ def _infer_erase(x: Spec) -> Spec:
 
 @operator("sequence_erase", "X+ -> Out+", attrs={"tokens": tuple}, infer=_infer_erase)
 def sequence_erase(x: Any, *, tokens: tuple[int, ...]) -> LoDArray:
-    """Leave out the rows whose number is one of the tokens."""
+    """Remove the rows whose number is one of the tokens."""
     data, offsets = sequences(x, "X")
     kept = ~np.isin(to_host(data).reshape(len(data)), tokens)
     before = np.concatenate([[0], kept.cumsum()])
@@ -93,7 +93,7 @@ def _infer(x: Spec, *, win_size: int) -> Spec:
 
 @operator("sequence_enumerate", "X+ -> Out+", attrs={"win_size": int, "pad_value": 0}, infer=_infer)
 def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
-    """Out[t] = X[t], ..., X[t + win_size - 1], pad_value behind the sequence's end."""
+    """Out[t] = X[t], ..., X[t + win_size - 1], pad_value after the sequence's end."""
     data, offsets = sequences(x, "X")
     rows = np.arange(len(data))[:, None] + np.arange(win_size)
     ends = np.repeat(offsets[1:], lengths(offsets))[:, None]
@@ -112,15 +112,15 @@ def sequence_scatter(x: Array, ids: Any, updates: Any) -> Array:
 
 @gradient("sequence_scatter", "X Ids+ Updates Out@GRAD -> X@GRAD Updates@GRAD")
 def sequence_scatter_grad(x: Array, ids: Any, updates: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = dOut, dUpdates = what dOut has at the places."""
+    """dX = dOut, dUpdates = dOut at the scattered positions."""
     return dout, dout.reshape(-1)[_places(x, ids)].reshape(updates.shape)
 
 
 def _places(x: Array, ids: Any) -> Array:
-    """Return the places in the raveled X.
+    """Return the positions in the raveled X.
 
     Raises:
-        InputError: there are not as many sequences as rows, or an id is no column.
+        InputError: the numbers of sequences and rows differ, or an id is not a column.
     """
     data, offsets = sequences(ids, "Ids")
     columns = data.reshape(-1)

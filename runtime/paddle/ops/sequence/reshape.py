@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reshape, lod_reset, sequence_concat and _expand: the same rows as other sequences, joined or repeated.
+"""sequence_reshape, lod_reset, sequence_concat and _expand: regroup, join or repeat the rows of sequences.
 
-sequence_concat: sequence i of Out is sequence i of each input, one behind the other.
-sequence_expand and sequence_expand_as: sequences or rows of X, each repeated as often as Y says.
+sequence_concat: sequence i of Out is the concatenation of sequence i of all inputs.
+sequence_expand and sequence_expand_as: sequences or rows of X, each repeated as Y specifies.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def _infer_reshape(x: Spec, *, new_dim: int) -> Spec:
 
 @operator("sequence_reshape", "X+ -> Out+", attrs={"new_dim": int}, infer=_infer_reshape)
 def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
-    """Rows of new_dim numbers; each sequence keeps its numbers and so gets more or fewer rows.
+    """Reshape to rows of new_dim numbers; each sequence keeps its numbers, so its row count changes.
 
     Raises:
-        InputError: the numbers of a sequence are no whole number of rows.
+        InputError: the numbers of a sequence do not form an integral number of rows.
     """
     data, offsets = sequences(x, "X")
     moved = offsets * data.shape[1]
@@ -41,7 +41,7 @@ def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
 
 @gradient("sequence_reshape", "X Out@GRAD -> X@GRAD")
 def sequence_reshape_grad(x: Array, dout: Array) -> Array:
-    """The gradients as X's rows."""
+    """Return the gradients in the shape of X's rows."""
     return dout.reshape(x.shape)
 
 
@@ -51,7 +51,7 @@ def _infer_reset(x: Spec, y: Spec | None) -> Spec:
 
 @operator("lod_reset", "X+ Y+? -> Out+", attrs={"target_lod": ()}, infer=_infer_reset)
 def lod_reset(x: Any, y: Any, *, target_lod: tuple[int, ...]) -> LoDArray:
-    """X with the LoD of Y, with Y's numbers as offsets if it has no LoD, or with the offsets target_lod."""
+    """Return X with the LoD of Y, with Y's numbers as offsets if it has no LoD, or with the offsets target_lod."""
     data = plain(x)
     if y is None:
         if not target_lod:
@@ -74,7 +74,7 @@ def _infer(x: list[Spec]) -> Spec:
 
 @operator("sequence_concat", "X+* -> Out+", infer=_infer)
 def sequence_concat(x: list[Any]) -> LoDArray:
-    """Join the inputs' sequences; all inputs have as many."""
+    """Concatenate the inputs' sequences; all inputs have the same number of them."""
     rows, offsets = _joined(x)
     stacked = array_module(x[0].data).concatenate([each.data for each in x])
     return LoDArray(stacked[at(rows, stacked)], (*x[0].lod[:-1], offsets))
@@ -82,7 +82,7 @@ def sequence_concat(x: list[Any]) -> LoDArray:
 
 @gradient("sequence_concat", "X+* Out@GRAD -> X@GRAD*")
 def sequence_concat_grad(x: list[Any], dout: Array) -> list[Array]:
-    """Give each input its rows' gradients back."""
+    """Return each input's rows of the gradient."""
     rows, _ = _joined(x)
     stacked = array_module(dout).empty_like(dout)
     stacked[at(rows, dout)] = dout
@@ -91,7 +91,7 @@ def sequence_concat_grad(x: list[Any], dout: Array) -> list[Array]:
 
 
 def _joined(x: list[Any]) -> tuple[Offsets, Offsets]:
-    """Return which rows of the stacked inputs make Out, and Out's offsets."""
+    """Return the rows of the stacked inputs that form Out, and Out's offsets."""
     levels = [sequences(each, "X")[1] for each in x]
     if len({len(level) for level in levels}) != 1:
         raise InputError(
@@ -109,7 +109,7 @@ def _infer_expand(x: Spec, y: Spec) -> Spec:
 
 @operator("sequence_expand", "X+ Y+ -> Out+", attrs={"ref_level": -1}, infer=_infer_expand)
 def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
-    """Repeat sequence i of X as often as entry i of Y's level `ref_level` is long; row i unless X has one level.
+    """Repeat sequence i of X by the length of entry i of Y's level `ref_level`; row i unless X has one level.
 
     Out has one level with an entry for each repetition; where rows are repeated, Out has Y's levels down to ref_level.
     """
@@ -120,26 +120,26 @@ def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
 
 @gradient("sequence_expand", "X+ Y+ Out@GRAD -> X@GRAD")
 def sequence_expand_grad(x: Any, y: Any, dout: Array, *, ref_level: int) -> Array:
-    """dX = sum over the repetitions."""
+    """dX = the sum over the repetitions."""
     rows, _ = _expansion(x, y, ref_level)
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
 
 @operator("sequence_expand_as", "X Y+ -> Out+", infer=_infer_expand)
 def sequence_expand_as(x: Array, y: Any) -> Any:
-    """Repeat row i of X as often as sequence i of Y is long; Out has Y's LoD."""
+    """Repeat row i of X by the length of sequence i of Y; Out has Y's LoD."""
     rows = _repeated(len(x), sequences(y, "Y")[1])
     return with_lod(x[at(rows, x)], lod_of(y))
 
 
 @gradient("sequence_expand_as", "X Y+ Out@GRAD -> X@GRAD")
 def sequence_expand_as_grad(x: Array, y: Any, dout: Array) -> Array:
-    """dX = sum over the repetitions."""
+    """dX = the sum over the repetitions."""
     return scatter_sum(dout, at(_repeated(len(x), sequences(y, "Y")[1]), dout), len(x))
 
 
 def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
-    """Return which rows of X make Out, and its LoD."""
+    """Return the rows of X that form Out, and its LoD."""
     levels = lod_of(y)
     if not levels or not -1 <= ref_level < len(levels):
         raise AttrError(f"ref_level {ref_level} is not a level of Y, whose LoD has {len(levels)}")

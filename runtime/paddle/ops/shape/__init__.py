@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move, pick, join or pad values and leave their numbers as they are; on the floor above `base`."""
+"""Operators that move, select, join or pad values without changing them; depends only on `base`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cast and assign: the same values, in another dtype or under another name; is_empty, isfinite, shape.
+"""cast and assign: the same values in another dtype or variable; is_empty, isfinite, isinf, isnan, shape: queries.
 
 is_empty, isfinite, isinf, isnan and shape: what is to be known of a value.
 """
@@ -24,7 +24,7 @@ def _infer_cast(x: Spec, *, out_dtype: VarType) -> Spec:
 
 @operator("cast", "X -> Out", attrs={"out_dtype": VarType, "in_dtype": VarType}, infer=_infer_cast)
 def cast(x: Array, *, out_dtype: VarType) -> Array:
-    """Return X as out_dtype; no copy if it is that already."""
+    """Return X as out_dtype; no copy if it has that dtype already."""
     return x.astype(out_dtype.numpy, copy=False)
 
 

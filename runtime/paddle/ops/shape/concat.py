@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""concat, split, stack and unstack: joining arrays along an axis and taking them apart."""
+"""concat, split, stack and unstack: join arrays along an axis, and split them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
 def concat(x: list[Array], *, axis: int) -> Array:
-    """Join along an axis."""
+    """Concatenate the inputs along an axis."""
     joined: Array = array_module(x[0]).concatenate(x, axis)
     return joined
 
 
 @gradient("concat", "X* Out@GRAD -> X@GRAD*")
 def concat_grad(x: list[Array], dout: Array, *, axis: int) -> list[Array]:
-    """Views of dOut."""
+    """Return views of dOut."""
     return _cut(dout, [each.shape[axis] for each in x], axis)
 
 
@@ -47,13 +47,13 @@ def _infer_split(x: Spec, *, sections: tuple[int, ...], num: int, axis: int) -> 
 
 @operator("split", "X -> Out*", attrs={"sections": (), "num": 0, "axis": 0}, infer=_infer_split)
 def split(x: Array, *, sections: tuple[int, ...], num: int, axis: int) -> list[Array]:
-    """Views of X: `num` equal parts, or parts of the given sizes."""
+    """Return views of X: `num` equal parts, or parts of the given sizes."""
     return _cut(x, _sizes(x.shape[axis], sections, num), axis)
 
 
 @gradient("split", "Out@GRAD* -> X@GRAD")
 def split_grad(dout: list[Array], *, axis: int) -> Array:
-    """Join the parts' gradients."""
+    """Concatenate the parts' gradients."""
     return concat(dout, axis=axis)
 
 
@@ -67,14 +67,14 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack)
 def stack(x: list[Array], *, axis: int) -> Array:
-    """Join along a new axis."""
+    """Stack the inputs along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)
     return stacked
 
 
 @gradient("stack", "Y@GRAD -> X@GRAD*")
 def stack_grad(dout: Array, *, axis: int) -> list[Array]:
-    """Views of dOut."""
+    """Return views of dOut."""
     moved = array_module(dout).moveaxis(dout, axis, 0)
     return [moved[index] for index in range(len(moved))]
 
@@ -113,7 +113,7 @@ def unstack(x: Array, *, axis: int) -> list[Array]:
 
 @gradient("unstack", "Y@GRAD* -> X@GRAD")
 def unstack_grad(dy: list[Array], *, axis: int) -> Array:
-    """Put the parts' gradients together again."""
+    """Stack the parts' gradients."""
     stacked: Array = array_module(dy[0]).stack(dy, axis)
     return stacked
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gather, scatter, multiplex: rows of X by number, put in by number, chosen from several inputs; where; one_hot.
+"""gather, scatter, multiplex: read, write or select rows by number; where; diag; one_hot.
 
-where: the places at which a condition holds; diag: a vector along the diagonal of a matrix of zeros.
-one_hot: class numbers (..., 1) as rows of zeros and one 1; a tensor may say how many classes there are.
+where: the positions at which a condition holds; diag: a vector on the diagonal of a matrix of zeros.
+one_hot: class numbers (..., 1) as one-hot rows; a tensor may give the number of classes.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def multiplex(ids: Array, x: list[Array]) -> Array:
 
 @gradient("multiplex", "Ids X* Out@GRAD -> X@GRAD*")
 def multiplex_grad(ids: Array, x: list[Array], dout: Array) -> list[Array]:
-    """dOut's rows go to the inputs they were taken from."""
+    """Route the rows of dOut to the inputs that they were selected from."""
     chosen = _chosen(ids, x).reshape(-1, *(1,) * (dout.ndim - 1))
     return [dout * (chosen == number) for number in range(len(x))]
 
@@ -122,7 +122,7 @@ def _infer_where(condition: Spec) -> Spec:
 
 @operator("where", "Condition -> Out", infer=_infer_where, shares_lod=False)
 def where(condition: Array) -> Array:
-    """Return the indices of all elements that hold, (found, rank) int64, row by row."""
+    """Return the indices of all elements that are true, (found, rank) int64, row by row."""
     xp = array_module(condition)
     places: Array = xp.stack(xp.nonzero(condition), axis=1).astype(_INT64)
     return places
@@ -136,7 +136,7 @@ def _infer_diag(diagonal: Spec) -> Spec:
 
 @operator("diag", "Diagonal -> Out", infer=_infer_diag, shares_lod=False)
 def diag(diagonal: Array) -> Array:
-    """Return (n, n) with the vector along its diagonal."""
+    """Return (n, n) with the vector on its diagonal."""
     matrix: Array = array_module(diagonal).diag(diagonal)
     return matrix
 
@@ -162,7 +162,7 @@ def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Arr
     """Return (..., depth).
 
     Raises:
-        InputError: a number is outside of [0, depth), or the tensor's depth is not positive.
+        InputError: a number is outside [0, depth), or the tensor's depth is not positive.
     """
     xp = array_module(x)
     (depth,) = decided(given, (), (depth,))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pad and pad2d: more of X around it, of one value, mirrored, or as its edge is.
+"""pad and pad2d: pad X by one value, by reflection, or by repeating its edge.
 
-The tensor Paddings of pad2d goes before its attribute.
+The tensor Paddings of pad2d takes precedence over its attribute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pad(x: Array, *, paddings: Sizes, pad_value: float) -> Array:
 
 @gradient("pad", "Out@GRAD -> X@GRAD")
 def pad_grad(dout: Array, *, paddings: Sizes) -> Array:
-    """The inner part of dOut."""
+    """Return the inner part of dOut."""
     ends = zip(dout.shape, _pairs(paddings), strict=True)
     return dout[tuple(slice(before, size - after) for size, (before, after) in ends)]
 
@@ -63,7 +63,7 @@ def _check_sides(paddings: Sizes, mode: str) -> None:
 def pad2d(
     x: Array, given: Array | None, *, paddings: Sizes, mode: str, pad_value: float, data_format: str
 ) -> Array:
-    """Return images with rows above and below, columns left and right: of one value, mirrored, or those of the edge."""
+    """Return images padded above, below, left and right: by one value, by reflection, or by repeating the edge."""
     paddings = decided(given, (), paddings)
     _check_sides(paddings, mode)
     if mode == "constant":
@@ -76,7 +76,7 @@ def pad2d(
 def pad2d_grad(
     x: Array, given: Array | None, dout: Array, *, paddings: Sizes, mode: str, data_format: str
 ) -> Array:
-    """dOut, with what went to the border brought back to where it came from."""
+    """Return the inner part of dOut, plus the gradients of the border added at the source pixels."""
     paddings = decided(given, (), paddings)
     if mode == "constant":
         return pad_grad(dout, paddings=_of_all(paddings, data_format))
@@ -97,7 +97,7 @@ def _grown(x: Spec, paddings: Sizes) -> Spec:
 
 
 def _of_all(paddings: Sizes, data_format: str) -> Sizes:
-    """Return the paddings of all four dimensions, as `pad` takes them, from those of the sides."""
+    """Return the paddings of all four dimensions, as `pad` takes them, from those of height and width."""
     return (0, 0, 0, 0, *paddings) if data_format == "NCHW" else (0, 0, *paddings, 0, 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pad_constant_like: Y with one value behind it along each dimension, up to the shape of X. A table entry."""
+"""pad_constant_like: Y padded at the end of each dimension to the shape of X. A table entry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("pad_constant_like", "X Y -> Out", attrs={"pad_value": 0.0}, infer=_infer, shares_lod=False)
 def pad_constant_like(x: Array, y: Array, *, pad_value: float) -> Array:
-    """Return Y in the shape of X; what is behind Y is pad_value."""
+    """Return Y in the shape of X; the padding is pad_value."""
     behind = [grown - size for grown, size in zip(x.shape, y.shape, strict=True)]
     return pad(y, paddings=tuple(size for each in behind for size in (0, each)), pad_value=pad_value)
 
 
 @gradient("pad_constant_like", "Y Out@GRAD -> Y@GRAD")
 def pad_constant_like_grad(y: Array, dout: Array) -> Array:
-    """The part of dOut where Y is."""
+    """Return the part of dOut at Y's positions."""
     return dout[tuple(slice(size) for size in y.shape)]

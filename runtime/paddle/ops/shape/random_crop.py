@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""random_crop: a part of each sample, from a random place. A table entry."""
+"""random_crop: crops each sample at a random position. A table entry."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _infer(x: Spec, seed: Spec | None, *, shape: tuple[int, ...]) -> tuple[Spec,
 def random_crop(
     x: Array, seed: Array | None, *, shape: tuple[int, ...], startup_seed: int
 ) -> tuple[Array, Array]:
-    """Return parts (..., *shape) of X (..., *larger), each from a place of its own, and the next seed (1,) int64.
+    """Return crops (..., *shape) of X (..., *larger), each at its own position, and the next seed (1,) int64.
 
-    Places are drawn by Seed (1,), or by startup_seed where nothing has set that.
+    Positions are drawn with Seed (1,), or with startup_seed if that has not been set.
     """
     drawn = np.random.default_rng(
         (startup_seed if seed is None else int(to_host(seed).reshape(-1)[0])) % _BELOW

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images whose rows and columns are weighted sums of another image's: padding and resizing, as two small matrices.
+"""Padding and resizing of images by two small matrices: new rows and columns are weighted sums of old ones.
 
-Forward is A X Bᵀ, so that the gradient is Aᵀ dOut B whatever the weights are.
+The forward pass is A X Bᵀ, so the gradient is Aᵀ dOut B whatever the weights are.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ def applied(x: Array, rows: Matrix, columns: Matrix) -> Array:
 
 
 def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:
-    """Return Aᵀ dOut B."""
+    """Return Aᵀ dOut B, the gradient."""
     return applied(dout, rows.T, columns.T)
 
 
 def padding(size: int, before: int, after: int, mode: str) -> Matrix:
-    """Return (before + size + after, size): what is around is the mirrored ("reflect") or the outermost ("edge")."""
+    """Return (before + size + after, size): outer rows mirror inner ones ("reflect") or repeat the last ("edge")."""
     places = np.arange(size)
     numbers = np.pad(places, (before, after), mode="reflect" if mode == "reflect" else "edge")
     return np.asarray(numbers[:, None] == places, np.float64)
 
 
 def nearest(size: int, wanted: int, align_corners: bool) -> Matrix:
-    """Return (wanted, size): each row takes one."""
+    """Return (wanted, size): each output row copies one row."""
     source = _ratio(size, wanted, align_corners) * np.arange(wanted) + (0.5 if align_corners else 0.0)
     return np.asarray(np.minimum(source.astype(int), size - 1)[:, None] == np.arange(size), np.float64)
 
 
 def linear(size: int, wanted: int, align_corners: bool, align_mode: int) -> Matrix:
-    """Return (wanted, size): each row takes two neighbours, weighed by how near they are.
+    """Return (wanted, size): each output row weights two neighbours by their distance.
 
-    align_mode 0 takes places to be the middle of pixels, unless corners are aligned.
+    align_mode 0 takes positions as pixel centres, unless corners are aligned.
     """
     ratio, places = _ratio(size, wanted, align_corners), np.arange(wanted)
     in_middle = align_mode == 0 and not align_corners

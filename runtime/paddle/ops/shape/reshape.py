@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """reshape, squeeze, unsqueeze, flatten, transpose: the same elements in another shape, as views; expand repeats them.
 
-The forms whose names end in 2 also put out XShape, an empty array (0, *X.shape) that is all their gradient needs.
-A shape, or how often to repeat, may come from tensors: from a list of one number each, else from one that holds all,
-else from the attribute, where -1 stands for what a tensor of the list decides.
+The variants whose names end in 2 also return XShape, an empty array (0, *X.shape), which is all their gradient needs.
+A shape, or the numbers of repetitions, may come from tensors: from a list of one number each, else from one that holds
+all, else from the attribute, in which -1 stands for the values given by the tensors of the list.
 
 transpose, transpose2: the dimensions in another order, as views.
 expand: X repeated expand_times[i] times along dimension i.
@@ -25,7 +25,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 def _reshaped(x: Shape, shape: Shape) -> Shape:
-    """Return the shape with 0 replaced by the input's size and -1 by what is left; -1 stays if that is unknown."""
+    """Return the shape with 0 replaced by the input's size, and -1 by the remaining size, or -1 if that is unknown."""
     sizes = [x[at] if size == 0 and at < len(x) else size for at, size in enumerate(shape)]
     if list(shape).count(-1) > 1:
         raise AttrError(f"shape {shape}: only one size may be -1")
@@ -53,7 +53,7 @@ def _squeezed(x: Shape, *, axes: Shape) -> Shape:
 
 
 def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
-    """Return the shape with a 1 put in at each of the axes, one after the other."""
+    """Return the shape with a 1 inserted at each of the axes, one after the other."""
     sizes = list(x)
     for axis in axes:
         if not -len(sizes) - 1 <= axis <= len(sizes):
@@ -81,7 +81,7 @@ def _infer_reshape(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Sha
 def _with_xshape(
     op_type: str, signature: str, attrs: Mapping[str, object], infer: Callable[..., Spec]
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
-    """Register a kernel as an operator, and as the one whose name ends in 2 and that puts out XShape too."""
+    """Register a kernel as an operator, and as its variant whose name ends in 2, which also returns XShape."""
 
     def add(kernel: Callable[..., Array]) -> Callable[..., Array]:
         @wraps(infer)
@@ -101,12 +101,12 @@ def _with_xshape(
 
 @_with_xshape("reshape", "X Shape? ShapeTensor*? -> Out", {"shape": ()}, _infer_reshape)
 def reshape(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> Array:
-    """Return X in the shape that `_reshaped` gives."""
+    """Return X in the shape given by `_reshaped`."""
     return x.reshape(_reshaped(x.shape, decided(given, parts, shape)))
 
 
 def _shaping(op_type: str, attrs: Mapping[str, object], shape_of: Callable[..., Shape]) -> None:
-    """Register an operator that gives X the shape that a function makes of its shape and attributes."""
+    """Register an operator that reshapes X to a function of its shape and attributes."""
 
     @wraps(shape_of)
     def infer(x: Spec, **given: Any) -> Spec:
@@ -153,7 +153,7 @@ def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
 @gradient("transpose", "Out@GRAD -> X@GRAD")
 @gradient("transpose2", "Out@GRAD -> X@GRAD")
 def transpose_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
-    """dX = dOut in the first order again."""
+    """dX = dOut in the original order of dimensions."""
     back = [0] * len(axis)
     for at, source in enumerate(axis):
         back[source] = at
@@ -177,7 +177,7 @@ def _infer_expand(x: Spec, given: Spec | None, parts: list[Spec], *, expand_time
     "expand", "X ExpandTimes? expand_times_tensor*? -> Out", attrs={"expand_times": ()}, infer=_infer_expand
 )
 def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: Shape) -> Array:
-    """Return X tiled."""
+    """Return X repeated along its dimensions."""
     times = decided(given, parts, expand_times)
     _check_times(x.shape, times)
     return array_module(x).tile(x, times)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""crop and slice: a part of X; where it lies may come from tensors, which go before the attributes."""
+"""crop and slice: a part of X; tensors may give its position and take precedence over the attributes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
 
 @operator("crop", "X Y? Offsets? -> Out", attrs={"offsets": (), "shape": ()}, infer=_infer_crop)
 def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes, shape: Sizes) -> Array:
-    """Return the part of X at the offsets, of Y's shape or of the given one (-1: all that is left)."""
+    """Return the part of X at the offsets, of Y's shape or of the given one (-1: all that remains)."""
     at, wanted = decided(given, (), offsets), y.shape if y is not None else shape
     _check_crop(x.shape, wanted, at)
     return x[_window(x.shape, at, wanted)]
@@ -36,7 +36,7 @@ def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes, shap
 
 @gradient("crop", "X Y? Offsets? Out@GRAD -> X@GRAD")
 def crop_grad(x: Array, _: Array | None, given: Array | None, dout: Array, *, offsets: Sizes) -> Array:
-    """dOut with zeros around it."""
+    """Return dOut padded with zeros."""
     dx = array_module(x).zeros(x.shape, x.dtype)
     dx[_window(x.shape, decided(given, (), offsets), dout.shape)] = dout
     return dx
@@ -87,9 +87,9 @@ def slice_(
     ends: Sizes,
     decrease_axis: Sizes,
 ) -> Array:
-    """Return starts[i]:ends[i] of axis axes[i], negative numbers counted from the end, as a view.
+    """Return starts[i]:ends[i] of axis axes[i], with negative numbers counted from the end, as a view.
 
-    infer_flags has -1 for each axis of which a tensor decides a start or an end, and 1 for the others.
+    infer_flags is -1 for each axis with a start or end given by a tensor, and 1 for the others.
     """
     starts, ends = decided(start, start_parts, starts), decided(end, end_parts, ends)
     part = x[_slices(x.ndim, axes, starts, ends)]
@@ -111,7 +111,7 @@ def slice_grad(
     starts: Sizes,
     ends: Sizes,
 ) -> Array:
-    """dOut with zeros around it."""
+    """Return dOut padded with zeros."""
     starts, ends = decided(start, start_parts, starts), decided(end, end_parts, ends)
     dx = array_module(x).zeros(x.shape, x.dtype)
     part = dx[_slices(x.ndim, axes, starts, ends)]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that change a parameter by its gradient, with the rules of `optim`; on the top floor of `ops`."""
+"""Operators that update a parameter from its gradient, by the rules of `optim`; the top level of `ops`."""

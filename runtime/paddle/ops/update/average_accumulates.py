@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""average_accumulates: sums of a parameter's values over the last updates; `optim.model_average` says how."""
+"""average_accumulates: sums of a parameter's values over the last updates; `optim.model_average` defines the rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def average_accumulates(
     max_average_window: int,
     min_average_window: int,
 ) -> tuple[Array, ...]:
-    """Take in the value after an update; a window that has become too long is cut.
+    """Accumulate the value after an update; a window that has become too long is truncated.
 
     Sums have the parameter's shape, counts are (1,) int64.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deep gradient compression (Lin et al., 2018): of each gradient only its largest elements travel, the rest waits.
+"""Deep gradient compression (Lin et al., 2018): sends only the largest elements of gradients, and retains the rest.
 
 u = m u + g, v = v + u; the k largest |v| are sent, and u and v become 0 there. Before `rampup_begin_step` the whole
-gradient is sent; from there on the share that is not sent goes through `sparsity`, evenly over `rampup_step` steps.
+gradient is sent; afterwards the fraction that is not sent follows `sparsity`, evenly over `rampup_step` steps.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def dgc(
     rampup_begin_step: float,
     rampup_step: float,
 ) -> tuple[Array, Array, Any, Array]:
-    """Return U, V, what is sent, and k (1,) float32: how many elements that are.
+    """Return U, V, the value to send, and k (1,) float32, the number of its elements.
 
-    What is sent is the whole gradient as one row (n,), or selected elements of it: their numbers and values.
+    The value to send is the whole gradient as one row (n,), or selected elements of it: their indices and values.
     """
     step = int(current_step[0]) - int(rampup_begin_step)
     if step < 0:
@@ -80,7 +80,7 @@ def _infer_decode(x: Spec, like: Spec) -> Spec:
 
 @operator("dgc_decode", "X Like -> Out", infer=_infer_decode, shares_lod=False)
 def dgc_decode(x: Any, like: Array) -> Array:
-    """Return what was sent, summed over trainers, as a gradient of Like's shape."""
+    """Return the sent values, summed over trainers, as a gradient of Like's shape."""
     if isinstance(x, SelectedRows):
         x = x.to_dense()
     dense: Array = x.reshape(like.shape)
@@ -105,7 +105,7 @@ def dgc_momentum(
     use_nesterov: bool,
     rampup_begin_step: float,
 ) -> tuple[Array, Array]:
-    """Update with momentum before `rampup_begin_step`, then by plain descent: what is sent has momentum in it."""
+    """Update with momentum before `rampup_begin_step`, then by plain SGD: sent values include momentum."""
     eta = rate.reshape(()).astype(param.dtype)
     if int(current_step[0]) >= int(rampup_begin_step):
         param -= eta * grad

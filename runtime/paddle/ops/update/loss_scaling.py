@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""check_finite_and_unscale, update_loss_scaling: gradients of a loss times a factor, and how that factor changes."""
+"""check_finite_and_unscale, update_loss_scaling: unscale the gradients of a scaled loss, and adjust the factor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _infer_checked(x: list[Spec], scale: Spec) -> tuple[list[Spec], Spec]:
     "check_finite_and_unscale", "X*+ Scale -> Out*+ FoundInfinite", infer=_infer_checked, shares_lod=False
 )
 def check_finite_and_unscale(x: list[Any], scale: Array) -> tuple[list[Any], Array]:
-    """Return each X / Scale, and whether any of them has an element that is not finite, (1,) bool."""
+    """Return each X / Scale, and whether any element is not finite, (1,) bool."""
     found = np.array([not all(_is_finite(each) for each in x)])
     return [_mapped(each, lambda values: values / scale.astype(values.dtype)) for each in x], found
 
@@ -55,10 +55,10 @@ def update_loss_scaling(
     incr_ratio: float,
     decr_ratio: float,
 ) -> tuple[list[Any], Array, Array, Array]:
-    """Count a step, and change the factor after enough of them.
+    """Count a step, and change the factor after a given number of them.
 
-    A step with infinite gradients makes them 0; enough of those shrink the factor, at least to 1. Enough steps in a row
-    without grow it, unless it would become infinite.
+    A step with infinite gradients sets them to 0; a given number of such steps decreases the factor, to at least 1. A
+    given number of successive finite steps increases it, unless it would become infinite.
     """
     factor = scaling.copy()
     if bool(infinite[0]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the update rules of `optim.rules`: one step, in place, of a dense gradient or of selected rows."""
+"""Operators of the update rules of `optim.rules`: one in-place step with a dense gradient or selected rows."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def _fitting(grad: Any, param: Any) -> Any:
 
 
 def _scalar(value: Array) -> Any:
-    """Return the number in an array of one; on a GPU the array itself, which needs no wait."""
+    """Return the number in an array of size one; on a GPU the array itself, which needs no synchronisation."""
     return value.item() if isinstance(value, np.ndarray) else value.reshape(())
 
 
 def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
-    """Change `w` and `state`.
+    """Update `w` and `state` in place.
 
     Args:
         w: the parameter, or rows of it.
         g: its gradient, of the same shape.
-        state: what the rule keeps, by its names; each of the same shape.
-        eta: the rate, with the correction of averages in it if the rule has one.
+        state: the rule's state variables by name, each of the same shape.
+        eta: the learning rate, including bias correction if the rule has one.
     """
     step = Step(eta=eta, l2=0.0, mu=0.0, t=_LATE)
     names = list(state)
@@ -56,7 +56,7 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
 
 
 def _enter(cls: type[Any], fluid: Fluid) -> None:
-    """Register a rule's operator: ParamOut and what the rule keeps, in place."""
+    """Register a rule's operator, which updates ParamOut and the rule's state in place."""
     inputs, outputs = fluid.slots
     places = {slot.rstrip("?"): at for at, slot in enumerate(inputs)}
     sources = ["Param", *(kept.slot for kept in fluid.kept)]
@@ -128,7 +128,7 @@ def _steps_by_loop(
 
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield views of the same part of each array; of the whole, if they are small or not contiguous on the host."""
+    """Yield views of the same part of each array, or whole arrays if they are small or not contiguous on the host."""
     first = arrays[0]
     if first.size <= _SLICE or any(
         type(array) is not np.ndarray or not array.flags.c_contiguous for array in arrays
