@@ -22,7 +22,7 @@ CIFAR10 = (URL_PREFIX + "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e743
 CIFAR100 = (URL_PREFIX + "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
 
 PIXELS = 3 * 32 * 32
-MAX_BATCH_BYTES = 1 << 28  # the largest of the original has 155 MB
+MAX_BATCH_BYTES = 1 << 28  # the largest original file has 155 MB
 
 Sample = tuple[NDArray[np.float32], int]
 

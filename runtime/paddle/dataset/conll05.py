@@ -25,10 +25,10 @@ EMBEDDING = (URL_PREFIX + "emb", "bf436eb0faa1f6f9103017f8be57cdb7")
 
 TEST_WORDS = "test.wsj/words/test.wsj.words.gz"
 TEST_PROPS = "test.wsj/props/test.wsj.props.gz"
-_FOLDER = "(?:conll05st-release|conll05st)/"  # two versions of the archive are about
+_FOLDER = "(?:conll05st-release|conll05st)/"  # two versions of the archive are in circulation
 
 UNK_IDX = 0
-REACH = 2  # words on either side of the predicate
+REACH = 2  # number of words on either side of the predicate
 
 Ids = dict[str, int]
 Roles = tuple[list[str], str, list[str]]

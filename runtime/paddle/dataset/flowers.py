@@ -30,7 +30,7 @@ LABELS = (URL_PREFIX + "imagelabels.mat", "e0620be6f572b9609742df49c70aed4d")
 SETS = (URL_PREFIX + "setid.mat", "a5357ecc9cb78c4bef273ce3793fc85c")
 
 TRAIN_FLAG, TEST_FLAG, VALID_FLAG = "tstid", "trnid", "valid"
-MEANS = (103.94, 116.78, 123.68)  # of blue, green and red
+MEANS = (103.94, 116.78, 123.68)  # means of blue, green and red
 RESIZE, CROP = 256, 224
 
 Raw = tuple[bytes, int]

@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 Image = NDArray[Any]
-_SHARPNESS = -0.75  # of the cubic; cv2 has this one
+_SHARPNESS = -0.75  # the coefficient of the cubic, as in cv2
 
 
 def load_image(file: str | os.PathLike[str], is_color: bool = True) -> Image:
@@ -101,7 +101,7 @@ def simple_transform(
         crop_size: pixels of the square.
         is_train: crop and flip at random.
         is_color: ignored; the shape of `im` decides.
-        mean: what is subtracted: a number for each channel, or for each value of the result.
+        mean: the value to subtract: one number per channel, or per value of the result.
 
     Returns:
         (channels, crop_size, crop_size), or (crop_size, crop_size) without colours.
@@ -209,7 +209,7 @@ def _by_pillow(pillow: Any, raw: bytes, is_color: bool) -> Image | None:
 def _resized(im: NDArray[np.float64], size: int, axis: int) -> NDArray[np.float64]:
     """Interpolate along an axis with a cubic through four neighbours; pixels beyond the edge repeat it."""
     before = im.shape[axis]
-    place = (np.arange(size) + 0.5) * (before / size) - 0.5  # of each new pixel's middle among the old ones
+    place = (np.arange(size) + 0.5) * (before / size) - 0.5  # the centre of each new pixel in old coordinates
     left = np.floor(place).astype(np.int64)
     total = np.zeros((*im.shape[:axis], size, *im.shape[axis + 1 :]))
     for neighbour in range(-1, 3):

@@ -42,7 +42,7 @@ def build_dict(min_word_freq: int = 50) -> dict[str, int]:
         for words in _sentences(member):
             counts.update(words)
             counts.update(("<s>", "<e>"))
-    del counts["<unk>"]  # the text has it as a word; it always gets the last number
+    del counts["<unk>"]  # the text contains it as a word; it always gets the last number
     frequent = [(word, count) for word, count in counts.items() if count > min_word_freq]
     frequent.sort(key=lambda pair: (-pair[1], pair[0]))
     ids = {word: number for number, (word, _) in enumerate(frequent)}
@@ -112,4 +112,4 @@ def _sentences(member: str) -> Iterator[list[str]]:
     for _, file in members(download(URL, "imikolov", MD5), re.escape(member) + "$"):
         for line in file:
             yield line.decode("utf-8").split()
-        return  # the rest of the archive is long
+        return  # the rest of the archive is large

@@ -24,7 +24,7 @@ TRAIN_LABELS = ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"
 TEST_IMAGES = ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3")
 TEST_LABELS = ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c")
 
-BLOCK = 100  # pictures unpacked at a time
+BLOCK = 100  # images unpacked at a time
 
 Sample = tuple[NDArray[np.float32], int]
 

@@ -24,7 +24,7 @@ URL_MODEL = "http://paddlepaddle.bj.bcebos.com/demo/wmt_14/wmt14_model.tar.gz"
 MD5_MODEL = "0cb4a5366189b6acba876491c8724fa3"
 
 START, END, UNK_IDX = "<s>", "<e>", 2
-MOST_WORDS = 80  # of a source with its frame, and of a target: longer pairs are dropped
+MOST_WORDS = 80  # maximum lengths of a source with <s> and <e>, and of a target: longer pairs are dropped
 
 Sample = tuple[list[int], list[int], list[int]]
 
@@ -60,7 +60,7 @@ def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict
 
 def model() -> Parameters:
     """Return the parameters of a trained model from the translation chapter of the book."""
-    from paddle.v2.parameters import Parameters  # above data sets: who asks for it has it loaded
+    from paddle.v2.parameters import Parameters  # a higher-level package: loaded only by callers that need it
 
     path = download(URL_MODEL, "wmt14", MD5_MODEL)
     with telling_damage(path), gzip.open(path) as file:

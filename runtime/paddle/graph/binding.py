@@ -26,7 +26,7 @@ from paddle.ops.base.body import Body
 from paddle.ops.base.registry import NO_SLOTS, attribute_of
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
-# In place of a set of variables that may have sequences: any of them may.
+# Stands for a set of variables that may have sequences: any variable may.
 ALL: Collection[str] = ("*",)
 
 Registers: TypeAlias = list[Any]
@@ -93,7 +93,7 @@ class Binder:
 
     def _kernel(self, op: Operator, needs: frozenset[str], spent: frozenset[str]) -> Callable[..., Any]:
         definition = op.definition
-        # What a kernel may ask for by name.
+        # The keywords that a kernel may declare.
         given = {
             **{name: op.attrs[at] for name in definition.keywords if (at := attribute_of(name)) in op.attrs},
             "attrs": op.attrs,
@@ -179,7 +179,7 @@ def _looping(kernel: Callable[..., Any], body: CompiledBody) -> Callable[..., An
 
 
 def _random_key(op: Operator, seed: int) -> tuple[int, int]:
-    # By name and not by position: the same numbers come out when operators around it are added or pruned.
+    # Seeded by name instead of position: the numbers do not change when operators around it are added or pruned.
     own = op.attrs.get("seed", 0)
     return (own if isinstance(own, int) and own else seed), zlib.crc32(op.output_names[0].encode())
 

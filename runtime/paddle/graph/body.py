@@ -26,8 +26,8 @@ from paddle.ops.base.lod import TensorArray, plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
 from paddle.ops.math.scale import sum_
 
-_AFTER = "@AFTER"  # the value an operator gave to a variable that it also reads
-# Turns of a loop draw other random numbers: a turn stands above any number of steps.
+_AFTER = "@AFTER"  # the value that an operator gave to a variable that it also reads
+# Each iteration of a loop draws other random numbers: the iteration number is stored above any step number.
 _TURN = 1 << 40
 
 
@@ -66,7 +66,7 @@ class Derivation:
         found = self.known.get(wanted)
         if found is None:
             found, size = set(wanted), -1
-            while len(found) > size:  # what a turn of a loop writes last, the next one reads
+            while len(found) > size:  # the next iteration of a loop reads the last write of this one
                 size = len(found)
                 for op in ops:
                     if not found.isdisjoint(op.input_names):
@@ -89,7 +89,7 @@ class _Step(NamedTuple):
     call: Any
     reads: tuple[str, ...]
     optional: frozenset[str]
-    writes: tuple[tuple[str, str], ...]  # (name of the output, gradient it is a part of)
+    writes: tuple[tuple[str, str], ...]  # (name of the output, gradient that it contributes to)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
         outputs[slot] = []
         for at, name in enumerate(names):
             source = name.removesuffix(GRAD)
-            # One variable may stand in several places, and each place has a part of its gradient.
+            # A variable may occur several times, and each occurrence has a part of its gradient.
             part = f"{name}@{slot}@{at}" if source in required else EMPTY
             outputs[slot].append(part)
             if part != EMPTY:

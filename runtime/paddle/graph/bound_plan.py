@@ -48,7 +48,7 @@ class BoundPlan:
     def __init__(
         self, plan: Plan, block: Block, device: Device, rooms: Rooms, checks_finite: bool = False
     ) -> None:
-        # Specs and not variables: those know their program, and the cache must not keep it alive.
+        # Specs instead of variables: those refer to their program, and the cache must not keep it alive.
         variables = block.visible_vars()
         specs = {name: variable.spec for name, variable in variables.items()}
         for name in plan.asked.feeds:
@@ -300,5 +300,5 @@ def _store(cell: Cell, value: Any, has_lod: bool) -> None:
         array: Array = old
         array[...] = value
     else:
-        # A copy: the value may be a view of another one.
+        # Copied because the value may be a view of another one.
         cell.value = array_module(value).array(value)

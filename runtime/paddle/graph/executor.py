@@ -119,7 +119,7 @@ class Executor:
         return cache
 
     def _compile(self, program: Program, asked: Asked) -> BoundPlan:
-        keep_freed_memory(STEPS)  # here, where steps begin: who only constructs an executor changes nothing
+        keep_freed_memory(STEPS)  # set here, where steps begin: constructing an executor has no side effects
         seed = program.random_seed or self._fresh_seed
         plan = compile_plan(program, asked, seed, self.device.module(), self._remote, self._rooms)
         block = program.block(asked.block_idx)

@@ -153,7 +153,7 @@ class Builder:
     def _grad_name(self, source: str) -> str:
         if source not in self.names:
             plain = source + GRAD
-            # A second loss in the same block must not write over the gradients of the first.
+            # A second loss in the same block must not overwrite the gradients of the first.
             self.names[source] = unique_name.generate(plain) if self.block.has_var(plain) else plain
             self._declare(self.names[source], source)
         return self.names[source]

@@ -133,7 +133,7 @@ def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
         moments = [moment for root in shared for moment in changes[root]]
         late = {name for name, end in ends.items() if any(at < moment <= end for moment in moments)}
         for name in op.output_names:
-            # One that is late gets memory of its own.
+            # A late output gets its own memory.
             roots[name] = set() if name in late else set(shared)
         slots = frozenset(slot for slot, names in op.outputs.items() if not late.isdisjoint(names))
         result.append(Exposed(slots, sources) if slots else NOT_EXPOSED)

@@ -13,7 +13,7 @@ from typing import Self
 from paddle.ops.base.errors import SlotError
 from paddle.ops.base.registry import OpDef, Slot, lookup
 
-EMPTY = "@EMPTY@"  # an output that nobody wants, or an absent input of a gradient
+EMPTY = "@EMPTY@"  # an output that is not needed, or an absent input of a gradient
 
 
 class OpRole(IntFlag):

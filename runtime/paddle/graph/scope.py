@@ -32,7 +32,7 @@ class Scope:
     def __init__(self, parent: Scope | None = None) -> None:
         self._parent = parent
         self._cells: dict[str, Cell] = {}
-        # Shared by a tree of scopes and counted up with each new cell, since a new one may hide a parent's.
+        # Shared by a tree of scopes, and incremented for each new cell, since a new cell may hide a parent's.
         self._layout: list[int] = parent._layout if parent else [0]
 
     @property
@@ -114,7 +114,7 @@ class Fetched(np.ndarray[Any, Any]):
         return repr(self.view(np.ndarray))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # A pickle of it is one of a plain array: who reads it need not have this class.
+        # Pickled as a plain array, so that readers do not need this class.
         return self.view(np.ndarray).__reduce_ex__(protocol)
 
     def __array_wrap__(

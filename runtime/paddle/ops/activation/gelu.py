@@ -16,7 +16,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import elementwise
 
 _DEGREES = {np.dtype("float64"): 46, np.dtype("float32"): 22}
-_LIMIT = 6.0  # erf is 1 beyond it, to the last bit of a double
+_LIMIT = 6.0  # beyond it, erf is 1 to the last bit of a double
 
 
 @cache

@@ -141,7 +141,7 @@ def _rounded(x: Array) -> Array:
     """Out = the nearest integer, with halves rounded away from zero as in C."""
     xp = array_module(x)
     whole = xp.trunc(x)
-    return whole + xp.trunc(2 * (x - whole))  # exact, where adding a half to X would be rounded itself
+    return whole + xp.trunc(2 * (x - whole))  # exact; adding one half to X would itself be rounded
 
 
 elementwise("sign", lambda x: array_module(x).sign(x))
@@ -158,7 +158,7 @@ def _flat(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[Gr
     return [GradOp("fill_zeros_like", {"X": inputs["X"]}, {"Out": [inputs["X"][0] + GRAD]}, {})]
 
 
-# Slopes of the slopes: of what the gradient reads, X or Out. None: flat almost everywhere.
+# Second derivatives, in terms of the value that the gradient reads, X or Out. None: zero almost everywhere.
 for _type, _curve in {
     "relu": None,
     "abs": None,

@@ -10,7 +10,7 @@ from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
 from paddle.ops.base.shapes import axis_of
 
 _LOWEST = -64.0
-# So many elements at a time, that they stay in the cache from one pass to the next.
+# Elements per piece, so that a piece stays in the cache from one pass to the next.
 _PIECE = 1 << 16
 
 
@@ -37,7 +37,7 @@ def softmax_of(x: Array, axis: int, out: Array | None = None) -> Array:
 def _softmax(x: Array, axis: int, out: Array | None) -> Array:
     xp = array_module(x)
     out = xp.subtract(x, x.max(axis=axis, keepdims=True), out=out)
-    # Reading is cheaper than writing, and logits that far apart are rare.
+    # Reading is cheaper than writing, and logits that far below the maximum are rare.
     if float(out.min()) < _LOWEST:
         xp.maximum(out, x.dtype.type(_LOWEST), out=out)
     xp.exp(out, out=out)

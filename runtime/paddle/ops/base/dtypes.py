@@ -71,7 +71,7 @@ class VarType(IntEnum):
         return not self == other
 
     def __hash__(self) -> int:
-        # Equal to numpy's dtype, and so with its hash: tables of dtypes take either.
+        # Equal to numpy's dtype and with the same hash, so that tables of dtypes accept either.
         return hash(_DTYPES.get(self.value, self.value))
 
     @property

@@ -21,7 +21,7 @@ KERNELS = Kernels(
     add_scaled="ppfpn",
     add_segments="pnpnpnp",
 )
-# Elements from which a call of C, checks included, costs less than numpy's operations.
+# The number of elements from which a C call, with its checks, is faster than numpy's operations.
 _LEAST = 1 << 14
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 

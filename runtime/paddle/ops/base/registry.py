@@ -37,13 +37,13 @@ from paddle.ops.base.errors import AttrError, OpError, UnknownOpError
 
 GRAD = "@GRAD"
 
-# Attributes that every operator carries; no kernel sees them.
+# Attributes that every operator has; they are not passed to kernels.
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
 _OFF, _UNSCALED = (False,), (1.0,)
 _LAYOUTS = ("AnyLayout", "NCHW", "NCDHW", "")
-# Attributes of the original's operators that mean nothing to those here that lack them: name -> the type, or all
-# values under which that is so. Which kernel runs is decided here otherwise; layouts, fusions and scales of quantised
-# kernels would change the numbers.
+# Attributes of the original's operators that are ignored where an operator lacks them: name -> the type, or the
+# values for which that is safe. Kernels are selected by other means here; layouts, fusions and the scales of
+# quantised kernels would change the results.
 IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
     {
         "op_callstack": tuple,
@@ -70,8 +70,8 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
         "Scale_x": _UNSCALED,
         "Scale_y": _UNSCALED,
         "Scale_weights": (_UNSCALED,),
-        "neg_overlap": float,  # an older name of neg_dist_threshold, which programs still carry without effect
-        "downsample": (32,),  # likewise, of downsample_ratio
+        "neg_overlap": float,  # an older name of neg_dist_threshold, which programs still contain without effect
+        "downsample": (32,),  # likewise, for downsample_ratio
     }
 )
 
@@ -188,7 +188,7 @@ class OpDef:
 
 
 _TABLE: dict[str, OpDef] = {}
-_complete: set[str] = set()  # types whose modules are loaded, those of their gradients too
+_complete: set[str] = set()  # types whose modules are loaded, and those of their gradients
 
 
 def operator(
@@ -342,7 +342,7 @@ def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, ob
     if hasattr(function, "__signature__"):
         parameters = inspect.signature(function).parameters.values()
         names = frozenset(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
-    else:  # the same for a plain function; its signature would take a tenth of `import paddle.fluid`
+    else:  # a shortcut for a plain function; inspect.signature would take a tenth of `import paddle.fluid`
         code = inspect.unwrap(function).__code__
         names = frozenset(code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount])
     unknown = {attribute_of(name) for name in names} - set(attrs) - _SPECIAL

@@ -45,14 +45,14 @@ def positions(offsets: Offsets) -> Offsets:
 
 def ranges(starts: Offsets, counts: Offsets) -> Offsets:
     """Return the concatenation of the ranges starts[i] to starts[i] + counts[i] - 1."""
-    # ends − counts is where a range begins in the result: a running number less that, plus where it starts.
+    # ends − counts is the start of each range in the result: the running number minus that, plus the range's start.
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def reverse(offsets: Offsets) -> Offsets:
     """Return the row numbers that reverse each sequence."""
-    # Place p of a sequence from b to e takes row b + e − 1 − p, p being a row number itself.
+    # Position p of a sequence from b to e takes row b + e − 1 − p, where p itself is a row number.
     return np.repeat(offsets[:-1] + offsets[1:], lengths(offsets)) - 1 - np.arange(offsets[-1])
 
 
@@ -76,7 +76,7 @@ def segment_sum(x: Array, offsets: Offsets) -> Array:
     """Return the sum of each sequence's rows, (n, ...); zeros for an empty sequence."""
     xp = array_module(x)
     if xp is not np:
-        # cupy has no reduceat: a sum is the difference of two running sums, in float64 to keep its digits.
+        # cupy has no reduceat: a sum is the difference of two running sums, in float64 for precision.
         running = xp.zeros((len(x) + 1, *x.shape[1:]), xp.float64)
         xp.cumsum(x, axis=0, out=running[1:])
         ends = at(offsets, x)
@@ -106,7 +106,7 @@ def scatter_sum(values: Array, rows: Array, count: int) -> Array:
 
 
 def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Array:
-    # reduceat takes the row at its start for a segment without rows, and fails at a start behind the last row.
+    # For an empty segment, reduceat returns the row at its start; it fails at a start after the last row.
     starts = offsets[:-1]
     filled = lengths(offsets) > 0
     if filled.all() and len(starts):
@@ -138,11 +138,11 @@ class TimeSteps:
         counts = lengths(offsets)
         order = np.argsort(-counts, kind="stable")
         longest = int(counts.max(initial=0))
-        # active[t]: how many sequences are longer than t, which are those that have a row at step t.
+        # active[t]: the number of sequences longer than t, which are those with a row at step t.
         active = len(counts) - np.searchsorted(np.sort(counts), np.arange(longest), side="right")
         bounds = np.concatenate([[0], active.cumsum()])
         step = np.repeat(np.arange(longest), active)
-        # The i-th row of a step is of the i-th longest sequence.
+        # The i-th row of a step belongs to the i-th longest sequence.
         chosen = order[np.arange(bounds[-1]) - np.repeat(bounds[:-1], active)]
         rows = offsets[1:][chosen] - 1 - step if is_reverse else offsets[:-1][chosen] + step
         return TimeSteps(order, rows, bounds)
@@ -182,7 +182,7 @@ class TimeSteps:
         """Return, for each row in time order, the state before it: that of the previous step, or the first one."""
         count = int(self.bounds[1]) if len(self.bounds) > 1 else 0
         active = np.diff(self.bounds)[1:]
-        # Row i of step t follows row i of step t − 1: its place is that far from where step t − 1 begins.
+        # Row i of step t follows row i of step t − 1, so its position is i after the start of step t − 1.
         previous = np.arange(self.bounds[-1] - count) - np.repeat(self.bounds[1:-1] - count, active)
         previous += np.repeat(self.bounds[:-2], active)
         return array_module(states).concatenate([first[:count], states[at(previous, states)]])

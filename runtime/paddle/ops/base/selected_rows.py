@@ -107,8 +107,8 @@ def _sorted(rows: Array) -> tuple[Array, Array]:
     if xp is not np or int(rows.min()) < 0 or int(rows.max()) >> (62 - bits):
         order = rows.argsort(kind="stable")
         return order, rows[order]
-    # Row and place in one number: those are all different, and sorting numbers is faster than finding an order.
-    #     bit  63, 62: 0 | 61 to `bits`: row | below: place
+    # Row and position packed into one number: these are distinct, and sorting them is faster than argsort.
+    #     bits 63, 62: 0 | 61 to `bits`: row | below: position
     keys = rows << bits
     keys |= np.arange(len(rows))
     keys.sort()
@@ -138,8 +138,8 @@ def _sum_segments_plainly(values: Array, starts: Array) -> Array:
     if xp is np:
         summed: Array = np.add.reduceat(values, starts, axis=0)
         return summed
-    # cupy has no reduceat; a segment is the difference of two running sums, taken in float64 to keep its
-    # digits.
+    # cupy has no reduceat; a segment is the difference of two running sums, computed in float64 for
+    # precision.
     running = xp.concatenate([xp.zeros((1, *values.shape[1:])), xp.cumsum(values, axis=0, dtype=xp.float64)])
     ends = xp.concatenate([starts[1:], xp.array([len(values)])])
     difference: Array = (running[ends] - running[starts]).astype(values.dtype)

@@ -34,7 +34,7 @@ def create_array() -> TensorArray:
 
 def _infer_write(x: Spec, index: Spec, array: Spec | None) -> tuple[Spec, Spec]:
     if array is not None and array.shape and len(array.shape) == len(x.shape):
-        # Values of one array may differ in size.
+        # The values of an array may have different sizes.
         sizes = [a if a == b else -1 for a, b in zip(array.shape, x.shape, strict=True)]
         x = x._replace(shape=tuple(sizes))
     return x, _PLACE

@@ -93,7 +93,7 @@ def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
 
 
 def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec:
-    if data_layout not in ("NCHW", "NHWC", "AnyLayout"):  # the last takes the last dimension, as NHWC does
+    if data_layout not in ("NCHW", "NHWC", "AnyLayout"):  # the last entry is the last dimension, as in NHWC
         raise AttrError(f"data_layout: expected 'NCHW' or 'NHWC', got {data_layout!r}")
     channels = x.shape[_channel_axis(data_layout)] if len(x.shape) > 1 else -1
     if len(x.shape) < 2 or product(scale.shape) != channels or product(bias.shape) != channels:

@@ -20,19 +20,19 @@ from paddle.ops.conv import im2col
 from paddle.ops.conv.lines import Lines, Plan, compiled
 from paddle.ops.conv.window import Sizes, Window
 
-# Multiplications below which one product of columns is faster than laying lines out.
+# The number of multiplications below which one product of columns is faster than preparing lines.
 _LARGE = 1 << 20
-# Lines and sums of the images that are worked on at a time stay in a second-level cache.
+# The lines and sums of the images being processed fit in a second-level cache.
 _CHUNK_BYTES = 1 << 20
-# Work is cut into so many pieces at most. Each part of the images has a gradient of the filters of its own, and if
-# these are many, parts are few: then channels are divided, from so many bytes of filters on.
+# The maximum number of pieces. Each part of the images has its own gradient of the filters. From _SLICE_BYTES
+# of filters on, there are fewer parts and channels are divided instead.
 _PIECES, _SLICE_BYTES = 8, 1 << 19
-# Filters by which copying a factor costs as much as computing it.
+# The number of filters at which copying a factor costs as much as computing it.
 _COPY = 40
 # Loops compute a fixed number of channels at a time. With fewer than 1/n of that number, most of the work is wasted,
 # and adding columns to images is cheaper.
 _FEW = 4
-# Images of so few places are better off as columns: their lines would be zeros for the most part.
+# Images with this few positions are faster as columns: their lines would mostly be zeros.
 _THIN = 9
 
 
@@ -148,7 +148,7 @@ def _correlate(
     packed = lines.pack(filters, count, (over_filters, over_channels), x.shape[1], cells)
     plan = _plan(x, x.shape[1], count, down, across, out.shape[1:], lines, lines.wide)
     offsets, parts = _offsets(plan, down, across, x.shape[1]), _parts(len(x), plan.chunk, _PIECES)
-    # Filters are divided only where images are too few: each piece lays its images out.
+    # Filters are divided only if there are too few images, since each piece prepares its own lines.
     blocks = -(-len(packed) // max(1, COMPUTE.count // len(parts)))
     pieces = [(part, block) for part in parts for block in range(0, len(packed), blocks)]
 
@@ -221,7 +221,7 @@ def _plan(
 ) -> Plan:
     """Return the memory layout for the given numbers of channels of x, filters, and positions per tile."""
     image, grid = down.length * across.length, down.places * across.places
-    # What lies between rows is computed in vain; to leave it out costs a copy of each factor.
+    # Positions between rows are computed needlessly; omitting them costs a copy of each factor.
     compact = image > grid * (1 + _COPY / count)
     each = grid if compact else image
     phases = down.phases * across.phases

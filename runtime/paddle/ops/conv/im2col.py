@@ -19,7 +19,7 @@ from math import prod
 from paddle.backend import Array, array_module
 from paddle.ops.conv.window import Sizes, Window, cells, padded, padded_size, unpadded, views, window_of
 
-# A second-level cache holds this many bytes of columns next to the filters; measured on x86 servers.
+# The bytes of columns that fit in a second-level cache next to the filters; measured on x86 servers.
 _CHUNK_BYTES = 1 << 20
 _THIN = 32
 

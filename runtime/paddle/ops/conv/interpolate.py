@@ -81,7 +81,7 @@ def _size(
         return int(size[0]), int(size[1])
     if scale <= 0:
         return out_h, out_w
-    # In single precision, as Paddle has it: 10 times 1.1 are 11.
+    # In single precision, as in Paddle: 10 times 1.1 is 11.
     height, width = (int(np.float32(each) * np.float32(scale)) if each >= 0 else -1 for each in shape[2:])
     return height, width
 

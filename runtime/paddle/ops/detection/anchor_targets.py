@@ -163,8 +163,8 @@ def _sample(
     positive = limited(positive, limits[0], rng) if limits else positive
     negative = np.flatnonzero(most < bounds[1])
     negative = limited(negative, limits[1] - len(positive), rng) if limits else negative
-    # An anchor may be the best of its object and yet have too little of it: it then counts as one without. As in
-    # the original another one stands in for its box, and does not pay.
+    # An anchor may be the best of its object and yet overlap it too little: it then counts as negative. As in the
+    # original, another anchor stands in for its box, with weight 0.
     both = np.intersect1d(positive, negative)
     real = np.setdiff1d(positive, negative)
     located = np.concatenate([np.repeat(positive[:1], len(both)), real])

@@ -51,7 +51,7 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
 
 
 def match(values: Array, indices: Array, found: Array) -> None:
-    """Take the greatest value, then the greatest among the remaining rows and columns, and so on."""
+    """Match the pair with the largest value, then the largest among the remaining rows and columns, and so on."""
     # Columns first: among equal values, the first column wins, and within it the first row.
     rest = values.T.copy()
     for _ in range(min(values.shape)):
@@ -63,7 +63,7 @@ def match(values: Array, indices: Array, found: Array) -> None:
 
 
 def match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
-    """Assign each free column its best row if the value is at least the threshold."""
+    """Match each free column to its best row if the value is at least the threshold."""
     if len(values):
         rows = values.argmax(axis=0)
         best = values[rows, np.arange(len(rows))]

@@ -73,7 +73,7 @@ def detection_map(
     objects, objects_at = sequences(label, "Label")
     rows = to_host(found)
     if rows.shape[1] != 6:
-        # [[-1]] says that nothing was found in any image.
+        # [[-1]] means that there is no detection in any image.
         rows, found_at = np.zeros((0, 6), rows.dtype), np.zeros_like(objects_at)
     if len(found_at) != len(objects_at):
         raise InputError(f"DetectRes has {len(found_at) - 1} images, Label has {len(objects_at) - 1}")

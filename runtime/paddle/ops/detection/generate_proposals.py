@@ -16,7 +16,7 @@ from paddle.ops.detection.anchor_generator import within
 from paddle.ops.detection.box_coder import decoded
 from paddle.ops.detection.suppression import suppressed
 
-# No box grows more than from 16 to 1000 pixels.
+# No box grows by more than the factor from 16 to 1000 pixels.
 LONGEST = math.log(1000.0 / 16.0)
 
 

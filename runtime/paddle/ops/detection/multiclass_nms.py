@@ -119,7 +119,7 @@ def chosen(boxes: Array, scores: Array, attrs: dict[str, Any]) -> tuple[Array, A
     limit = attrs["keep_top_k"]
     if -1 < limit < len(at):
         best = np.argsort(-scores[label_of, at], kind="stable")[:limit]
-        # By label again; within one by score, or by place where each class has boxes of its own.
+        # By label again; within a label by score, or by position if each class has its own boxes.
         order = np.lexsort((at[best] if len(boxes) > 1 else np.arange(limit), label_of[best]))
         label_of, at = label_of[best][order], at[best][order]
     return label_of, at

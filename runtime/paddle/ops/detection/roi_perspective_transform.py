@@ -16,7 +16,7 @@ from paddle.ops.detection.roi_align import images_of_regions
 
 _ATTRS = {"spatial_scale": 1.0, "transformed_height": 1, "transformed_width": 1}
 _CLOSE = 1e-4
-_SMALL = 1e-5  # is added to the area by which matrices are divided, as in the original
+_SMALL = 1e-5  # added to the area that divides the matrices, as in the original
 
 
 class _Source(NamedTuple):

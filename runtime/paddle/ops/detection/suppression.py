@@ -27,7 +27,7 @@ def suppressed(boxes: Array, threshold: float, eta: float, whole: bool) -> list[
         eta: if below 1, the threshold is multiplied by eta after each remaining box while it is above 0.5.
         whole: whether boxes count pixels.
     """
-    # In the precision of the boxes, as the original compares: those that overlap by just the threshold remain.
+    # Compared in the precision of the boxes, as in the original: boxes with an overlap equal to the threshold remain.
     threshold, shrink = boxes.dtype.type(threshold), boxes.dtype.type(eta)
     worst = np.full(len(boxes), -np.inf, boxes.dtype)
     kept: list[int] = []

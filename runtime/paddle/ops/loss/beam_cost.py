@@ -109,7 +109,7 @@ def _of_sample(
 ) -> tuple[list[list[int]], int]:
     """Return the rows of each path, and the number of the correct path."""
     trails: list[list[int]] = [[]]
-    at = 0  # the right path's place among the trails
+    at = 0  # the correct path's position among the trails
     for expansion, (each, table, gold) in enumerate(zip(scores, tables, golds, strict=True)):
         lod = lod_of(each)
         base = int(lod[0][sample]) if expansion else sample

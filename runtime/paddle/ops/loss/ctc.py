@@ -77,7 +77,7 @@ def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     boxes = _boxes(logs, offsets, to_host(labels).reshape(-1), label_offsets, blank)
     ahead, cost = _forward(boxes)
     back = _backward(boxes)
-    # The chance of passing through a state at a time, given the labels; impossible labels have no gradient.
+    # The probability of passing through a state at a time, given the labels; impossible labels have no gradient.
     with np.errstate(invalid="ignore"):
         passing = np.exp(ahead + back - boxes.logs + cost[:, None, None])
     passing = np.where(np.isfinite(passing), passing, 0.0)
@@ -188,13 +188,13 @@ def _forward(boxes: _Boxes) -> tuple[Any, Any]:
     count, steps, states = ahead.shape
     final = np.full(count, _NEVER)
     now = np.full((count, states), _NEVER)
-    now[:, 0] = 0.0  # before the first step: so that its two first states can be reached
+    now[:, 0] = 0.0  # before the first step, so that its first two states can be reached
     for step in range(steps):
         now = _come(now, boxes.skips, first=step == 0) + boxes.logs[:, step]
         ahead[:, step] = now
         last = boxes.times == step + 1
         final[last] = _at_ends(now[last], boxes.ends[last])
-    # Without steps only no labels are possible.
+    # Without any steps, only the empty labelling is possible.
     final[(boxes.times == 0) & (boxes.ends == 1)] = 0.0
     return ahead, -final
 

@@ -137,7 +137,7 @@ def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int
         order = np.argsort(-relevance, kind="stable")
         sorted_ = len(order) if compared == -1 else min(compared, len(order))
         worth, places = 2.0 ** relevance[order], 1 / np.log(np.arange(len(order)) + 2.0)
-        places[sorted_:] = 0  # only the first ones have a place
+        places[sorted_:] = 0  # only the first ones have a position
         change = np.abs((worth[:, None] - worth) * (places[:, None] - places))
         above = np.triu(np.ones_like(change), 1)
         above[sorted_:] = 0

@@ -14,7 +14,7 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import bilinear
 from paddle.ops.base.shapes import agree, product
 
-# OpenBLAS multiplies a matrix of at most this many rows by Yᵀ a third faster the other way round, (Y dOutᵀ)ᵀ.
+# With at most this many rows, OpenBLAS computes dOut Yᵀ a third faster as (Y dOutᵀ)ᵀ.
 _FLAT = 128
 
 

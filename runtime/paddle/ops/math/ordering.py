@@ -121,6 +121,6 @@ def _chosen(rows: Array, k: int) -> Array:
     greater, equal = rows > least, rows == least
     room = k - greater.sum(axis=1, keepdims=True)
     mask = greater | (equal & (xp.cumsum(equal, axis=1) <= room))
-    if int(mask.sum()) != len(rows) * k:  # a row with nan, which has no order
+    if int(mask.sum()) != len(rows) * k:  # a row with nan, which cannot be ordered
         return xp.sort((-rows).argsort(axis=1, kind="stable")[:, :k], axis=1)
     return xp.nonzero(mask)[1].reshape(len(rows), k)

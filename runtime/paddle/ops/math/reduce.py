@@ -50,7 +50,7 @@ def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all:
 def _reducing(method: str) -> Callable[..., Array]:
     def reduce(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
         shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-        # A product stays in X's dtype.
+        # A product keeps X's dtype.
         more = {"dtype": x.dtype} if method == "prod" else {}
         found: Array = getattr(x, method)(axis=_axes_of(x.ndim, dim, reduce_all), **more)
         return found.reshape(shape)

@@ -48,7 +48,7 @@ def auc(
     is_positive = label.reshape(-1) != 0
     pos = _counted(stat_pos, bucket[is_positive], num_thresholds, slide_steps)
     neg = _counted(stat_neg, bucket[~is_positive], num_thresholds, slide_steps)
-    # From the highest bucket down; each is a trapezoid over the negatives it adds.
+    # From the highest bucket down; each contributes a trapezoid over its negatives.
     rising = xp.cumsum(pos.sum(axis=0)[::-1].astype(np.float64))
     falling = neg.sum(axis=0)[::-1].astype(np.float64)
     before = xp.concatenate([xp.zeros(1), rising[:-1]])

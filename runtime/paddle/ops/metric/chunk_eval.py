@@ -16,7 +16,7 @@ from paddle.ops.base.lod import Offsets, sequences
 from paddle.ops.base.registry import Spec, operator
 
 _FLOAT32, _INT64 = np.dtype("float32"), np.dtype("int64")
-# Places of a scheme: begin, inside, end, single; -1: the scheme has none.
+# The position numbers of each scheme: begin, inside, end, single; -1: the scheme has none.
 _SCHEMES = {"IOB": (0, 1, -1, -1), "IOE": (-1, 0, 1, -1), "IOBES": (0, 1, 2, 3), "plain": (-1, -1, -1, -1)}
 
 
@@ -76,7 +76,7 @@ def _boundaries(kind: Array, place: Array, offsets: Offsets, scheme: str) -> tup
     begin, _, end, single = _SCHEMES[scheme]
     first = np.zeros(len(kind), bool)
     first[offsets[:-1][offsets[:-1] < len(kind)]] = True
-    # A chunk begins where the row before is of another kind or closes one, or where this row opens one.
+    # A chunk begins where the previous row has another type or ends a chunk, or where this row begins one.
     opens = np.isin(place, [each for each in (begin, single) if each >= 0])
     closes = np.isin(place, [each for each in (end, single) if each >= 0])
     apart = np.ones(len(kind), bool)

@@ -47,7 +47,7 @@ def _distances(left: Array, right: Array, m: Array, n: Array) -> Array:
     for step in range(left.shape[1]):
         change = row[:, :-1] + (left[:, step, None] != right)
         cost = np.concatenate([row[:, :1] + 1, np.minimum(row[:, 1:] + 1, change)], axis=1)
-        # An insertion adds 1 a column: the least cost so far, columns counted off.
+        # Each insertion adds 1 per column: take the running minimum of the costs minus the column numbers.
         row = np.minimum.accumulate(cost - columns, axis=1) + columns
         found = np.where(m == step + 1, row[np.arange(pairs), n], found)
     return found

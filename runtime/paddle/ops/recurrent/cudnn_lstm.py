@@ -31,7 +31,7 @@ _ATTRS = {
     "is_test": False,
     "seed": -1,
 }
-_ORDER = [2, 0, 1, 3]  # of cuDNN's gates, those of `lstm_steps`: candidate, input, forget, output
+_ORDER = [2, 0, 1, 3]  # indices in cuDNN's order of candidate, input, forget, output
 
 
 class Shape(NamedTuple):

@@ -18,7 +18,7 @@ class Activation(NamedTuple):
     slope: Callable[[Array], Array]
 
 
-# In the order of the numbers that gru_unit's attributes have.
+# In the order of the numbers used by gru_unit's attributes.
 _BY_NAME = {
     "identity": Activation(lambda x: x, lambda y: array_module(y).ones_like(y)),
     "sigmoid": Activation(sigmoid, lambda y: y * (1 - y)),

@@ -23,7 +23,7 @@ _P1, _P2, _P3, _P4, _P5 = (
         0x27D4EB2F165667C5,
     )
 )
-_STRIPE = 4  # words that four lanes take at a time
+_STRIPE = 4  # 64-bit words that the four lanes read per round
 
 
 def _infer(x: Spec, *, num_hash: int, mod_by: int) -> Spec:

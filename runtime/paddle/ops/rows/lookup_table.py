@@ -86,7 +86,7 @@ def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> Selected
 def _rows(w: Any, flat: Array) -> Array:
     if isinstance(w, SelectedRows):
         return w.gather(flat)
-    # As unsigned numbers negative ids are huge: one pass finds both kinds of bad ids.
+    # As unsigned numbers, negative ids are huge: one pass finds both kinds of invalid ids.
     if len(flat) and int(flat.view(np.uint64).max()) >= w.shape[0]:
         at = int((flat.view(np.uint64) >= w.shape[0]).argmax())
         raise InputError(

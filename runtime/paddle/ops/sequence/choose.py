@@ -37,7 +37,7 @@ def sequence_best(x: Any, *, k: int) -> Array:
     if scores.size != len(scores):
         raise InputError(f"X must have one number a row, got {tuple(scores.shape)}")
     owner = owners(offsets)
-    order = np.lexsort((-scores.reshape(-1), owner))  # stable, so it stays within the sequences
+    order = np.lexsort((-scores.reshape(-1), owner))  # stable, so that rows stay within their sequences
     rank = positions(offsets)
     best = rank < k
     out = np.full((len(offsets) - 1, k), _NONE, scores.dtype)

@@ -74,7 +74,7 @@ def _first_equal(data: Array, greatest: Array, offsets: Offsets) -> Array:
     xp = array_module(data)
     rows = xp.arange(len(data)).reshape(-1, *(1,) * (data.ndim - 1))
     equal = data == spread(greatest, offsets)
-    # The greatest of the negated numbers is the first row.
+    # The maximum of the negated numbers is the first row.
     return -segment_max(xp.where(equal, -rows, -len(data)), offsets, 1).astype(_INT32)
 
 

@@ -144,7 +144,7 @@ def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
     if not levels or not -1 <= ref_level < len(levels):
         raise AttrError(f"ref_level {ref_level} is not a level of Y, whose LoD has {len(levels)}")
     reference = levels[ref_level]
-    # Two levels come along from the ids of a beam search, whose states are repeated row by row.
+    # The ids of a beam search have two levels, and its states are repeated row by row.
     if len(lod_of(x)) != 1:
         used = len(levels) if ref_level == -1 else ref_level + 1
         return _repeated(len(x), reference), levels[:used]

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cast and assign: the same values in another dtype or variable; is_empty, isfinite, isinf, isnan, shape: queries.
-
-is_empty, isfinite, isinf, isnan and shape: what is to be known of a value.
-"""
+"""cast and assign: the same values in another dtype or variable; is_empty, isfinite, isinf, isnan, shape: queries."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def _asking(name: str, every: bool) -> Callable[[Array], Array]:
     return ask
 
 
-# isfinite asks whether all are, the others whether any is.
+# isfinite tests whether all elements are, the others whether any is.
 for _type in ("isfinite", "isinf", "isnan"):
     operator(_type, "X -> Out", infer=_infer_one, shares_lod=False)(_asking(_type, _type == "isfinite"))
 

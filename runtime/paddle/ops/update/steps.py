@@ -17,11 +17,11 @@ from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.rules.rule import Rule, Step
 from paddle.optim.rules.table import FLUID, Fluid
 
-# So many elements at a time, that a rule's intermediate results stay in the processor's cache.
+# Elements per piece, so that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
-# Below this the call of a compiled loop takes longer than the plain form.
+# Below this size, calling a compiled loop takes longer than the plain form.
 _COMPILED_FROM = 1 << 13
-# Past all corrections of averages: operators that have such corrections come with them in the rate.
+# A step number past all bias corrections: for operators that include the correction in the rate.
 _LATE = 1 << 30
 
 
@@ -62,7 +62,7 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
     sources = ["Param", *(kept.slot for kept in fluid.kept)]
     param_at, grad_at, *kept_at = (places[slot] for slot in ("Param", "Grad", *sources[1:]))
     names = [kept.name for kept in fluid.kept]
-    rules: dict[tuple[tuple[str, Any], ...], Rule] = {}  # by attributes: an operator's never change
+    rules: dict[tuple[tuple[str, Any], ...], Rule] = {}  # by attributes; an operator never changes its own
 
     def step(*arrays: Any, **attributes: Any) -> Any:
         key = tuple(attributes.items())
@@ -85,7 +85,7 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
         fluid.op_type,
         fluid.operator.partition(":")[2],
         attrs=fluid.attrs,
-        # A slot that may be absent is like the parameter.
+        # An optional slot has the parameter's spec.
         infer=" ".join(slot if slot in inputs else "Param" for slot in sources),
         in_place={out.rstrip("?"): slot for out, slot in zip(outputs, sources, strict=True)},
     )(step)
@@ -104,7 +104,7 @@ def _step_of_rows(
     rows, values = grad.rows, grad.values
     if not len(rows):
         return
-    if isinstance(param, SelectedRows):  # which has all rows of the gradient
+    if isinstance(param, SelectedRows):  # which contains all rows of the gradient
         param, rows = param.values, param.rows.searchsorted(rows)
     if _steps_by_loop(fluid, rule, param, rows, values, state, eta):
         return
