@@ -13,6 +13,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
+from paddle.ops.conv import pool_loops
 from paddle.ops.conv.window import Sizes, Window, cells, padded, padded_size, unpadded, window_of
 
 _SIDES = {2: "H, W", 3: "D, H, W"}
@@ -85,9 +86,13 @@ def pool(
         return _adaptive(x, ksize, pooling_type)
     window = _window(ksize, strides, paddings)
     places = window.places(x.shape[2:], ceil_mode)
+    is_served = pool_loops.are_served(x)
     if pooling_type == "max":
-        return _greatest(x, window, places)
-    return _total(x, window, places) / _counts(x, window, places, exclusive)
+        return pool_loops.maxima(x, window, places) if is_served else _maxima(x, window, places)
+    counts = _counts(x, window, places, exclusive)
+    if is_served:
+        return pool_loops.means(x, window, places, counts)
+    return _total(x, window, places) / counts
 
 
 @gradient("pool2d", "X Out Out@GRAD -> X@GRAD")
@@ -118,16 +123,18 @@ def pool_grad(
     if global_pooling:
         return xp.broadcast_to(dout / x.dtype.type(prod(x.shape[2:])), x.shape)
     window = _window(ksize, strides, paddings)
+    is_served = pool_loops.are_served(x, dout)
     if pooling_type == "max":
-        return _to_greatest(x, out, dout, window)
-    return _to_all(x, dout / _counts(x, window, dout.shape[2:], exclusive), window)
+        return (pool_loops.to_maxima if is_served else _to_maxima)(x, out, dout, window)
+    share = dout / _counts(x, window, dout.shape[2:], exclusive)
+    return (pool_loops.to_all if is_served else _to_all)(x.shape, share, window)
 
 
 def _window(ksize: Sizes, strides: Sizes, paddings: Sizes) -> Window:
     return window_of(ksize, strides, paddings, (1,) * len(ksize))
 
 
-def _greatest(x: Array, window: Window, places: Sizes) -> Array:
+def _maxima(x: Array, window: Window, places: Sizes) -> Array:
     full = padded(x, window, places, value=_lowest(x))
     out: Array = None
     for _, cell in cells(full, window, places):
@@ -165,7 +172,7 @@ def _counts(x: Array, window: Window, places: Sizes, exclusive: bool) -> Array:
     return xp.maximum(counts, 1).astype(x.dtype)
 
 
-def _to_greatest(x: Array, out: Array, dout: Array, window: Window) -> Array:
+def _to_maxima(x: Array, out: Array, dout: Array, window: Window) -> Array:
     xp = array_module(x)
     places = dout.shape[2:]
     full = padded(x, window, places, value=_lowest(x))
@@ -183,13 +190,12 @@ def _to_greatest(x: Array, out: Array, dout: Array, window: Window) -> Array:
     return unpadded(dfull, window, x.shape[2:])
 
 
-def _to_all(x: Array, share: Array, window: Window) -> Array:
+def _to_all(shape: Sizes, share: Array, window: Window) -> Array:
     places = share.shape[2:]
-    room = padded_size(x.shape[2:], window, places)
-    dfull = array_module(x).zeros((*x.shape[:2], *room), x.dtype)
+    dfull = array_module(share).zeros((*shape[:2], *padded_size(shape[2:], window, places)), share.dtype)
     for _, target in cells(dfull, window, places):
         target += share
-    return unpadded(dfull, window, x.shape[2:])
+    return unpadded(dfull, window, shape[2:])
 
 
 def _lowest(x: Array) -> float:
