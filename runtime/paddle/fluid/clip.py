@@ -25,7 +25,7 @@ class ErrorClip(ABC):
     @property
     @abstractmethod
     def bounds(self) -> dict[str, float]:
-        """Return `min` and `max` of the gradient's elements."""
+        """`min` and `max` of the gradient's elements."""
 
 
 class ErrorClipByValue(ErrorClip):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameter server and its clients: `paddle.pserver.Client` is the one for programs of any framework.
+"""The parameter server and its clients; `paddle.pserver.Client` serves programs of any framework.
 
-Importing this package loads nothing: what is named here is loaded when it is first used.
+Importing this package loads no module: each name is loaded at its first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle pserver`: one engine for each port, each in its own thread, in one process.
+"""`paddle pserver`: one engine per port, each in its own thread, in one process.
 
-All ports are bound before any is published; then the process pings itself through each of them, and only
-then says that it is ready. TERM and Ctrl+C end it quietly with code 0; USR1 does so once no trainer needs it any more.
+All ports are bound before any is published; then the process pings itself through each of them, and only then reports
+that it is ready. TERM and Ctrl+C end it with code 0; USR1 does so as soon as no trainer needs it any more.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _BUSY_S, _BUSY_PAUSE_S = 10.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What one `paddle pserver` process is to do.
+    """The options of one `paddle pserver` process.
 
     Attributes:
         addresses: where each port is bound: one server per port and address.
         tries: how many further base ports to try.
-        keys: None: the wire is plain.
-        state_dir: parent of what outlives the process, or empty.
-        safety: what is to be kept, its `state` left open.
+        keys: None: connections are not encrypted.
+        state_dir: parent directory of the state for the next process, or empty.
+        safety: what is saved and where; its `state` is not set yet.
     """
 
     addresses: tuple[str, ...]
@@ -76,10 +76,10 @@ class ServerOptions:
 
     @classmethod
     def read(cls, arguments: Sequence[str], environment: JobEnvironment) -> ServerOptions:
-        """Read the command line of `paddle pserver`.
+        """Parse the command line of `paddle pserver`.
 
         Raises:
-            ConfigError: a flag is unknown or wrong.
+            ConfigError: a flag is unknown or invalid.
         """
         flags = read_flags(PSERVER_FLAGS, parse_arguments(PSERVER_FLAGS, arguments))
         numbers = {name: value for name, value in flags.items() if isinstance(value, int)}
@@ -104,18 +104,18 @@ class ServerOptions:
 
 
 class Server:
-    """All ports of one process. Made, waited for and closed by one thread."""
+    """All ports of one process. Created, waited for and closed by one thread."""
 
     def __init__(self, options: ServerOptions, revival: Revival | None = None) -> None:
         """Bind all ports and serve them.
 
         Args:
-            options: see there.
-            revival: what an earlier process of this server left, and where this one leaves it.
+            options: the options of the process.
+            revival: the state that an earlier process of this server left, and where this process saves its own.
 
         Raises:
-            PortBusy: no whole range of ports is free where we may look.
-            PserverError: what an earlier process left is not what is needed.
+            PortBusy: no allowed range of ports is free.
+            PserverError: the state of the earlier process is unusable.
         """
         earlier = revival.read() if revival is not None else None
         count = options.num_dense + options.num_sparse
@@ -150,19 +150,19 @@ class Server:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where the servers for dense parameters answer, by port, then by address."""
+        """The endpoints of the servers for dense parameters, by port, then by address."""
         return self._published(0, self._options.num_dense)
 
     @property
     def sparse_endpoints(self) -> tuple[str, ...]:
-        """Where the servers for sparse parameters answer."""
+        """The endpoints of the servers for sparse parameters."""
         return self._published(self._options.num_dense, self._options.num_dense + self._options.num_sparse)
 
     def ping(self) -> None:
-        """Ask every port through its own socket.
+        """Ping every port through its own socket.
 
         Raises:
-            PserverError: one does not answer within 10 s.
+            PserverError: a port does not answer within 10 s.
         """
         endpoints = [*self.endpoints, *self.sparse_endpoints]
         links = Links(endpoints, self._options.keys)
@@ -183,7 +183,7 @@ class Server:
 
     @property
     def push_counts(self) -> list[PushCount]:
-        """What became of every trainer's gradients, summed over the ports; empty in synchronous training."""
+        """The push counts of every trainer, summed over the ports; empty in synchronous training."""
         pushed: Counter[int] = Counter()
         discarded: Counter[int] = Counter()
         for port in self._ports:
@@ -194,17 +194,17 @@ class Server:
 
     @property
     def queue(self) -> Queue:
-        """Return which trainers wait and which lag behind, over all ports."""
+        """Which trainers wait and which are behind, over all ports."""
         return of_all(port.queue for port in self._ports)
 
     @property
     def unsaved(self) -> str:
-        """Why a port's newest checkpoint that was due is not there, or empty."""
+        """Why the newest checkpoint that was due on a port is missing, or an empty string."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
         return next((keeper.unsaved for keeper in keepers if keeper.unsaved), "")
 
     def close(self) -> None:
-        """Stop serving; waits for all threads, at most 5 s each."""
+        """Stop serving; wait for all threads, at most 5 s each."""
         for port in self._ports:
             port.stop()
         if sum(not thread.join(_JOIN_S) for thread in self._threads):
@@ -216,35 +216,35 @@ class Server:
 
     @property
     def is_saving(self) -> bool:
-        """Whether the last checkpoint of a job whose trainers all came and left is not whole yet."""
+        """Whether all trainers have left and the last checkpoint of the job is not complete yet."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
         return any(keeper.is_behind for keeper in keepers) and self.is_over
 
     @property
     def is_over(self) -> bool:
-        """Whether every trainer came and left, so that the state is no longer needed."""
+        """Whether every trainer has come and left, so that the state is no longer needed."""
         return all(each.engine.is_over for each in self._guarded)
 
     @property
     def is_drained(self) -> bool:
-        """Whether it was asked to end once no trainer needs it, and none does."""
+        """Whether the process was asked to end when no trainer needs it, and no trainer does."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 
     @property
     def absent(self) -> str:
-        """Words on the trainers that went without one, as the first port saw it, or empty."""
+        """A text about the trainers that disconnected without leaving, as the first port saw it, or "" for none."""
         absent = self._guarded[0].engine.absent
         return f"; disconnected without a message: {absent}" if absent else ""
 
     def _fail(self, number: int, error: Exception) -> None:
-        """Stop: trainers must not wait for a dead thread."""
+        """Stop the server, because trainers must not wait for a dead thread."""
         _log.error("parameterServer[%d]: an internal error of the server; stopping", number, exc_info=error)
         self.failed = True
         self.stopped.set()
 
     def _bind(self, count: int, again: Sequence[int]) -> list[tuple[str, BaseListener]]:
-        """Bind a whole range of ports, or the next free one; or the very ports that are given."""
+        """Bind a whole range of ports: the given ports, or the next free range."""
         options = self._options
         if again:
             return self._bind_again(list(zip(options.addresses * count, again, strict=True)))
@@ -268,7 +268,7 @@ class Server:
         )
 
     def _bind_all(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, BaseListener]]:
-        """Bind all addresses with their ports, or none."""
+        """Bind all addresses with their ports, or none of them."""
         routers: list[tuple[str, BaseListener]] = []
         try:
             for address, port in places:
@@ -282,10 +282,10 @@ class Server:
         return routers
 
     def _bind_again(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, BaseListener]]:
-        """Bind the ports that trainers know; a connection of another process may have got one for moments.
+        """Bind the ports that trainers know, even if a connection of another process occupies one for a moment.
 
-        The kernel gives a port that nobody listens on to whoever connects to somewhere. It tells nobody when that
-        connection ends, so we ask again.
+        The kernel can assign a port without a listener to any outgoing connection, and reports no event when that
+        connection ends. So binding is retried.
         """
         give_up_at = time.monotonic() + _BUSY_S
         is_told = False

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP door of followed tables: a program elsewhere looks rows up and needs no Paddle.
+"""HTTP server for followed tables: programs without Paddle look up rows.
 
-    GET  /health                 200 while every table is as young as promised, else 503
-    GET  /tables                 JSON: width, rows, batch and age of each
+    GET  /health                 200 while the age of every table is within its limit, else 503
+    GET  /tables                 JSON: width, rows, batch and age of each table
     POST /tables/NAME/rows       ids -> rows
 
-Ids are the body: int64, little-endian; the answer has the rows, float32, little-endian, and the headers X-Shape,
-X-Batch and X-Age-S. With `Content-Type: application/json` both are JSON: {"ids": [7, -3]} -> {"rows": [[...], ...],
-"batch": ..., "age_s": ...}. A connection serves any number of requests. A table whose copy is older than promised
-answers 503.
+The request body holds the ids: int64, little-endian. The response holds the rows, float32, little-endian, and the
+headers X-Shape, X-Batch and X-Age-S. With `Content-Type: application/json` both are JSON: {"ids": [7, -3]} ->
+{"rows": [[...], ...], "batch": ..., "age_s": ...}. A connection can carry any number of requests. A lookup in a table
+whose copy is older than its limit gets 503.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _JSON, _RAW = "application/json", "application/octet-stream"
 
 
 class Door(HTTPServer):
-    """Answers lookups; `serve_forever` blocks. A context manager.
+    """An HTTP server for lookups; `serve_forever` blocks. A context manager.
 
     Attributes:
-        tables: by name.
+        tables: the followed tables by name.
     """
 
     request_queue_size = 128
@@ -53,12 +53,12 @@ class Door(HTTPServer):
     def __init__(
         self, tables: Mapping[str, Followed], host: str = "127.0.0.1", port: int = 0, token: str = ""
     ) -> None:
-        """Listen.
+        """Bind the address and listen.
 
         Args:
-            host: an address of this machine; another one than its own loopback needs a token.
-            port: 0: any free one.
-            token: what requests must give as `Authorization: Bearer TOKEN`; empty: nothing.
+            host: an address of this machine; a token is required unless it is a loopback address.
+            port: 0: any free port.
+            token: required in requests as `Authorization: Bearer TOKEN`; empty: no authentication.
 
         Raises:
             ConfigError: the address cannot be used, or needs a token.
@@ -78,7 +78,7 @@ class Door(HTTPServer):
             raise ConfigError(f"serve: cannot listen at {host}:{port}: {error.strerror}") from None
 
     def is_allowed(self, headers: Any) -> bool:
-        """Whether a request may be answered: it has the token, or comes to this machine by its own name."""
+        """Return whether a request is authorized: it has the token, or addresses this machine by a local name."""
         if self._token:
             given = headers.get("Authorization", "").encode("utf-8", "replace")
             return hmac.compare_digest(given, b"Bearer " + self._token)
@@ -86,7 +86,7 @@ class Door(HTTPServer):
         return host.strip("[]") in _LOCAL  # else a page of another site could ask by a name of its own
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread; one too many is closed."""
+        """Serve a connection in a thread; close it if there are too many connections."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -103,7 +103,7 @@ class Door(HTTPServer):
 
 
 class _Input(io.RawIOBase):
-    """A socket's bytes until a moment."""
+    """Reads a socket until a deadline."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -135,12 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._input)
 
     def handle_one_request(self) -> None:
-        """Serve one request: a wait for its first byte, then a deadline."""
+        """Serve one request: wait for its first byte, then enforce a deadline."""
         self._input.ends_at = time.monotonic() + _IDLE_S
         super().handle_one_request()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: what is refused is said to the peer."""
+        """Log nothing: the client gets the error."""
 
     def do_GET(self) -> None:
         """Answer GET."""
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, _RAW, rows.astype("<f4", copy=False).tobytes(), more)
 
     def _refuse(self, status: HTTPStatus, why: str, *, is_read: bool = False) -> None:
-        """Say why; a request whose body was not read ends the connection."""
+        """Send an error response; close the connection if the request body was not read."""
         self.close_connection = self.close_connection or not is_read
         self._answer(status, _JSON, json.dumps({"error": why}).encode())
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a growing table that follows a running job: lookups come from it, and say how old it can be at most.
+"""A local copy of a growing table that follows a running job and answers lookups, with a bound on its age.
 
-A thread asks the servers again and again for the rows that changed since it asked last. What servers had applied when
-it began to ask is in the copy once it has all answers: the copy's age is the time since then. After a lost connection,
-or where servers no longer know what changed, it takes all rows anew, and the old copy answers as long as it may.
+A thread repeatedly asks the servers for the rows that changed since its last request. When all answers have arrived,
+the copy contains everything that the servers had applied when that round began; its age is the time since then. After a
+lost connection, or where servers no longer know what changed, the thread fetches all rows again. Meanwhile the old copy
+answers lookups until it is too old.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _NOBODY = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
 
 
 class StaleCopy(PserverError):
-    """A followed copy is older than it may be: it was not yet filled, or the servers do not answer."""
+    """A followed copy is older than allowed: it is not filled yet, or the servers do not answer."""
 
 
 class Live(Source, Protocol):
-    """A running job; see `reader.Reader`."""
+    """A reader of a running job; see `reader.Reader`."""
 
     def table(self, name: str) -> TableSpec:
         """Return a table's description."""
@@ -56,9 +57,9 @@ class Found(NamedTuple):
     """Rows from a copy.
 
     Attributes:
-        rows: (..., width) float32; of an id without a row the values that it would begin with.
-        batch: of the table, that all servers had applied when the copy was brought up to date.
-        age_s: what was applied longer ago than this is in the copy.
+        rows: (..., width) float32; an id without a row gets its initial values.
+        batch: batch of the table that all servers had applied when the copy was updated.
+        age_s: the copy contains every update that is older than this, in seconds.
     """
 
     rows: npt.NDArray[np.float32]
@@ -67,11 +68,11 @@ class Found(NamedTuple):
 
 
 class Followed:
-    """See the module. Thread-safe; a context manager.
+    """A copy of a growing table that a thread keeps up to date. Thread-safe; a context manager.
 
     Attributes:
-        name: of the table.
-        within_s: the age beyond which lookups are refused.
+        name: the name of the table.
+        within_s: lookups fail when the copy is older than this.
     """
 
     def __init__(
@@ -84,15 +85,15 @@ class Followed:
         max_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to follow; `wait` returns when lookups are answered.
+        """Start following; `wait` returns when lookups can be answered.
 
         Args:
-            connect: opens a reader of the job; called again after every loss.
-            name: of the table.
-            within_s: the promised age, in seconds.
-            every_s: rest between two questions for changes; None: a quarter of `within_s`.
-            max_bytes: of memory for the copy; 0: no bound. A larger table is not followed, and lookups are refused.
-            clock: monotonic seconds.
+            connect: opens a reader of the job; called again after each lost connection.
+            name: the name of the table.
+            within_s: maximum age in seconds.
+            every_s: pause between two requests for changes; None: a quarter of `within_s`.
+            max_bytes: memory limit of the copy; 0: no limit. A larger table is not followed, and lookups fail.
+            clock: monotonic clock in seconds.
 
         Raises:
             ConfigError: an argument is out of range.
@@ -114,25 +115,25 @@ class Followed:
 
     @property
     def age_s(self) -> float:
-        """How old the copy can be; infinite before it is filled."""
+        """The maximum age of the copy in seconds; infinite before it is filled."""
         with self._lock:
             return self._clock() - self._taken_at
 
     @property
     def fault(self) -> str:
-        """Why the last attempt to bring the copy up to date failed, or empty."""
+        """Why the last attempt to update the copy failed, or an empty string."""
         with self._lock:
             return self._fault
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows in the copy, and bytes of memory."""
+        """The number of rows in the copy, and its memory in bytes."""
         with self._lock:
             return (0, 0) if self._table is None else (len(self._table), self._table.nbytes)
 
     @property
     def width(self) -> int:
-        """Elements of a row; 0 before the servers have described the table."""
+        """The number of elements per row; 0 before the servers have described the table."""
         with self._lock:
             return 0 if self._table is None else self._table.spec.width
 
@@ -155,10 +156,10 @@ class Followed:
         return Found(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
 
     def wait(self, timeout_s: float, batch: int = 0) -> None:
-        """Wait until the copy has the values after this batch of the table.
+        """Wait until the copy contains the updates of this batch of the table.
 
         Raises:
-            StaleCopy: it has not in time.
+            StaleCopy: it does not in time.
         """
         with self._changed:
             if not self._changed.wait_for(
@@ -208,7 +209,7 @@ class Followed:
             self._changed.notify_all()
 
     def _put(self, table: HashTable, rows: TableRows) -> None:
-        """Put rows in, a few at a time: lookups come between."""
+        """Store rows, a few at a time, so that lookups can run in between."""
         for start in range(0, len(rows.ids), _AT_ONCE):
             with self._lock:
                 table.put(rows.take(slice(start, start + _AT_ONCE)))
@@ -221,7 +222,7 @@ class Followed:
 
 
 class _Follower:
-    """One connection, and the copy that it fills."""
+    """One connection, and the copy that it updates."""
 
     def __init__(self, job: Live, name: str) -> None:
         self._job, self._name = job, name
@@ -236,7 +237,7 @@ class _Follower:
         self._job.close()
 
     def walk(self, put: Callable[[HashTable, TableRows], None]) -> int:
-        """Put in what changed; return the batch that all servers had applied."""
+        """Store the changed rows; return the batch that all servers had applied."""
         spec = self._job.table(self._name)
         for server in self._job.holders(self._name):
             since = self._clocks.get(server)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle pserver-leave`: leaves the parameter servers in place of a trainer that exited without leaving.
+"""`paddle pserver-leave`: leaves the parameter servers on behalf of a trainer that exited without leaving.
 
-Servers wait for a trainer that only disappeared: it may come back. This process takes its trainer id over and leaves
-properly; then nobody waits any more.
+Servers wait for a trainer that disappeared, because it may come back. This process takes over its trainer id and
+leaves, after which other trainers no longer wait.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _ANSWER_S = 15.0
 
 
 def run(environment: JobEnvironment) -> int:
-    """Leave in place of the trainer that the environment names; return the exit code.
+    """Leave on behalf of the trainer that the environment names; return the exit code.
 
     Raises:
-        ConfigError: the environment does not say who is gone or where the servers are.
+        ConfigError: the environment does not give the trainer or the servers' endpoints.
         PserverError: a server refused, or did not answer.
     """
     trainer, count = environment.trainer_id, environment.num_trainers

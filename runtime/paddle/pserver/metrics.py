@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/metrics of one pserver process for Prometheus, where PADDLE_PSERVER_METRICS_PORT asks for it; on 127.0.0.1 alone.
+"""Prometheus metrics of one pserver process: /metrics on PADDLE_PSERVER_METRICS_PORT, on 127.0.0.1 only.
 
-prometheus_client serves it, with its own figures of the process (memory, processor time, open files). Without that
-library, or where the port is taken, a warning says so and the server serves on.
+prometheus_client serves them, with its own metrics of the process (memory, CPU time, open files). If the library is
+missing or the port is in use, a warning is logged and the server continues without metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COUNTERS = {
 
 
 class ServerMetrics:
-    """Answers from the moment it is made until `close`, unless there is no port. `queue` is for any thread."""
+    """Serves metrics from its creation until `close`, if there is a port. `queue` can be called by any thread."""
 
     def __init__(self, port: int | None, queue: Callable[[], Queue]) -> None:
         self._queue = queue
@@ -44,7 +44,7 @@ class ServerMetrics:
             _log.warning("no metrics: 127.0.0.1:%d cannot be listened on: %s", port, error)
 
     def collect(self) -> Iterator[Any]:
-        """All metrics now, for the library."""
+        """Return the current metrics; called by the library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         queue = self._queue()
@@ -73,7 +73,7 @@ class ServerMetrics:
         yield lags
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving metrics."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

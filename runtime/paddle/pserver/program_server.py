@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of one program on one endpoint, inside the process whose script made that program, and its state on disk.
+"""A server of one program on one endpoint, inside the process whose script built the program, and its saved state.
 
-The engine has a thread of its own, in which the program runs; the thread that calls `wait` may be the main one and
-hear signals. Where state is kept, the next process with the same endpoint goes on where this one was killed: a request
-is in the journal before it is answered, and the next process takes up the last copy and carries out the journal's
-requests again. When the journal is longer than the state, another copy is made, at once: trainers wait for it. A copy
-has its name only when it is whole, and its checksum is compared when it is read.
+The engine runs the program in a thread of its own; the thread that calls `wait` can be the main thread and receive
+signals. With saved state, the next process on the same endpoint continues where this one was killed: each request is
+written to the journal before it is answered, and the next process loads the last copy of the state and replays the
+journal. When the journal is longer than the state, another copy is made immediately; trainers wait for it. A copy gets
+its name only when it is complete, and its checksum is verified when it is read.
 
-Without room for that, training continues without it, and it is tried again later.
+If there is no room for the state, training continues without saving, and saving is retried later.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STAMP = 1  # of no server: whoever hears it has no session
 
 
 class ProgramKeeper:
-    """The keeper of one engine: see `service.Keeper`. Belongs to the engine's thread."""
+    """Saves the state of one engine: see `service.Keeper`. Belongs to the engine's thread."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class ProgramKeeper:
         journal_bytes: int = MIN_JOURNAL_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare.
+        """Create a keeper.
 
         Args:
-            folder: where the state is kept; what is there is taken up by `recover`.
-            program: what is kept.
-            journal_bytes: how long a journal may grow at least.
-            clock: monotonic seconds.
+            folder: holds the state; `recover` loads existing state.
+            program: the program whose state is saved.
+            journal_bytes: the journal can grow at least to this size.
+            clock: monotonic clock in seconds.
         """
         self._folder, self._program = KeptFolder(folder, clock), program
         self._least = self._limit = journal_bytes
@@ -77,10 +77,10 @@ class ProgramKeeper:
         self._replaying = False
 
     def recover(self, engine: Engine, service: ProgramService) -> None:
-        """Bring an engine that was just made where an earlier process was; the first one begins to keep its state.
+        """Restore the state of an earlier process in a new engine; without one, start saving.
 
         Raises:
-            PaddleError: an earlier process did not leave what is needed.
+            PaddleError: the state of the earlier process is unusable.
         """
         self._folder.check()
         self._engine, self._service = engine, service
@@ -122,7 +122,7 @@ class ProgramKeeper:
         return math.inf
 
     def close(self) -> None:
-        """Close the files and keep their contents."""
+        """Close the files without deleting them."""
         self._folder.close()
 
     def _replay(self, engine: Engine, sequence: int) -> None:
@@ -134,7 +134,7 @@ class ProgramKeeper:
         self._replaying = False
 
     def _copy(self) -> None:
-        """Copy the state as it is; the journal begins anew.
+        """Copy the current state and start a new journal.
 
         Raises:
             OSError: there is no room.
@@ -165,7 +165,7 @@ class ProgramKeeper:
 
 
 class ProgramServer:
-    """Made, waited for and closed by one thread; `stop` may be called by any, also by a signal's handler."""
+    """Created, waited for and closed by one thread; any thread or signal handler can call `stop`."""
 
     def __init__(
         self,
@@ -180,17 +180,17 @@ class ProgramServer:
         """Listen, and serve in a thread of its own.
 
         Args:
-            endpoint: "host:port" of this machine; port 0 takes a free one.
-            keys: None: the wire is plain.
-            options: see there.
-            program: has its first values; nobody else may use it until `close`.
+            endpoint: "host:port" of this machine; port 0: any free port.
+            keys: None: connections are not encrypted.
+            options: the options of the server.
+            program: has its initial values; the caller must not use it until `close`.
             is_sync: whether a step waits for all trainers.
-            environment: says where state is kept, if it is; by default it is not.
+            environment: specifies where state is saved, if anywhere; by default it is not saved.
 
         Raises:
-            PortBusy: another process has the port.
-            ConfigError: the endpoint cannot be read, or is not of this machine.
-            PserverError: what an earlier process left is not what is needed.
+            PortBusy: another process uses the port.
+            ConfigError: the endpoint is malformed, or not an address of this machine.
+            PserverError: the state of an earlier process is unusable.
         """
         host, port = host_and_port(endpoint)
         environment = environment or JobEnvironment()
@@ -225,13 +225,13 @@ class ProgramServer:
         )
 
     def wait(self, look: Callable[[Queue], None] = lambda _: None) -> None:
-        """Wait until every trainer came and left, or `stop`.
+        """Wait until every trainer has come and left, or for `stop`.
 
         Args:
-            look: called about once a second with who waits for whom.
+            look: called about once per second with the trainers that are waiting and those they wait for.
 
         Raises:
-            PserverError: the server failed by a fault of its own.
+            PserverError: the server failed because of an internal error.
         """
         while not self._over.wait(_LOOK_S):
             look(self._port.queue)
@@ -239,11 +239,11 @@ class ProgramServer:
             raise PserverError(f"the server at {self.endpoint} failed: {fault}") from fault
 
     def stop(self) -> None:
-        """End `wait`."""
+        """Make `wait` return."""
         self._over.set()
 
     def close(self) -> None:
-        """Stop serving; replies on their way get half a second."""
+        """Stop serving; replies that are being sent get half a second."""
         self._port.stop()
         if not self._thread.join(_JOIN_S):
             _log.error("the server's thread did not end within %.0f s", _JOIN_S)
@@ -257,10 +257,10 @@ class ProgramServer:
     def _guarded(
         self, options: EngineOptions, program: Served, is_sync: bool, earlier: Identity | None
     ) -> Engine:
-        """Make the engine, and bring it where an earlier process was.
+        """Create the engine and restore the state of an earlier process.
 
         Raises:
-            PserverError: that did not leave what is needed.
+            PserverError: that state is unusable.
         """
         services: list[ProgramService] = []
 
@@ -283,20 +283,20 @@ class ProgramServer:
 def refuse_trainers(
     endpoint: str, keys: WireKeys | None, text: str, trainers: int, limit_s: float
 ) -> set[int]:
-    """Answer all requests of trainers with an error, until each has received it or time runs out.
+    """Answer all requests of trainers with an error, until each trainer has received it or the time is over.
 
     Args:
         endpoint: "host:port" of this machine.
-        keys: None: the wire is plain.
-        text: of the error.
-        trainers: how many there are.
-        limit_s: how long to wait for them.
+        keys: None: connections are not encrypted.
+        text: text of the error.
+        trainers: number of trainers.
+        limit_s: maximum time to wait for them.
 
     Returns:
-        ids of the trainers that were told.
+        The ids of the trainers that received the error.
 
     Raises:
-        PortBusy, ConfigError: the endpoint cannot be had.
+        PortBusy, ConfigError: the endpoint cannot be used.
     """
     host, port = host_and_port(endpoint)
     context = Context(keys)

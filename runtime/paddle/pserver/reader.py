@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the parameters of a running job from outside: for serving, evaluation, a dashboard.
+"""Reads the parameters of a running job from outside, for serving, evaluation or a dashboard.
 
-A reader takes no part in training: no trainer waits for it or notices it. Servers describe the tensors that there are,
-and give dense values of one moment in parts: see `server.readers`. Every call blocks and ends.
+A reader takes no part in training: trainers neither wait for it nor notice it. Servers describe the tensors of the job,
+and send dense values of one point in time in parts: see `server.readers`. Every call blocks, and for a limited time.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class TensorInfo:
     """One tensor of a job.
 
     Attributes:
-        shape: of the whole; of a growing table (0, width), since it has no height.
+        shape: of the whole tensor; (0, width) for a growing table, which has no height.
         dtype: always "float32".
         sparse: whether its rows can be looked up.
-        growing: whether it has rows for any int64 id, and no whole.
+        growing: whether it has rows for any int64 id; such a table cannot be read as a whole array.
     """
 
     shape: tuple[int, ...]
@@ -57,11 +57,11 @@ class Reader:
     """One reader of a job. Not thread-safe; a context manager.
 
     Attributes:
-        tensors: what the job has, by name.
+        tensors: the tensors of the job, by name.
     """
 
     def __init__(self, network: Network, *, timeout_s: float = 60.0, wait_s: float = 600.0) -> None:
-        """Read through connections that there are; `connect` makes them.
+        """Read through existing connections; `connect` opens them.
 
         Raises:
             PserverError: see `connect`.
@@ -101,22 +101,22 @@ class Reader:
     ) -> Self:
         """Connect to all servers of a job; wait until its trainers have created its tensors.
 
-        What is not given comes from the environment, as for `Client`.
+        Arguments that are not given are taken from the environment, as for `Client`.
 
         Args:
-            endpoints: "ip:port" of each server, in the order in which trainers have them.
-            sparse_endpoints: of the servers for sparse tensors alone, if there are such.
+            endpoints: "ip:port" of each server, in the same order as in the trainers.
+            sparse_endpoints: the servers for sparse tensors, if these have servers of their own.
             job_key: secret of the job, for the wire "curve".
             wire: "curve" or "plain"; by default curve if there is a key.
-            timeout_s: how long a server may be silent.
-            wait_s: how long one request may take, waiting for the tensors included.
-            patience_s: how long a server may be gone, since somebody starts it again.
+            timeout_s: maximum silence of a server.
+            wait_s: maximum time of one request, including the wait for the tensors.
+            patience_s: how long to wait for a server that is being restarted.
 
         Raises:
-            ConfigError: an argument or a variable is wrong, or nobody says where servers are.
+            ConfigError: an argument or a variable is invalid, or the servers' endpoints are not given anywhere.
             PserverLost: a server did not answer in time.
-            PserverError: a server refused us, has too many readers, or is of another job than the others.
-            WaitTimeout: nobody created tensors.
+            PserverError: a server refused the reader, has too many readers, or belongs to another job than the others.
+            WaitTimeout: no trainer created tensors in time.
         """
         servers = JobServers.find("Reader", JobEnvironment.read(), endpoints, sparse_endpoints, job_key, wire)
         positive("timeout_s", timeout_s)
@@ -145,17 +145,17 @@ class Reader:
     def pull(self, out: Mapping[str, Any]) -> int:
         """Fill tensors with the servers' values; sparse tensors are filled as a whole.
 
-        Dense values of one server are all of one moment. Rows of sparse tensors come in parts, each of its own moment,
-        and without what they owe of decay.
+        Dense values of one server are all from one point in time. Rows of sparse tensors arrive in parts, each from its
+        own point in time, and pending decay is not applied to them.
 
         Args:
             out: float32 arrays of the tensors' shapes, filled in place.
 
         Returns:
-            Batches in these values: those that every server had applied.
+            The number of batches in these values: those that every server had applied.
 
         Raises:
-            ConfigError: a name, shape or dtype is wrong; nothing was asked, and the reader can go on.
+            ConfigError: a name, shape or dtype is wrong; no request was sent, and the reader remains usable.
             PserverError: after it the reader can only be closed.
         """
         targets = {name: self._destinations.of(name, array) for name, array in out.items()}
@@ -170,12 +170,12 @@ class Reader:
         return version
 
     def pull_rows(self, name: str, ids: Any, out: Any = None) -> HostArray:
-        """Return rows of a sparse tensor; nothing changes by it, and no row is made.
+        """Return rows of a sparse tensor, without changing the tensor or creating rows.
 
         Args:
-            name: of the tensor; a growing one has every id, with its initial values if it got no gradient yet.
+            name: the name of the tensor; a growing table gives initial values for an id that had no gradient yet.
             ids: (...) int64 or int32; may repeat.
-            out: (..., width) float32, filled in place as well; None: nowhere.
+            out: (..., width) float32, also filled in place; None: only the result is returned.
 
         Returns:
             (..., width) float32, a new array.
@@ -201,7 +201,7 @@ class Reader:
         return found
 
     def table(self, name: str) -> TableSpec:
-        """Return the description of a growing table. Raises ConfigError: there is none of that name."""
+        """Return the description of a growing table. Raises ConfigError: there is no table with that name."""
         if name not in self._layout.growing:
             raise ConfigError(
                 f"no growing table {name}; there are {', '.join(self._layout.growing) or 'none'}"
@@ -218,13 +218,13 @@ class Reader:
         return [index for index, _ in self._layout.holders(name)]
 
     def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> TableWalk:
-        """Return one server's rows of a growing table, in pieces; training continues between two of them.
+        """Return one server's rows of a growing table, in pieces; training continues between two pieces.
 
         Args:
-            name: of the table.
+            name: the name of the table.
             server: one of `holders`.
-            since: rows that changed after this batch of the table; None: all.
-            states: whether what the rule keeps for each row is wanted too.
+            since: return rows that changed after this batch of the table; None: all rows.
+            states: whether to include the update rule's state of each row.
         """
         width = self.table(name).width
         return TableWalk(
@@ -232,15 +232,15 @@ class Reader:
         )
 
     def follow(self, name: str, *, within_s: float = 5.0, max_bytes: int = 0) -> Followed:
-        """Return a copy of a growing table that a thread keeps up to date, by connections of its own.
+        """Return a copy of a growing table that a thread keeps up to date, through connections of its own.
 
         Args:
-            name: of the table.
-            within_s: how old the copy may be, in seconds; it refuses lookups when it is older.
-            max_bytes: of memory for the copy; 0: no bound.
+            name: the name of the table.
+            within_s: maximum age of the copy in seconds; lookups fail when it is older.
+            max_bytes: memory limit of the copy; 0: no limit.
 
         Raises:
-            ConfigError: there is no such table, an argument is out of range, or `connect` did not make this reader.
+            ConfigError: there is no such table, an argument is out of range, or `connect` did not create this reader.
         """
         self.table(name)
         if self._again is None:
@@ -248,7 +248,7 @@ class Reader:
         return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
-        """Return the batches that every server has applied; in asynchronous training every trainer's count."""
+        """Return the number of batches that every server has applied; an asynchronous job counts those of all trainers."""
         replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
         return min(reply.expect(Ok).version for reply in replies.values())
 
@@ -268,10 +268,10 @@ class Reader:
         self.close()
 
     def _pull_dense(self, views: Mapping[str, Array]) -> int:
-        """Fill whole parameters (size,), all of them or none; return batches in the values, the fewest of all servers.
+        """Fill whole parameters (size,), all of them or none; return the lowest batch count of all servers.
 
         Raises:
-            WaitTimeout: a server never kept a moment until all of it was here.
+            WaitTimeout: a server repeatedly discarded its values before all of them had arrived.
             PserverError: see `Reader`.
         """
         slabs = self._layout.slabs
@@ -304,11 +304,11 @@ class Reader:
 
 
 class TableWalk:
-    """The rows of one server, by `Reader.walk`: iterate once. Each piece is of its own moment.
+    """The rows of one server, from `Reader.walk`; can be iterated once. Each piece is from its own point in time.
 
     Attributes:
-        clock: batches of the table when the walk began; known after the first piece, which may be empty.
-        since: the batch after which rows changed, or None if all rows come.
+        clock: batches of the table at the start of the walk; set by the first piece, which may be empty.
+        since: the batch after which rows changed, or None for all rows.
     """
 
     def __init__(
@@ -351,10 +351,10 @@ class TableWalk:
 
 
 def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Configuration:
-    """Return what all servers describe.
+    """Return the description on which all servers agree.
 
     Raises:
-        PserverError: they are of several jobs, or not all of one, or in another order than trainers have them.
+        PserverError: they belong to several jobs, are incomplete, or are in another order than in the trainers.
     """
     found = {i: Configuration.from_text(reply.section("").as_text()) for i, reply in replies.items()}
     first = found[0]
@@ -376,7 +376,7 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
 
 
 def _layout_of(model: Configuration) -> Layout:
-    """Return where everything lies."""
+    """Return the layout of the tensors on the servers."""
     return Layout(
         model.parameters,
         model.num_dense,

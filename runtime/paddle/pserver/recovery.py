@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines of one process, and how the state of each is saved: in memory for its next process, in checkpoints.
+"""The engines of one process, and how their state is saved: in memory for the next process, and in checkpoints.
 
-Both are copied in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
-thread's time that this takes while trainers keep it busy is bounded; while nobody asks for anything it is all of it.
+Both are copied in the engine's thread, in small steps; other threads write the copies. While trainers keep the engine's
+thread busy, copying takes at most a fixed share of its time; while there are no requests, it can take all of it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Safety:
     Attributes:
         state: folder in memory for this server's next process, or None.
         checkpoints: folder for checkpoints, or None.
-        period: batches between two of them; 0: none are written.
-        keep: how many stay.
-        resume: "" to start anew, "latest", the version of a checkpoint, perhaps with a dot and the job that wrote it,
-            or "auto": the latest once there is one.
+        period: batches between two checkpoints; 0: none are written.
+        keep: number of checkpoints to keep.
+        resume: "" to start from scratch; "latest"; the version of a checkpoint, optionally with a dot and the job that
+            wrote it; or "auto": the latest if there is one.
         job: id of the job.
     """
 
@@ -67,10 +67,10 @@ class Safety:
 
     @classmethod
     def read(cls, flags: Mapping[str, object], job_id: str) -> Safety:
-        """Read the flags of `paddle pserver`.
+        """Parse the flags of `paddle pserver`.
 
         Raises:
-            ConfigError: they do not fit together.
+            ConfigError: they contradict each other.
         """
         folder, resume = str(flags["checkpoint_dir"]), str(flags["resume"])
         period, keep = (int(str(flags[name])) for name in ("checkpoint_period", "checkpoint_keep"))
@@ -87,7 +87,7 @@ class Safety:
 
 
 class Safekeeper:
-    """The keeper of one engine: see `service.Keeper`. Belongs to the engine's thread."""
+    """Saves the state of one engine: see `service.Keeper`. Belongs to the engine's thread."""
 
     def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
         self._safety, self._clock = safety, clock
@@ -102,22 +102,22 @@ class Safekeeper:
 
     @property
     def unsaved(self) -> str:
-        """Why the newest checkpoint that was due is not there, or empty; any thread may ask."""
+        """Why the newest checkpoint that was due is missing, or an empty string; any thread can call this."""
         return "" if self._periodic is None else self._periodic.unsaved
 
     @property
     def is_behind(self) -> bool:
-        """Whether a checkpoint is under way or waits for its turn; any thread may ask."""
+        """Whether a checkpoint is in progress or pending; any thread can call this."""
         return self._periodic is not None and self._periodic.is_behind
 
     def recover(self, engine: Engine) -> int:
-        """Take an engine that was just made into care; bring it where an earlier process of the server was.
+        """Start saving the state of a new engine; restore the state of an earlier process of the server.
 
         Returns:
-            Batches that it has applied then.
+            The number of batches that the engine has applied.
 
         Raises:
-            PaddleError: an earlier process did not leave what is needed.
+            PaddleError: the state of the earlier process is unusable.
         """
         self._engine = engine
         if self._kept is None:
@@ -150,7 +150,7 @@ class Safekeeper:
         self._begin_what_is_due()
 
     def _begin_what_is_due(self) -> bool:
-        """Begin a checkpoint, if one is due now."""
+        """Begin a checkpoint if one is due."""
         if self._periodic is None or self._engine is None or not self._engine.is_quiet:
             return False
         if not self._periodic.fall_due():
@@ -186,7 +186,7 @@ class Safekeeper:
         return max(min(self._next_at, self._idle_at) - done, 0.0)
 
     def close(self) -> None:
-        """End saves in progress; complete ones are kept."""
+        """Cancel saves in progress; complete ones are kept."""
         if self._periodic is not None:
             self._periodic.close()
 
@@ -242,17 +242,17 @@ class Safekeeper:
 
 
 def _to_newcomer(request: Message) -> Message:
-    """Return a request as one to a process that shares no memory: the answer is values, not their place."""
+    """Return a request changed so that its answer holds values instead of their location in shared memory."""
     push = request.record
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 
 
 def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:
-    """Fill a store; the files that it is filled from are checked on the way, those of other servers meanwhile.
+    """Fill a store from a checkpoint; verify its files while reading, and meanwhile those of other servers.
 
     Raises:
-        CheckpointError: a file is damaged, and the store in no usable state until another checkpoint is loaded.
-        PserverError: the checkpoint is whole and does not fit.
+        CheckpointError: a file is damaged; the store is unusable until another checkpoint is loaded.
+        PserverError: the checkpoint is complete, but does not fit.
     """
     mine = _parts_for(found, configuration)
     _check_rules(Configuration.from_text(mine[0].configuration), configuration)
@@ -268,10 +268,10 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None
 
 
 def _check_rules(then: Configuration, now: Configuration) -> None:
-    """Refuse states of another rule, which may have the names and shapes of ours.
+    """Check that saved states belong to the same update rules: equal names and shapes do not imply equal rules.
 
     Raises:
-        PserverError: a parameter has another rule than then, and one of both keeps something.
+        PserverError: the rule of a parameter has changed, and at least one of both rules has state.
     """
     before = {parameter.name: parameter for parameter in then.all_parameters}
     for parameter in now.all_parameters:
@@ -291,7 +291,7 @@ def _check_rules(then: Configuration, now: Configuration) -> None:
 
 
 def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:
-    """Return the parts that a server needs: its own if servers are as many as then, else all."""
+    """Return the parts that a server needs: its own if the number of servers is unchanged, else all parts."""
     for mine in found.parts:
         then = Configuration.from_text(mine.configuration)
         if mine.server == configuration.server and (then.num_dense, then.num_sparse) == (
@@ -311,7 +311,7 @@ class Guarded:
     tasks: TaskQueues
 
     def close(self) -> None:
-        """End the keeper's save in progress, and close the journal of tasks."""
+        """Cancel the keeper's save in progress, and close the journal of tasks."""
         if self.keeper is not None:
             self.keeper.close()
         self.tasks.close()
@@ -320,10 +320,10 @@ class Guarded:
 def guarded(
     options: EngineOptions, safety: Safety, stamps: Sequence[int], revival: Revival | None
 ) -> list[Guarded]:
-    """Make one engine for each stamp.
+    """Create one engine per stamp.
 
     Raises:
-        PaddleError: an earlier process did not leave what is needed.
+        PaddleError: the state of an earlier process is unusable.
     """
     found = []
     for number, stamp in enumerate(stamps):

@@ -60,10 +60,10 @@ class _SavedWalk:
 
 
 class Saved:
-    """The tables in a checkpoint. It reads one server's rows of one table at a time into memory."""
+    """The tables in a checkpoint. Loads the rows of one table from one server into memory at a time."""
 
     def __init__(self, root: Path, version: int | None = None) -> None:
-        """Find the newest whole checkpoint below a folder, or that of a batch.
+        """Open the newest complete checkpoint in a folder, or the checkpoint of the given batch.
 
         Raises:
             CheckpointError: there is none.
@@ -73,7 +73,7 @@ class Saved:
         self._specs = {table.name: table for table in self._models[0].tables}
 
     def tables(self) -> list[ListedTable]:
-        """Return the growing tables there are."""
+        """Return the growing tables of the checkpoint."""
         return [
             ListedTable(name, spec.width, self.rule(name), len(self.holders(name)))
             for name, spec in self._specs.items()
@@ -141,18 +141,18 @@ def export(
     states: bool = False,
     kind: str = "safetensors",
 ) -> Path:
-    """Write a table's rows into a new folder below `to`, one file for each server; return the folder.
+    """Write a table's rows into a new folder in `to`, one file per server; return the folder.
 
     Args:
         source: a `Reader` of a running job, or a `Saved` checkpoint.
-        table: its name.
-        to: the directory; the folder is base-BATCH or delta-BATCH, and is there as a whole or not at all.
-        since: rows that changed after this batch, or after the batches of this exported folder; None: all rows.
-        states: whether to write what the optimizer keeps for each row.
+        table: the name of the table.
+        to: the parent directory. The folder is named base-BATCH or delta-BATCH, and appears only when it is complete.
+        since: export rows that changed after this batch, or after the batches of this exported folder; None: all rows.
+        states: whether to write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
 
     Raises:
-        ConfigError: an argument is wrong, or files cannot be written.
+        ConfigError: an argument is invalid, or files cannot be written.
         PserverError, CheckpointError: the rows cannot be read.
     """
     servers = source.holders(table)
@@ -187,11 +187,11 @@ def export(
 def convert(
     path: str | Path, to: str | Path, *, table: str, key: str = "", kind: str = "safetensors"
 ) -> Path:
-    """Write the rows of a file of another program as an exported table below `to`; return the folder.
+    """Convert a file of another program into an exported table in `to`; return the folder.
 
     Args:
         path: npz, safetensors or Parquet with `ids` and `rows`, or with the weight of an nn.Embedding.
-        key: of the weight, if there are several.
+        key: key of the weight, if there are several.
 
     Raises:
         ConfigError: the file cannot be read or written.
@@ -211,7 +211,7 @@ def convert(
 
 
 def _batches(since: int | str | Path | None, table: str, servers: int) -> Sequence[int | None]:
-    """Return from which batch on each server's changes are wanted."""
+    """Return, for each server, the batch after which changed rows are exported."""
     if since is None or isinstance(since, int):
         return [since] * servers
     said = Description.read(Path(since))

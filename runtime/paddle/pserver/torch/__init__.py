@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch modules whose rows are on the servers, and the optimizer that trains them; above `client`, beside `reader`.
 
-    model = Net()                                   # has Embedding("ads", 16) or EmbeddingBag(...) in it
+    model = Net()                                   # contains Embedding("ads", 16) or EmbeddingBag(...)
     with ServerOptimizer(model, Adagrad(lr=0.01)) as optimizer:
         for ids, clicks in Prefetching(loader, optimizer, lambda batch: batch[0]):
             optimizer.zero_grad()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Embedding` and `EmbeddingBag`, with the values and gradients of their namesakes in `torch.nn`."""
+"""`Embedding` and `EmbeddingBag`, with the values and gradients of the modules of the same name in `torch.nn`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Embedding(Tables):
         """Return the rows of ids, float32.
 
         Args:
-            ids: int64 or int32 (...), or a jagged tensor of sequences, of torch or torchrec; for several tables by
-                name, or a KeyedJaggedTensor.
+            ids: int64 or int32 (...), or a jagged tensor of sequences from torch or torchrec. For several tables: a
+                dict by name, or a KeyedJaggedTensor.
 
         Returns:
-            (..., dim), or a nested tensor (B, *, dim); for several tables by name.
+            (..., dim), or a nested tensor (B, *, dim); for several tables a dict by name.
 
         Raises:
-            ConfigError: there is no such table, or the ids are no integers.
+            ConfigError: there is no such table, or the ids are not integers.
         """
         given = {name: read(each) for name, each in self.by_name(ids).items()}
         kept = {
@@ -81,17 +81,17 @@ class EmbeddingBag(Tables):
         """Return one vector per bag, float32; an empty bag gives 0.
 
         Args:
-            ids: (B, length); or (m,) with `offsets`, or the pair of both; or a jagged tensor of B sequences, of torch
-                or torchrec. For several tables by name, or a KeyedJaggedTensor.
+            ids: (B, length); or (m,) with `offsets`, or a pair of both; or a jagged tensor of B sequences from torch
+                or torchrec. For several tables: a dict by name, or a KeyedJaggedTensor.
             offsets: (B,), for one table: the position in ids at which each bag begins.
-            per_sample_weights: one for each id, which may require a gradient; mode "sum" only. For several tables by
-                name. Those of torchrec's tensors are used too.
+            per_sample_weights: one per id, which may require a gradient; mode "sum" only. For several tables: a dict by
+                name. The weights of torchrec's tensors are used too.
 
         Returns:
-            (B, dim); for several tables by name.
+            (B, dim); for several tables a dict by name.
 
         Raises:
-            ConfigError: there is no such table, the ids are no integers, or the weights do not fit.
+            ConfigError: there is no such table, the ids are not integers, or the weights do not fit.
         """
         named = self.by_name(ids if offsets is None else (ids, offsets))
         weights = {} if per_sample_weights is None else self.by_name(per_sample_weights)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids in any form that a module accepts: tensors, pairs with offsets, nested tensors, and torchrec's jagged tensors.
+"""Ids in every form that a module accepts: tensors, pairs with offsets, nested tensors, and torchrec's jagged tensors.
 
-Jagged tensors are known by their methods: torchrec is not imported.
+Jagged tensors are recognised by their methods, so torchrec is not imported.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Ids = npt.NDArray[np.int64]
 
 
 class Given(NamedTuple):
-    """The ids of a module's call for one table.
+    """The ids for one table in a call of a module.
 
     Attributes:
-        flat: (m,).
+        flat: the ids, (m,).
         shape: the shape in which they were given.
         offsets: (B,), where each sequence or bag begins in `flat`; None: `shape` has no ragged part.
         has_end: whether `offsets` is (B + 1,), with the end of the last one.
-        weights: (m,) of a jagged tensor, or None.
+        weights: (m,) weights of a jagged tensor, or None.
     """
 
     flat: Any
@@ -48,9 +48,9 @@ def by_table(given: Any, tables: Collection[str], *, is_one: bool) -> dict[str, 
     """Return arguments by table name.
 
     Args:
-        given: a mapping, or a torchrec KeyedJaggedTensor, whose keys of no table are ignored; with `is_one` also
-            what is meant for the only table.
-        tables: names.
+        given: a mapping, or a torchrec KeyedJaggedTensor, whose keys without a table are ignored; with `is_one` also
+            the plain argument for the only table.
+        tables: the names of the tables.
         is_one: whether a plain argument is allowed.
 
     Raises:
@@ -74,10 +74,10 @@ def read(ids: Any, *, has_end: bool = False) -> Given:
 
     Args:
         ids: a tensor, a pair (values, offsets), a nested tensor or a torchrec JaggedTensor.
-        has_end: whether the offsets of a pair have the end of the last bag too.
+        has_end: whether the offsets of a pair also include the end of the last bag.
 
     Raises:
-        ConfigError: they are nothing of that.
+        ConfigError: the argument is none of these.
     """
     if not isinstance(ids, torch.Tensor) and callable(getattr(ids, "weights_or_none", None)):
         values = ids.values()
@@ -96,7 +96,7 @@ def read(ids: Any, *, has_end: bool = False) -> Given:
 
 
 def bags_of(given: Given, weights: Any, padding_idx: int | None) -> Bags:
-    """Return bags without the padding. `weights`: in the form of the ids, or None.
+    """Return bags without the padding. `weights` has the form of the ids, or is None.
 
     Raises:
         ConfigError: flat ids have no offsets, or the weights have another shape than the ids.
@@ -122,7 +122,7 @@ def bags_of(given: Given, weights: Any, padding_idx: int | None) -> Bags:
 
 
 def on_host(ids: Any) -> Ids:
-    """Return ids as numpy sees them. Raises ConfigError: they are not int64 or int32."""
+    """Return ids as a numpy array. Raises ConfigError: they are not int64 or int32."""
     if ids.dtype not in (torch.int64, torch.int32):
         raise ConfigError(f"ids: expected int64 or int32, got {ids.dtype}")
     found: Ids = ids.detach().cpu().numpy()

@@ -48,10 +48,10 @@ class ServerOptimizer:
         """Create the model's tensors on the servers, or attach to existing ones; wait for all trainers.
 
         Args:
-            model: a `torch.nn.Module` with `Embedding` or `EmbeddingBag` in it. Its parameters that require gradients
-                take the servers' values.
-            optimizer: optimizer of the tensors that have none of their own.
-            client: connected to the servers; None: those of this job.
+            model: a `torch.nn.Module` that contains `Embedding` or `EmbeddingBag`. Its parameters that require
+                gradients are set to the servers' values.
+            optimizer: optimizer of the tensors without one of their own.
+            client: a client that is connected to the servers; None: connect to those of this job.
             dense: False: another optimizer, such as that of a DDP model, trains the dense parameters.
             options: see `Client.create`.
 
@@ -87,7 +87,7 @@ class ServerOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The dense parameters and the rows that have a gradient, for `clip_grad_norm_` and `torch.amp.GradScaler`."""
+        """Dense parameters and the rows with a gradient, for `clip_grad_norm_` and `torch.amp.GradScaler`."""
         return [{"params": [*self._dense.values(), *(each.rows for each in self._lookups.values())]}]
 
     @property
@@ -122,15 +122,15 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows with a later step, as of its end; lookups of these ids after that step use them.
+        """Request rows together with a later step, as of the end of that step; lookups of these ids after it use them.
 
         Args:
             ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has
                 one table; otherwise a dict of them by table.
-            steps: after how many calls of `step` they are looked up. Several prefetches may be for one step.
+            steps: number of calls of `step` before the lookup. Several prefetches can be for the same step.
 
         Raises:
-            ConfigError: there is no such table, or the ids are no integers.
+            ConfigError: there is no such table, or the ids are not integers.
         """
         tables = self.client.growing
         named = by_table(ids, tables, is_one=len(tables) == 1 and not isinstance(ids, Mapping))
@@ -157,7 +157,7 @@ class ServerOptimizer:
     def step(self, num_samples: int = 1) -> None:
         """Apply the mean of all trainers' gradients; update the parameters in place.
 
-        Gradients of several backward passes are added. A parameter or row without a gradient has the gradient 0.
+        Gradients of several backward passes are summed. The gradient of a parameter or row without one is 0.
         `num_samples`: see `Client.push_pull`.
 
         Raises:
@@ -202,7 +202,7 @@ class ServerOptimizer:
         )
 
     def _note(self, batch: Batch, rows: Any) -> None:
-        """Remember a lookup whose rows got a gradient."""
+        """Record a lookup whose rows got a gradient."""
         self._lookups[id(rows)] = _Lookup(batch, rows)
         if len(self._lookups) == _MANY:
             self._warn("so far")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that come with the answer to a step, before they are looked up."""
+"""Prefetching: rows that arrive with the answer to a step, before they are looked up."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Prefetched:
     """The result of `ServerOptimizer.prefetch`.
 
     Attributes:
-        batches: by table.
-        step: the step whose answer brings their rows.
+        batches: batches by table.
+        step: the step whose answer contains their rows.
     """
 
     def __init__(self, batches: Mapping[str, Batch], ids: Mapping[str, Ids], step: int) -> None:
@@ -33,7 +33,7 @@ class Prefetched:
         return all(batch.has_rows for batch in self.batches.values())
 
     def take(self, name: str, ids: Ids) -> Batch | None:
-        """Return the batch of exactly these ids (m,), once: its rows have one owner."""
+        """Return the batch with exactly these ids (m,); it can be taken only once, because its rows have one owner."""
         if name in self._used or name not in self.batches or not np.array_equal(self._ids[name], ids):
             return None
         self._used.add(name)
@@ -41,18 +41,18 @@ class Prefetched:
 
 
 class Coming:
-    """The prefetched batches of an optimizer, used in the step after the one that brought them."""
+    """The prefetched batches of an optimizer, used in the step after the one whose answer contained them."""
 
     def __init__(self) -> None:
         self._handles: list[Prefetched] = []
         self._merged: dict[str, Batch] = {}
 
     def add(self, handle: Prefetched) -> None:
-        """Expect a batch."""
+        """Add a prefetched batch."""
         self._handles.append(handle)
 
     def of_step(self, step: int, client: Client) -> dict[str, Batch]:
-        """Return what to ask for with a step: by table, one batch of all ids that its answer should bring."""
+        """Return what to request together with a step: for each table, one batch of all prefetched ids."""
         asked: dict[str, list[Batch]] = {}
         for handle in self._handles:
             if handle.step == step:
@@ -68,7 +68,7 @@ class Coming:
         return self._merged
 
     def arrive(self, step: int) -> None:
-        """Share the rows among the batches of the step, and forget those of earlier ones."""
+        """Distribute the received rows to the batches of the step, and discard those of earlier steps."""
         self._handles = [each for each in self._handles if each.step >= step]
         for handle in self._handles:
             if handle.step == step:
@@ -77,23 +77,23 @@ class Coming:
                         _share(self._merged[name], batch)
 
     def found(self, name: str, ids: Ids, step: int) -> Batch | None:
-        """Return a batch of exactly these ids (m,), whose rows the given step brought."""
+        """Return a batch with exactly these ids (m,) whose rows arrived with the given step."""
         for handle in self._handles:
             if handle.step == step and (batch := handle.take(name, ids)) is not None:
                 return batch
         return None
 
     def fill(self, name: str, batch: Batch) -> None:
-        """Give a batch its rows if all of them have come, with other ids."""
+        """Set a batch's rows if all of them have arrived, even in batches with other ids."""
         if (merged := self._merged.get(name)) is not None and merged.has_rows:
             _share(merged, batch)
 
 
 class Prefetches(Protocol):
-    """What `Prefetching` needs of a `ServerOptimizer`."""
+    """The part of `ServerOptimizer` that `Prefetching` uses."""
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows with a later step."""
+        """Request rows together with a later step."""
 
 
 class Prefetching:
@@ -112,9 +112,9 @@ class Prefetching:
 
         Args:
             ids: function from a batch to the argument of `ServerOptimizer.prefetch`.
-            depth: how many steps ahead batches are taken from the loader. Rows come with the last step before
-                their use all the same: they are never outdated.
-            batches_per_step: batches whose gradients are accumulated for one step.
+            depth: how many steps ahead batches are read from the loader. Rows still arrive with the last step before
+                their use, so they are never outdated.
+            batches_per_step: number of batches whose gradients are accumulated for one step.
         """
         self._loader, self._optimizer, self._ids = loader, optimizer, ids
         self._depth, self._batches_per_step = depth, batches_per_step

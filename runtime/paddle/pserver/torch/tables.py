@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of the modules: they have no parameters, since their rows are on the parameter servers.
+"""The base of the modules: they have no parameters, because their rows are on the parameter servers.
 
-`state_dict` names the tables; rows are saved by the servers' checkpoints. A copy of a module, and one that
-`torch.save` wrote, must get servers by a `ServerOptimizer` of its own.
+`state_dict` contains the names of the tables; the servers' checkpoints save the rows. A copy of a module, and one that
+was loaded by `torch.load`, needs a `ServerOptimizer` of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddle.pserver.torch.ids import by_table
 
 
 class Servers(Protocol):
-    """What tables need of a `ServerOptimizer`."""
+    """The part of `ServerOptimizer` that tables use."""
 
     @property
     def has_dense(self) -> bool:
@@ -33,7 +33,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
 
     Attributes:
         tables: `GrowingTable` by name.
-        padding_idx: id without a row, or None.
+        padding_idx: the id without a row, or None.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
 
         Args:
             tables: the name of one table, which the other arguments describe; or a dict of several `GrowingTable`.
-            dim: elements of a row.
-            padding_idx: this id, which may be negative, gives 0 and is in no bag; it takes no gradient.
+            dim: number of elements per row.
+            padding_idx: this id, which may be negative, gives 0, is left out of bags and gets no gradient.
             table: other arguments of `GrowingTable`, such as std, optimizer, min_count, max_age.
 
         Raises:
@@ -70,24 +70,24 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         self._servers = servers
 
     def extra_repr(self) -> str:
-        """Return what PyTorch prints of the module."""
+        """Return the text that PyTorch prints for the module."""
         return ", ".join(f"{name}: {table.width}" for name, table in self.tables.items())
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what `state_dict` has of the module: widths by table, and no row."""
+        """Return the module's entry in `state_dict`: the width of each table, without rows."""
         return {"tables": self._widths(), "rows": "on the parameter servers, and in their checkpoints"}
 
     def set_extra_state(self, state: Any) -> None:
-        """Compare with the tables of a saved module. Raises ConfigError: they differ."""
+        """Check that a saved module has the same tables. Raises ConfigError: they differ."""
         if state["tables"] != self._widths():
             raise ConfigError(f"load_state_dict: expected the tables {self._widths()}, got {state['tables']}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of a module has no servers yet."""
+        """Return the state of a copy of the module, which has no servers yet."""
         return {**self.__dict__, "_servers": None}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
-        """Refuse what would be lost: a weight, and dense parameters that the next step replaces."""
+        """Reject values that would be lost: a weight, and dense parameters that the next step overwrites."""
         if self._servers is not None and self._servers.has_dense:
             raise ConfigError(
                 "load_state_dict: the servers hold this model's parameters, and the next step brings them back: load "
