@@ -248,7 +248,7 @@ class Reader:
         return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
-        """Return the number of batches that every server has applied; an asynchronous job counts those of all trainers."""
+        """Return the number of batches that every server has applied; if asynchronous, those of all trainers count."""
         replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
         return min(reply.expect(Ok).version for reply in replies.values())
 

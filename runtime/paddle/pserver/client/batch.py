@@ -48,7 +48,7 @@ class Batch:
 
     @property
     def has_rows(self) -> bool:
-        """Whether `rows` has arrived, so that reading it sends no request."""
+        """Whether the rows have arrived, so that reading `rows` sends no request."""
         return self._rows is not None
 
     @property
@@ -87,21 +87,21 @@ class Batch:
         return self._distinct.add_up(found)
 
     def count(self, shows: Any, clicks: Any) -> None:
-        """Give shows and clicks, numbers in the shape of the given ids; they are pushed with `grad`, for row scores."""
+        """Set shows and clicks, numbers in the shape of the given ids; they are pushed with `grad`, for row scores."""
         what = f"batch of tensor {self.name}"
         columns = [counted(each, self.inverse.shape, what) for each in (shows, clicks)]
         self._counts = self._distinct.add_up(np.concatenate(columns, axis=1))
 
     @property
     def gradient(self) -> RowGradient | None:
-        """What is pushed: `grad` with what `count` was given; None if there is no `grad`."""
+        """The pushed gradient: `grad` with the shows and clicks of `count`; None if there is no `grad`."""
         if self._grad is None:
             return None
         columns = [self._grad] if self._counts is None else [self._grad, self._counts]
         return RowGradient(self.ids, np.concatenate(columns, axis=1) if len(columns) > 1 else self._grad)
 
     def take(self, rows: HostArray) -> None:
-        """Save the rows (n, width) that the servers sent."""
+        """Store the rows (n, width) that the servers sent."""
         self._rows = rows
 
 

@@ -37,7 +37,7 @@ class Client:
 
     Attributes:
         trainer_id: rank of this trainer.
-        num_trainers: how many there are; gradients of one step are summed over them.
+        num_trainers: number of trainers; gradients of one step are summed over them.
         barriers: how many barriers this trainer has passed, including those before a restart or a resume.
         patience_s: how long to wait for a server that is being restarted.
         resumed: after `create`, the point at which a job with a checkpoint continues; None: no checkpoint was loaded.
@@ -58,26 +58,26 @@ class Client:
         within_node: bool = True,
         wire_dtype: str = "float32",
     ) -> None:
-        """Connect. What is not given comes from the job's environment, as `paddle.py` sets it.
+        """Connect. Arguments that are not given are taken from the job's environment, as set by `paddle.py`.
 
         Args:
             endpoints: "ip:port" of each server, the same list in every trainer.
-            sparse_endpoints: of the servers for sparse tensors alone; none: they lie on the others.
-            trainer_id: rank of this trainer; 0 if nobody says.
-            num_trainers: trainers in the job; 1 if nobody says.
+            sparse_endpoints: servers for sparse tensors; if there are none, all servers store them.
+            trainer_id: rank of this trainer; default 0.
+            num_trainers: trainers in the job; default 1.
             job_key: secret of the job, for the wire "curve".
             wire: "curve" or "plain"; by default curve if there is a key.
-            timeout_s: how long a server may be silent.
-            wait_s: how long one request may take, waiting for other trainers included.
-            patience_s: how long a server may be gone, since somebody starts it again; by default what the job says.
+            timeout_s: maximum silence of a server.
+            wait_s: maximum time of one request, including the wait for other trainers.
+            patience_s: how long to wait for a server that is being restarted; by default the job's setting.
             within_node: whether to share memory with servers of this node; False: everything is sent.
             wire_dtype: "float16" or "bfloat16" halves the bytes of sparse tensors' rows and gradients on the wire;
                 servers compute in float32.
 
         Raises:
-            ConfigError: an argument or a variable is wrong, or nobody says where servers are.
+            ConfigError: an argument or a variable is invalid, or the servers' endpoints are not given anywhere.
             PserverLost: a server did not answer in time.
-            PserverError: a server refused us.
+            PserverError: a server refused the client.
         """
         job = JobEnvironment.read()
         servers = JobServers.find("Client", job, endpoints, sparse_endpoints, job_key, wire)
@@ -117,21 +117,21 @@ class Client:
         optimizer: OptimizerSpec,
         options: Mapping[str, TensorOptions] | None = None,
     ) -> None:
-        """Create all tensors of the job, or find that another trainer did; wait until every trainer is here.
+        """Create all tensors of the job, or attach to those of another trainer; wait until every trainer has connected.
 
-        The values of whoever comes first are taken, all of them from one trainer; `pull` then gives them to
-        everybody. Servers that already hold these tensors keep what they hold.
+        The initial values of the first trainer to arrive are used, all of them from that trainer; `pull` then gives
+        them to every trainer. Servers that already have these tensors keep their values.
 
         Args:
             values: initial value of each tensor, float32, or a GrowingTable; names, shapes and options are the same
                 in every trainer.
-            optimizer: what servers do with gradients, and whether on arrival.
-            options: of the tensors that ask for something.
+            optimizer: the optimizer that the servers run, and whether they apply each gradient on arrival.
+            options: options of the tensors that need any.
 
         Raises:
-            ConfigError: a value, name or option is wrong; nothing was sent.
+            ConfigError: a value, name or option is invalid; nothing was sent.
             PserverError: another trainer created other tensors; the first difference is named.
-            WaitTimeout: the others did not come.
+            WaitTimeout: the other trainers did not connect in time.
         """
         self._session.check_open()
         if self._parameters:
@@ -150,7 +150,7 @@ class Client:
         self._session.start_pass()
 
     def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step: see `push_pull`, which also fetches values; here servers send none."""
+        """Take a step like `push_pull`, but without receiving values."""
         self._require_created()
         self._session.push(self._gradients(gradients), num_samples)
 
@@ -173,22 +173,22 @@ class Client:
         num_samples: int = 1,
         ahead: Batch | Mapping[str, Batch] | Sequence[Batch] | None = None,
     ) -> None:
-        """Take a step with all trainers' gradients, or with this one's alone if asynchronous; get the new values.
+        """Take a step with all trainers' gradients, or with this trainer's if asynchronous; get the new values.
 
-        A push is carried out once, even if connections break meanwhile.
+        A push is applied exactly once, even if connections break meanwhile.
 
         Args:
             gradients: float32 of the tensor's shape, or for a sparse tensor (ids, rows): ids (...) int64 or int32,
                 which may repeat, and rows (..., width) float32; or a `Batch` with its `grad`, or several in a list.
-                For a table with scores also (ids, rows, shows, clicks), the last two (...) numbers from 0 on.
+                For a table with scores also (ids, rows, shows, clicks), the last two (...) non-negative numbers.
             out: dense tensors to refresh, float32, filled in place; may be the tensors of the model themselves.
-            num_samples: samples behind these gradients; some learning rate schedules count them.
+            num_samples: number of samples that the gradients come from; some learning rate schedules count them.
             ahead: batches of the next step. Their rows arrive with the answer, as of the end of this step. In
                 synchronous training, a later request would return the same rows.
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was
-                changed, and the client goes on.
+                changed, and the client remains usable.
             WaitTimeout: other trainers did not push in time.
         """
         self._require_created()
@@ -211,10 +211,10 @@ class Client:
             each.finish()
 
     def gradient_array(self, name: str) -> HostArray:
-        """Return an array to put a dense tensor's gradients into, float32 of its shape; reuse it in every step.
+        """Return an array for a dense tensor's gradients, float32 of its shape; it can be reused in every step.
 
-        If the tensor lies as a whole on a server of this node, the array is memory that both share, and pushing it
-        copies nothing; else it is an array like any other. Between two pushes it holds what was put there last.
+        If a server of this node stores the whole tensor, the array is shared memory, and pushing it copies nothing;
+        otherwise it is an ordinary array. It keeps its contents between two pushes.
 
         Raises:
             ConfigError: there is no such tensor, or it is sparse.
@@ -225,8 +225,9 @@ class Client:
     def value_array(self, name: str) -> HostArray | None:
         """Return a dense tensor's values from the last push_pull: float32 of its shape, read-only, not copied.
 
-        It is good until the next push is begun: ask after each. None if no push brought it, or the tensor does not
-        lie as a whole on a server of this node that shares its memory: then pull it, and name it in the next `out`.
+        The array is valid until the next push begins: call this after each push. The result is None if no push has
+        returned the tensor, or if no server of this node that shares its memory stores the whole tensor: then call
+        `pull`, and pass the tensor in the next `out`.
 
         Raises:
             ConfigError: there is no such tensor, or it is sparse.
@@ -239,9 +240,9 @@ class Client:
         """Return rows of a sparse tensor.
 
         Args:
-            name: of the tensor; a growing one has every id, with its initial values if it got no gradient yet.
+            name: the name of the tensor; a growing table gives initial values for an id that had no gradient yet.
             ids: (...) int64 or int32; may repeat.
-            out: (..., width) float32, filled in place as well; None: nowhere.
+            out: (..., width) float32, also filled in place; None: only the result is returned.
 
         Returns:
             (..., width) float32, a new array.
@@ -279,10 +280,10 @@ class Client:
         """Wait for every trainer that has not left; meanwhile, the others take steps without this trainer.
 
         Args:
-            wait_s: how long at most, for them to come and to go on; None: as long as anything else.
+            wait_s: maximum time until all trainers have come and continued; None: the limit of all requests.
 
         Raises:
-            WaitTimeout: some trainer did not come; the message says who, as far as the servers know.
+            WaitTimeout: some trainer did not come; the message names it, as far as the servers know.
         """
         self._require_created()
         self._session.wait_at_most(self._wait_s if wait_s is None else positive("wait_s", wait_s))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that a program of any framework creates, checked and put into one order for all trainers: by name."""
+"""The tensors that a program of any framework creates: checked, and in one order for all trainers, by name."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from paddle.pserver.sparse.walk import TableRows
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """See `paddle.optim.spec.ParameterSpec`, which checks the values.
+    """Options of one tensor; `paddle.optim.spec.ParameterSpec` checks the values.
 
     Attributes:
         sparse: a table (height, width) whose steps update a few rows; gradients are (ids, rows).
-        learning_rate: factor on the optimizer's.
+        learning_rate: factor of the optimizer's rate.
         momentum: momentum of v2's rules; other rules have a hyperparameter.
         l1: rate of L1 decay.
         l2: rate of L2 decay.
@@ -46,27 +46,27 @@ class TensorOptions:
 
 @dataclass(frozen=True, slots=True, init=False)
 class GrowingTable:
-    """Declares a table in place of a tensor's value: it creates rows for any int64 ids when it first sees them.
+    """Declares a table instead of a tensor's value: it creates rows for any int64 ids when it first sees them.
 
     See `paddle.pserver.sparse.spec.TableSpec`, which checks the values.
 
     Attributes:
-        width: elements of a row; PyTorch's name `dim` is accepted too.
+        width: number of elements per row; also accepted under PyTorch's name `dim`.
         initial: initial values of rows, which depend on seed and id only; `std=x`: `Initial("normal", spread=x)`.
-        entry: the entry-th batch with an id creates its row; also called `min_count`.
+        entry: a row is created by the entry-th batch with its id; also called `min_count`.
         max_age: a row without a gradient for more than this number of steps is dropped; 0: never.
         max_rows: maximum number of rows on one server.
         optimizer: this table's optimizer; None: the job's.
-        memory: bytes of rows, states and index on one server, or text such as "8GB"; when they are full, rows leave.
-            0: no bound.
-        evict: the rows that leave first: "lru", without a gradient for longest; "lfu", with the fewest batches;
-            "score", with the lowest score.
-        decay: factor on scores at each batch, for "score".
+        memory: limit on the bytes of rows, states and index on one server, or text such as "8GB"; when it is reached,
+            rows are evicted. 0: no limit.
+        evict: which rows are evicted first: "lru", those without a gradient for longest; "lfu", those in the fewest
+            batches; "score", those with the lowest score.
+        decay: factor applied to scores at each batch, for "score".
         click: number of shows that a click counts, for "score".
         min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
-        start: an exported table or a file with rows that the table begins with, see `paddle.pserver.tables`; of a file
+        start: an exported table or a file with the table's initial rows, see `paddle.pserver.tables`; for a file
             with several matrices (path, key).
-        disk: a directory on each server's machine: rows that leave memory go to a file there, and come back when a
+        disk: a directory on each server's machine: evicted rows are written to a file there, and loaded again when a
             batch has their ids; empty: they are dropped.
     """
 
@@ -137,9 +137,9 @@ class Declaration(NamedTuple):
 
     Attributes:
         parameters: tensors that have a value.
-        values: of these, by name.
-        tables: growing ones.
-        starts: of these, the path and the key of rows to begin with.
+        values: their values, by name.
+        tables: growing tables.
+        starts: path and key of the initial rows of growing tables, by name.
     """
 
     parameters: list[ParameterSpec]
@@ -148,7 +148,7 @@ class Declaration(NamedTuple):
     starts: dict[str, tuple[Path, str]]
 
     def rows(self, optimizer: OptimizerSpec) -> dict[str, Iterator[TableRows]]:
-        """Return what reads the rows that tables begin with; `optimizer`: the job's."""
+        """Return readers of the tables' initial rows; `optimizer` is the job's."""
         specs = {table.name: table for table in self.tables}
         return {
             name: read_start(
@@ -159,10 +159,10 @@ class Declaration(NamedTuple):
 
 
 def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> Declaration:
-    """Read what `neutral_client.Client.create` was given.
+    """Parse the arguments of `neutral_client.Client.create`.
 
     Raises:
-        ConfigError: a value, name or option is wrong.
+        ConfigError: a value, name or option is invalid.
     """
     if not values:
         raise ConfigError("there is no tensor to create")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's requests to all its servers: one to each at a time, numbered, repeated until answered.
+"""A trainer's requests to all its servers: one per server at a time, numbered, repeated until answered.
 
-A request is numbered, so that sending it again after a broken connection does no harm. Every wait is bounded: a server
-that is silent for `timeout_s` is lost. One that waits for other trainers may take long, as long as it says so; one that
-says that nothing keeps it, and yet does not go on, has `timeout_s` as well. `Conversation` is pure: it has no sockets
-and is told the time, so that every order of events can be played.
+A request is numbered, so that it can be sent again after a broken connection without harm. Every wait is bounded: a
+server that is silent for `timeout_s` is lost. A server that waits for other trainers can take longer, as long as it
+reports that. A server that reports that it waits for nothing, but makes no progress, also has `timeout_s`.
+`Conversation` is pure: it has no sockets and takes the time as an argument, so that tests can replay all event orders.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Outgoing(NamedTuple):
 
 
 class Patience:
-    """How long a conversation waits, in seconds: for a silent server, and altogether.
+    """How long a conversation waits, in seconds: for a silent server, and in total.
 
     Attributes:
-        ask_after_s: after what silence a server is asked what keeps it.
-        look_every_s: how often to look at the clock while nothing is heard.
+        ask_after_s: after this much silence, a server is asked what it is waiting for.
+        look_every_s: how often to check the clock while no message arrives.
     """
 
     def __init__(self, timeout_s: float, wait_s: float) -> None:
@@ -55,10 +55,10 @@ class Patience:
 
 
 class Conversation:
-    """The requests of one exchange; give every message that is returned to the network.
+    """The requests of one exchange; send every message that its methods return over the network.
 
     Attributes:
-        replies: by server, as far as they are here.
+        replies: the replies that have arrived, by server.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Conversation:
         patience: Patience,
         now: float,
     ) -> None:
-        """Begin nothing yet.
+        """Prepare the requests without sending any.
 
         Args:
-            requests: by server, their heads numbered.
+            requests: by server, with numbered heads.
             endpoints: "ip:port" of all servers, for errors.
         """
         self._endpoints, self._patience, self._open = endpoints, patience, dict(requests)
@@ -83,20 +83,20 @@ class Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether every server has answered, and all values are here."""
+        """Whether every server has answered, and all values have arrived."""
         return not self._open
 
     def rest_s(self, now: float) -> float:
-        """Return how long to wait for something to hear before `look`."""
+        """Return how long to wait for a message before calling `look`."""
         return min(self._patience.look_every_s, self._ends_at - now)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
-        """Take a message; what to send next.
+        """Process a message; return the messages to send next.
 
         Raises:
             PserverError, PserverLost: the server refuses.
-            ConfigError: the only server refuses a gradient; it changed nothing, and the next request may come.
-            WireError: too much was lost, or what came makes no sense.
+            ConfigError: the only server rejects a gradient; it changed nothing, and the next request can be sent.
+            WireError: too much was lost, or the message is malformed.
         """
         self._wake(now)
         server, message = incoming
@@ -125,15 +125,15 @@ class Conversation:
     def look(
         self, now: float, hint: Callable[[int], str], knows: Callable[[int], bool]
     ) -> Iterator[Outgoing]:
-        """Look at the clock, after nothing was heard for a while; what to send next.
+        """Check the clock after some time without a message; return the messages to send next.
 
         Args:
-            hint: says what may be the matter with a server.
-            knows: whether a server said hello already; else it is told hello once more.
+            hint: returns a possible reason why a server does not answer.
+            knows: returns whether a server has answered hello; otherwise hello is sent to it again.
 
         Raises:
             PserverLost: a server is silent.
-            PserverError: a server lives, but the request does not get on, and nobody else is to blame.
+            PserverError: a server is alive, but the request makes no progress and no other process is the cause.
         """
         self._wake(now)
         for server, request in self._open.items():
@@ -151,7 +151,7 @@ class Conversation:
                     yield Outgoing(server, each)
 
     def check_end(self, now: float) -> None:
-        """Raise WaitTimeout if it takes longer than it may altogether."""
+        """Raise WaitTimeout if the exchange has reached its total time limit."""
         if now >= self._ends_at:
             raise WaitTimeout(
                 f"gave up after {self._patience.wait_s:g} s: "
@@ -159,7 +159,7 @@ class Conversation:
             )
 
     def _wake(self, now: float) -> None:
-        """Let no server pay for the time in which this very process was stopped, or its machine asleep."""
+        """Extend all deadlines by the time in which this process was stopped or its machine was suspended."""
         slept_s, self._awake_at = now - self._awake_at, now
         if slept_s > 2 * self._patience.look_every_s + _LATE_S:
             self._ends_at += slept_s
@@ -177,7 +177,7 @@ class Conversation:
             yield Outgoing(server, each)
 
     def _hear_wait(self, server: int, request: Request, said: Waits, text: str, now: float) -> None:
-        """Take what a server says that it waits for."""
+        """Process a server's report of what it is waiting for."""
         endpoint = self._endpoints[server]
         request.note_heard(now)
         if not said.is_idle:
@@ -198,7 +198,7 @@ class Conversation:
             _log.warning("%s", self._told)
 
     def _refuse(self, server: int, reply: Message) -> None:
-        """Raise what a server refuses."""
+        """Raise the error that a server replied with."""
         endpoint, text = self._endpoints[server], reply.section("").as_text()
         if isinstance(reply.record, Error) and reply.record.is_strange and len(self._endpoints) == 1:
             raise ConfigError(text)
@@ -206,7 +206,7 @@ class Conversation:
 
 
 class Network(Protocol):
-    """What an exchange needs of `Links`; tests give it servers without sockets."""
+    """The interface of `Links` that an exchange uses; tests implement it without sockets."""
 
     endpoints: tuple[str, ...]
 
@@ -214,7 +214,7 @@ class Network(Protocol):
         """Queue a message to one server."""
 
     def receive(self, timeout_s: float) -> Incoming | None:
-        """Wait for the next message or healed connection; None when the time is over."""
+        """Wait for the next message or restored connection; None after the timeout."""
 
     def expect(self, index: int, request: Request | None) -> None:
         """Announce the request whose values are due from a server, instead of an earlier one; None: none are."""
@@ -226,7 +226,7 @@ class Network(Protocol):
         """Return whether memory is still shared with a server."""
 
     def hint(self, index: int) -> str:
-        """Return what may be the matter with a server that does not answer."""
+        """Return a possible reason why a server does not answer."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -236,7 +236,7 @@ class Exchange:
     """The session of one trainer process with all its servers. Not thread-safe.
 
     Attributes:
-        wait_s: how long one exchange may take altogether.
+        wait_s: maximum time of one exchange.
     """
 
     def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:
@@ -255,8 +255,8 @@ class Exchange:
         """Open the session with every server; see `verbs.Hello`.
 
         Raises:
-            PserverLost: one did not answer within `timeout_s`.
-            PserverError: one refused us.
+            PserverLost: a server did not answer within `timeout_s`.
+            PserverError: a server refused the session.
         """
         hello = Message(Hello(num_trainers, takes_over))
         for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
@@ -266,18 +266,18 @@ class Exchange:
         """Send each server its request and wait for all replies.
 
         Raises:
-            PserverLost: a server is gone; `endpoint` says which.
-            WaitTimeout: it took longer than `wait_s`; the exchange is cut off.
-            PserverError: a server refused, an earlier exchange was cut off in the middle, or this was closed.
+            PserverLost: a server is unreachable; `endpoint` names it.
+            WaitTimeout: it took longer than `wait_s`; the exchange is aborted.
+            PserverError: a server refused, an earlier exchange was aborted halfway, or this exchange is closed.
         """
         return self.carry({index: Request(message) for index, message in requests.items()})
 
     def carry(self, requests: Mapping[int, Request]) -> dict[int, Message]:
-        """Do what `run` does with requests that may be too large for a message.
+        """Do the same as `run` for requests that can be too large for one message.
 
         Raises:
             PserverLost, WaitTimeout, PserverError: see `run`.
-            ConfigError: part of a request cannot be sent; nothing was changed, and the next exchange may come.
+            ConfigError: part of a request cannot be sent; nothing was changed, and the next exchange can begin.
         """
         if not self._turn.acquire(blocking=False):
             raise PserverError(
@@ -322,10 +322,10 @@ class Exchange:
     def leave(self, timeout_s: float) -> None:
         """Inform every server that this trainer leaves, even after an error; wait at most `timeout_s`.
 
-        An exchange of another thread is cut short.
+        An exchange of another thread is aborted.
 
         Raises:
-            PserverError: not every server could be told.
+            PserverError: not every server could be informed.
         """
         self._is_cut = True
         try:
@@ -337,13 +337,13 @@ class Exchange:
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
     def close(self) -> None:
-        """Close all connections, unless a thread is in an exchange: then the process's end does."""
+        """Close all connections. While another thread is in an exchange, this is left to the end of the process."""
         self._is_closed = True
         if os.getpid() == self._process and self.wait_for_turn(0):
             self._network.close()
 
     def check_open(self) -> None:
-        """Raise an error after `close`, and after a fork. Raises PserverError: it is closed, or of another process."""
+        """Raise an error after `close` and after a fork. Raises PserverError: closed, or of another process."""
         if self._is_closed:
             raise PserverError("this client is closed; create another one to continue")
         if os.getpid() != self._process:
@@ -352,7 +352,7 @@ class Exchange:
             )
 
     def wait_for_turn(self, timeout_s: float) -> bool:
-        """Wait until no thread is in the middle of an exchange; return whether that is so."""
+        """Wait until no thread is in an exchange; return whether that is the case."""
         if is_free := self._turn.acquire(timeout=timeout_s):
             self._turn.release()
         return is_free

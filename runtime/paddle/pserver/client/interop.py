@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as numpy arrays: numpy's and cupy's own, and all that offer DLPack or the array interface.
+"""Arrays of any library as numpy arrays: numpy's and cupy's own, and all that support DLPack or the array interface.
 
-Gradients, row ids and arrays to fill come in by this module, which checks them against what servers hold. No library is
-imported for it. What lies in the host's memory is looked at where it lies; only what lies on a GPU
-is copied. Nothing is converted: a dtype that numpy does not have, or one that is not asked for, is an error.
+Gradients, row ids and output arrays pass through this module, which checks them against the tensors of the servers. It
+imports no library for that. Data in host memory is used in place; only data on a GPU is copied. Nothing is converted:
+a dtype that numpy does not have, or that was not expected, is an error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Target(NamedTuple):
     """The destination of the values for a caller's array.
 
     Attributes:
-        host: C-contiguous, to be filled; it may be the array itself.
-        finish: to be called when it is filled.
+        host: C-contiguous array to fill; it can be the caller's array itself.
+        finish: to be called after `host` is filled.
     """
 
     host: HostArray
@@ -40,14 +40,14 @@ class Target(NamedTuple):
 
 
 def host_array(array: Any, what: str) -> HostArray:
-    """Return the array as numpy sees it; not to be changed.
+    """Return the array as a numpy array, which must not be changed.
 
     Args:
         array: numpy, cupy, or anything with `__dlpack__` or an array interface, such as a PyTorch tensor.
-        what: how an error calls it.
+        what: its name in error messages.
 
     Raises:
-        ConfigError: it is no array, or none that numpy can read.
+        ConfigError: it is not an array, or not one that numpy can read.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -69,7 +69,7 @@ def target(array: Any, what: str) -> Target:
     """Return the destination of the values for an array.
 
     Raises:
-        ConfigError: it is no array, or it cannot be changed.
+        ConfigError: it is not an array, or it is read-only.
     """
     if not isinstance(array, np.ndarray) and backend.array_module(array) is not np:
         return _through_buffer(array.shape, array.dtype, lambda host: array.set(host))
@@ -84,16 +84,16 @@ def target(array: Any, what: str) -> Target:
 
 
 class Destinations:
-    """The tensors of a job. `growing`: names of those that have no whole."""
+    """The tensors of a job. `growing`: names of the tables that cannot be read as a whole."""
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
 
     def of(self, name: str, array: Any) -> Target:
-        """Return where to put the whole of a tensor.
+        """Return the destination of a whole tensor.
 
         Raises:
-            ConfigError: there is no such tensor, it has no whole, or the array is of another shape or dtype.
+            ConfigError: there is no such tensor, it is a growing table, or the array has another shape or dtype.
         """
         what = f"out array of tensor {name}"
         if name in self._growing:
@@ -113,7 +113,7 @@ class Destinations:
 
 
 def put_rows(name: str, found: HostArray, out: Any) -> None:
-    """Fill `out` with rows of a tensor. Raises ConfigError: it is of another shape or dtype."""
+    """Fill `out` with rows of a tensor. Raises ConfigError: it has another shape or dtype."""
     place = target(out, f"out array of tensor {name}")
     if place.host.shape != found.shape or place.host.dtype != found.dtype:
         raise ConfigError(
@@ -138,11 +138,11 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
     Args:
         ids: (...) int64 or int32.
         values: (..., width) float32.
-        what: how an error calls it.
+        what: its name in error messages.
         counts: shows and clicks, (...) numbers each; they become the last columns of the values.
 
     Raises:
-        ConfigError: the shapes do not fit, or a dtype is wrong.
+        ConfigError: the shapes do not match, or a dtype is wrong.
     """
     rows = read_ids(ids, f"row ids of {what}")
     found = float_rows(values, rows.shape, what)
@@ -156,7 +156,7 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
 
 
 def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
-    """Return shows or clicks of ids of a shape as a column (n, 1). Raises ConfigError: they have another shape."""
+    """Return shows or clicks of ids with the given shape as a column (n, 1). Raises ConfigError: shapes differ."""
     found = host_array(numbers, f"shows or clicks of {what}")
     if found.shape != shape:
         raise ConfigError(f"{what}: expected shows and clicks {shape}, as its ids, got {found.shape}")
@@ -164,7 +164,7 @@ def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.f
 
 
 def float_rows(values: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
-    """Return rows for ids of a shape as (n, width).
+    """Return the rows of ids with the given shape as (n, width).
 
     Raises:
         ConfigError: they are not (*shape, width) float32.
@@ -187,7 +187,7 @@ def _nothing() -> None: ...
 
 
 def _detached(array: Any) -> Any:
-    """A tensor that takes part in automatic differentiation lets nobody look at it."""
+    """Detach a tensor that takes part in automatic differentiation, since it cannot be read otherwise."""
     return array.detach() if hasattr(array, "detach") else array
 
 
@@ -215,7 +215,7 @@ def _send(host: HostArray, array: Any) -> None:
 
 
 def _on_gpu(array: Any) -> Any:
-    """The array as cupy sees it, not copied."""
+    """Return the array as a cupy array, without copying."""
     return backend.Device("gpu:0").module().asarray(array)
 
 
@@ -228,7 +228,7 @@ def _from_dlpack(array: Any, what: str) -> HostArray:
 
 
 def _writeable(array: Any, view: HostArray, what: str) -> HostArray:
-    """Older DLPack cannot say that an array may be changed; then its own library must, about the same memory."""
+    """Check that an array is writeable: older DLPack has no flag for it, so the array's own library is asked."""
     if view.flags.writeable:
         return view
     if not isinstance(array, np.ndarray) and callable(getattr(array, "numpy", None)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job's servers are and how to speak to them: from arguments, or else from the job's environment."""
+"""The endpoints and the encryption of a job's servers: from arguments, or else from the job's environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class JobServers:
-    """The servers of a job, and its secret."""
+    """The servers of a job, and the job's secret."""
 
     endpoints: tuple[str, ...]
     sparse_endpoints: tuple[str, ...]
@@ -32,11 +32,11 @@ class JobServers:
         """Return the given servers, or those of the job for arguments that are None.
 
         Args:
-            who: the class that asks, for errors.
+            who: the calling class, for errors.
             job: the environment.
 
         Raises:
-            ConfigError: nobody says where servers are, or the environment names what is no endpoint.
+            ConfigError: the servers' endpoints are not given anywhere, or the environment contains an invalid endpoint.
         """
         if endpoints is None:
             job.check_servers()
@@ -53,7 +53,7 @@ class JobServers:
 
 
 def positive(name: str, seconds: float) -> float:
-    """Check a timeout given by the caller and return it. Raises ConfigError: it is none."""
+    """Return a timeout given by the caller. Raises ConfigError: it is not a positive number."""
     if not seconds > 0:
         raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
     return seconds

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's parameters as the servers hold them: cut into one slab for each server, and put together again.
+"""A trainer's parameters in the layout of the servers: split into one slab per server, and assembled again.
 
-Arrays from the user's program are checked here, before anything is sent: name, shape, dtype, row ids, no NaN.
+Arrays from the user's program are checked here before anything is sent: name, shape, dtype, row ids, no NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = npt.NDArray[np.float32]
 
 
 class SlabPiece(NamedTuple):
-    """Elements of a parameter that lie together in a chunk: `here` in the chunk, `there` in the parameter."""
+    """Contiguous elements of a parameter: `here` is their slice of the chunk, `there` that of the parameter."""
 
     name: str
     here: slice
@@ -33,13 +33,13 @@ class SlabPiece(NamedTuple):
 
 
 class Layout:
-    """The place of every parameter, and one slab for each server that is refilled for each push.
+    """The place of every parameter, and one slab per server that is refilled for each push.
 
     Attributes:
-        parameters: those that travel, by name; static ones do not.
+        parameters: the parameters that are sent, by name; static ones are not.
         growing: growing tables, by name.
         shares: what each server holds.
-        slabs: gradients or values for each server; owned here, overwritten by `gather`.
+        slabs: gradients or values for each server; owned by this object, overwritten by `gather`.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Layout:
         self._holders = {name: self._holders_of(name) for name in names}
 
     def tables(self, name: str) -> list[tuple[int, RowShare]]:
-        """Return the servers that hold rows of a sparse parameter, and which."""
+        """Return the servers that hold rows of a sparse parameter, and which rows."""
         found = [(i, share) for i, server in enumerate(self.shares) for share in server.tables]
         return [(i, share) for i, share in found if share.parameter.name == name]
 
     def holders(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
-        """Return the servers that hold rows of a sparse parameter or growing table, and which."""
+        """Return the servers that hold rows of a sparse parameter or growing table, and which rows."""
         return self._holders.get(name, [])
 
     def gather(self, flat: Mapping[str, Array]) -> None:
-        """Fill all slabs from whole parameters (size,); those left out become 0."""
+        """Fill all slabs from whole parameters (size,); omitted parameters become 0."""
         for share, slab in zip(self.shares, self.slabs, strict=True):
             for part in share.dense:
                 if part.parameter.name in flat:
@@ -85,7 +85,7 @@ class Layout:
                     slab[part.start : part.stop] = 0.0
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
-        """Copy what one server sent into whole parameters (size,); those left out stay."""
+        """Copy the values that one server sent into whole parameters (size,); omitted parameters are unchanged."""
         for part in self.shares[index].dense:
             if part.parameter.name in views:
                 part.scatter(slab, views[part.parameter.name])
@@ -95,7 +95,7 @@ class Layout:
         return len(self._pieces[index])
 
     def checked(self, index: int, number: int, flat: Mapping[str, Array]) -> Section | None:
-        """Check a chunk of the gradients for one server; return it, or None if `chunk` must put it together.
+        """Check a chunk of the gradients for one server; return it, or None if `chunk` must assemble it.
 
         Raises:
             ConfigError: a gradient is NaN or infinite.
@@ -123,18 +123,18 @@ class Layout:
         return Section("", part)
 
     def spread(self, index: int, number: int, values: Array, views: Mapping[str, Array]) -> None:
-        """Copy a chunk of values that one server sent into whole parameters (size,); those left out stay."""
+        """Copy a chunk of values from one server into whole parameters (size,); omitted parameters are unchanged."""
         for piece in self._pieces[index][number]:
             if piece.name in views:
                 views[piece.name][piece.there] = values[piece.here]
 
     def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
-        """Return where a chunk of one server lies in whole parameters (size,), if it lies there in one piece."""
+        """Return the part of whole parameters (size,) that a chunk of one server covers, if it is contiguous."""
         (first, *more) = self._pieces[index][number]
         return None if more or first.name not in views else views[first.name][first.there]
 
     def parameter(self, name: str) -> ParameterSpec:
-        """Return the parameter of that name. Raises ConfigError: the servers do not have it."""
+        """Return the parameter with this name. Raises ConfigError: the servers do not have it."""
         if name in self.growing:
             return self.growing[name].parameter
         if name not in self.parameters:
@@ -143,10 +143,10 @@ class Layout:
         return self.parameters[name]
 
     def flat(self, name: str, arrays: Mapping[str, Array], what: str, *, check: bool = True) -> Array:
-        """Return the array of one parameter as (size,) float32; `check`: look for NaN and infinity too.
+        """Return the array of one parameter as (size,) float32; with `check`, also search it for NaN and infinity.
 
         Raises:
-            ConfigError: it is missing, of another shape or dtype, or not finite.
+            ConfigError: it is missing, has another shape or dtype, or is not finite.
         """
         if name not in arrays:
             raise ConfigError(f"{what} of parameter {name} is missing")
@@ -163,10 +163,10 @@ class Layout:
         return array
 
     def views(self, out: Mapping[str, Array]) -> dict[str, Array]:
-        """Return arrays that are to be filled, each seen as (size,).
+        """Return the arrays to be filled, each as a view (size,).
 
         Raises:
-            ConfigError: one cannot be filled.
+            ConfigError: an array cannot be filled.
         """
         views = {}
         for name, array in out.items():
@@ -180,7 +180,7 @@ class Layout:
         """Return the gradient of a sparse parameter or growing table.
 
         Raises:
-            ConfigError: its rows or values are wrong.
+            ConfigError: its row ids or values are invalid.
         """
         if name in self.growing:
             try:
@@ -216,7 +216,7 @@ class Layout:
 
 
 def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:
-    """What each chunk of a server's slab is made of."""
+    """Return the pieces of each chunk of a server's slab."""
     pieces: list[list[SlabPiece]] = [[] for _ in range(chunk_count(share.slab_size))]
     for dense in share.dense:
         for start, stop, at in dense.runs():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to all its servers: the base, and the fastest transport beside it."""
+"""A trainer's connections to all its servers: the base connection, and the fastest transport in addition."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Links:
         first_answer_s: float | None = None,
         ports: PortRange | None = None,
     ) -> None:
-        """Begin to connect to each "ip:port"; nobody need listen there yet.
+        """Begin to connect to each "ip:port"; the servers need not listen yet.
 
         Args:
-            keys: None: the wire is plain.
-            patience_s: how long a server that was there may be gone before it is lost.
-            within_node: whether memory may be shared with servers of this node.
-            first_answer_s: how long the client waits for each server's first answer; meanwhile `receive` tells what is
-                the matter. None: nobody is to be told.
-            ports: what the user says that each server has, if that is to be compared.
+            keys: None: connections are not encrypted.
+            patience_s: how long a known server can be unreachable before it is lost.
+            within_node: whether memory can be shared with servers of this node.
+            first_answer_s: how long the client waits for each server's first answer; meanwhile `receive` reports
+                possible causes. None: nothing is reported.
+            ports: the number of ports that each server should have, if that is to be checked.
 
         Raises:
-            ConfigError: an endpoint cannot be read, or is there twice.
+            ConfigError: an endpoint is malformed, or is given twice.
         """
         check_endpoints(endpoints, "pserver endpoint")
         self.endpoints = tuple(endpoints)
@@ -76,9 +76,9 @@ class Links:
             )
 
     def send(self, index: int, message: Message) -> None:
-        """Queue a message; its arrays must not change before the reply is there.
+        """Queue a message; its arrays must not change before the reply has arrived.
 
-        What cannot be queued is as good as lost on the way: the connection broke and is made anew.
+        A message that cannot be queued counts as lost: the connection broke and is opened again.
         """
         if isinstance(message.record, Leave):
             self._base[index].liveness.is_leaving = True
@@ -102,11 +102,11 @@ class Links:
             self._due[index] = request
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
-        """Open the fastest connection beside the base that a server offers; return the memory that it shares, if any.
+        """Open the fastest transport of a server, in addition to the base; return the memory that it shares, if any.
 
         Args:
             hello: carries the trainer's session.
-            size: elements of the server's slab; 0 for a server that has none.
+            size: number of elements in the server's slab; 0 for a server without one.
         """
         offer = Offer(
             self.endpoints[index],
@@ -133,10 +133,10 @@ class Links:
     def _ask(self, index: int, message: Message) -> Message:
         """Send a request over the base, and return the answer.
 
-        The CONFIGURE before has the same number, and where it was sent twice its reply comes twice.
+        The CONFIGURE before has the same number, and if it was sent twice, its reply arrives twice.
 
         Raises:
-            WireError: there is none in time, or the connection broke.
+            WireError: no answer arrived in time, or the connection broke.
         """
         base: BaseConnection = self._base[index]
         deadline = time.monotonic() + _ANSWER_S
@@ -176,12 +176,12 @@ class Links:
         return beside is not None and beside.slabs is not None
 
     def receive(self, timeout_s: float) -> Incoming | None:
-        """Wait for the next message or healed connection; None when the time is over.
+        """Wait for the next message or restored connection; None after the timeout.
 
         Raises:
-            PserverLost: a server's connection broke and did not come back; `endpoint` says whose.
-            WireError: a server refused our key, or speaks another wire version, or is no server.
-            ConfigError: a server has other ports than the user says.
+            PserverLost: a server's connection broke and was not restored; `endpoint` names the server.
+            WireError: a server refused the key, has another wire version, or is not a server.
+            ConfigError: a server has other ports than the user specified.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -254,7 +254,7 @@ class Links:
         return incoming
 
     def _hear(self, index: int, connection: Connection) -> Incoming | None:
-        """Go on with the request that is due, as long as its values arrive; return what else there is."""
+        """Continue the request that is due, as long as its values arrive; return any other message."""
         request = self._due.get(index)
         for _ in range(_BATCH):
             try:
@@ -274,11 +274,11 @@ class Links:
         return None
 
     def hint(self, index: int) -> str:
-        """Return what may be the matter with a server that does not answer."""
+        """Return a possible reason why a server does not answer."""
         return "does it run?" if self._reaching is None else self._reaching.hint(index)
 
     def close(self) -> None:
-        """Close all connections; messages on their way get half a second."""
+        """Close all connections; messages that are being sent get half a second."""
         if self._reaching is not None:
             self._reaching.close()
         for index, beside in list(self._beside.items()):
@@ -287,7 +287,7 @@ class Links:
 
 
 def _question_for(damaged: Message | None) -> Message | None:
-    """Return what a server would say to have the values of a message asked for again; None: all must be."""
+    """Return the server message that requests the values of a damaged message again; None: all are needed again."""
     if damaged is None or not isinstance(damaged.record, Values):
         return None
     return damaged._replace(record=Repeat(damaged.record.number), sections=())

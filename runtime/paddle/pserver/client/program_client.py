@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's session with the servers of its program: gradients out and values in by name.
+"""A trainer's session with the servers of its program: it sends gradients and receives values by name.
 
-Every wait is bounded as in `exchange`. Large steps go in several messages, so that neither side keeps more than
+Every wait is bounded as in `exchange`. Large steps are sent in several messages, so that neither side has more than
 one of them in its queues.
 """
 
@@ -43,7 +43,7 @@ Named = Mapping[str, Value]
 
 
 class ProgramClient:
-    """Not thread-safe; all methods block. Servers are numbered as their endpoints were given."""
+    """A session. Not thread-safe; all methods block. Servers are numbered in the order of their endpoints."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class ProgramClient:
         takes_over: bool = False,
         parcel_bytes: int = 64 << 20,
     ) -> None:
-        """Start a session with every server; they may still be starting.
+        """Start a session with every server; the servers can still be starting.
 
         Args:
             network: links to the servers.
             trainer_id: rank of this trainer.
-            num_trainers: in the job; 0: as many as the servers say.
-            timeout_s: how long a server may be silent.
+            num_trainers: number of trainers in the job; 0: the number that the servers report.
+            timeout_s: maximum silence of a server.
             takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
-            parcel_bytes: how much of a step goes in one message, unless one row of a variable is larger.
+            parcel_bytes: maximum size of one message of a step, unless one row of a variable is larger.
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
@@ -98,7 +98,7 @@ class ProgramClient:
         """Connect over ZeroMQ; see `__init__`.
 
         Args:
-            patience_s: how long a server may be gone, since somebody starts it again where it was.
+            patience_s: how long to wait for a server that is being restarted on the same endpoint.
         """
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
         keep_freed_memory(MESSAGES)
@@ -119,11 +119,11 @@ class ProgramClient:
         )
 
     def begin_step(self) -> None:
-        """Begin a step: servers discard what `push` gave them of one that never ended."""
+        """Begin a step: servers discard the gradients that `push` sent for an unfinished one."""
         self._begun.clear()
 
     def push(self, gradients: Mapping[int, Named]) -> None:
-        """Send some gradients of a step, which `step` ends; see there. Waits for no other trainer."""
+        """Send some gradients of a step that a later call of `step` completes. Does not wait for other trainers."""
         self._send_parts(self._parcels(gradients), self._part)
 
     def step(
@@ -131,16 +131,16 @@ class ProgramClient:
     ) -> dict[int, dict[str, Value]]:
         """Send all gradients of a step, or the rest of them; return the requested values after it.
 
-        In synchronous training this waits for all trainers, on each server that is named.
+        In synchronous training, this waits for all trainers on each server that is named.
 
         Args:
             gradients: server -> gradients by name; the arrays must not change meanwhile.
             wanted: server -> names; a server that is missing in `gradients` gets none.
 
         Raises:
-            PserverLost: a server is gone.
-            PserverError: a server refused, or gave up waiting for a trainer.
-            ConfigError: a gradient cannot travel.
+            PserverLost: a server is unreachable.
+            PserverError: a server refused, or timed out waiting for a trainer.
+            ConfigError: a gradient cannot be sent.
         """
         servers = sorted({*gradients, *wanted})
         messages = self._parcels({index: gradients.get(index, {}) for index in servers})
@@ -158,7 +158,7 @@ class ProgramClient:
         return self._gathered(found, replies)
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
-        """Send first values, and wait for those of trainer 0; servers use only the latter, before its first step.
+        """Send initial values, and wait for those of trainer 0; servers use only the latter, before its first step.
 
         Args:
             values: server -> values by name; every server must be named.
@@ -168,8 +168,8 @@ class ProgramClient:
             fingerprint.
 
         Raises:
-            PserverLost: a server is gone.
-            PserverError: a server refused, or gave up waiting for trainer 0.
+            PserverLost: a server is unreachable.
+            PserverError: a server refused, or timed out waiting for trainer 0.
         """
         last = self._send_all_but_last(self._parcels(values), lambda _: Begin(is_last=False))
         replies = self._exchange.run(
@@ -188,7 +188,7 @@ class ProgramClient:
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
         """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...).
 
-        A server answers with the rows that go in one message, and is asked for the rest.
+        A server answers with the rows that fit in one message; further requests fetch the rest.
         """
         found: dict[tuple[int, str], list[Array]] = {}
         rest = {index: dict(named) for index, named in ids.items()}
@@ -230,7 +230,7 @@ class ProgramClient:
             self._exchange.close()
 
     def _end(self) -> None:
-        """At the end of the process: one that fails must not look like one that is done."""
+        """Close without leaving at process exit, because a failed process must not look like a finished one."""
         if getattr(sys, "last_value", None) is None:
             self.close()
         elif not self._closed:
@@ -257,7 +257,7 @@ class ProgramClient:
     def _send_parts(
         self, messages: Mapping[int, Sequence[list[Section]]], record: Callable[[int], Record]
     ) -> None:
-        """Send each server its messages one after the other, and wait until it has them."""
+        """Send each server its messages one after the other, and wait until it has received them."""
         for turn in range(max(map(len, messages.values()), default=0)):
             self._exchange.run(
                 {
@@ -270,7 +270,7 @@ class ProgramClient:
     def _gathered(
         self, found: Mapping[int, Gathering], replies: Mapping[int, Message]
     ) -> dict[int, dict[str, Value]]:
-        """Take answers with values, and ask for those that did not go in them."""
+        """Collect the values in the answers, and request those that did not fit."""
         while True:
             for index, reply in replies.items():
                 found[index].take(reply.sections)
@@ -286,7 +286,7 @@ def _looked_up(asked: Mapping[str, Ids], reply: Message) -> dict[str, Array]:
     """Return the rows of an answer.
 
     Raises:
-        WireError: they are not what was asked for, or none of it.
+        WireError: they are not the requested rows, or there are none.
     """
     rows: dict[str, Array] = {}
     for name, value in from_sections(reply.sections).items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's names: functions that return an `OptimizerSpec`, and arguments with two names.
 
-Each optimizer gives the numbers of its namesake; for rows, those of the sparse variant: rows without a gradient stay
-unchanged. The error for a misspelled argument suggests the right one.
+Each optimizer computes the same values as PyTorch's optimizer of that name; for rows, those of the sparse variant: rows
+without a gradient stay unchanged. The error for a misspelled argument suggests the right one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def SparseAdam(  # noqa: N802
 
 
 def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str]) -> None:
-    """Refuse unknown arguments.
+    """Check that there are no unknown arguments.
 
     Args:
         what: name of the function, for the message.

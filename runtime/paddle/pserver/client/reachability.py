@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Diagnoses servers that have not answered yet; reported while a client waits and in its error.
 
-A server that is started later is waited for, so most of what can be wrong is only told. An error before the deadline
-is what waiting cannot mend: something else listens there, the wire or the key is another, the ports are other ones.
+A server can be started later, so most findings are only reported. An error is raised before the deadline only if
+waiting cannot help: another program listens there, or the wire, the key or the ports differ.
 
-ZeroMQ keeps trying and says nothing of what it meets. A probe connects once by itself and exchanges ZMTP's greeting
-(RFC 23), which tells ZeroMQ from all else, and an encrypted wire from a plain one. It sends nothing more.
+ZeroMQ retries and does not report what it finds. A probe connects one time by itself and exchanges ZMTP's greeting
+(RFC 23), which distinguishes ZeroMQ from other protocols, and an encrypted wire from a plain one. It sends no more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EAD
 
 
 class Sight(Enum):
-    """What a probe may find."""
+    """The possible findings of a probe."""
 
     NOBODY = "nobody"
     CLOSES = "closes"
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
 
 
 class Reaching:
-    """The servers that a client has not heard of. Not thread-safe; probes run in threads of their own."""
+    """The servers that have not answered a client yet. Not thread-safe; probes run in threads of their own."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Reaching:
 
         Args:
             endpoints: "ip:port" of each server.
-            connections: what is known of the connection to each.
-            is_encrypted: whether our wire is.
+            connections: the state of the connection to each server.
+            is_encrypted: whether this client's wire is encrypted.
             timeout_s: how long the client waits for a first answer.
-            ports: what the user says that each server has; None: who has how many is nobody's business.
+            ports: the number of ports that each server should have; None: not checked.
         """
         self._endpoints, self._connections = tuple(endpoints), tuple(connections)
         self._is_encrypted, self._ports = is_encrypted, ports
@@ -111,10 +111,10 @@ class Reaching:
         return not self._unmet
 
     def met(self, index: int, reply: Message) -> None:
-        """Note a server's first answer.
+        """Record a server's first answer.
 
         Raises:
-            ConfigError: it has other numbers of ports than the user says.
+            ConfigError: it has other numbers of ports than the user specified.
         """
         self._unmet.discard(index)
         theirs = told_range(reply)
@@ -130,10 +130,10 @@ class Reaching:
             _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)
 
     def go_on(self) -> None:
-        """Probe the addresses of missing servers and report from time to time; does not wait.
+        """Probe the addresses of missing servers and report at intervals; does not block.
 
         Raises:
-            WireError: no waiting will help.
+            WireError: waiting cannot help.
         """
         for index in [index for index, probe in self._probes.items() if not probe.is_alive]:
             finding = self._probes.pop(index).finish()
@@ -152,14 +152,14 @@ class Reaching:
             self._tell()
 
     def hint(self, index: int) -> str:
-        """Return what is known of a server that did not answer, and which other servers did not."""
+        """Return the findings about a server that did not answer, and the names of other servers that did not."""
         if index not in self._unmet:
             return "does it run?"
         others = [self._endpoints[other] for other in sorted(self._unmet - {index})]
         return self._text(index) + (f" (nor did {listed(others)} answer)" if others else "")
 
     def close(self) -> None:
-        """Wait for probes under way, which take about a second."""
+        """Wait for running probes, which take about a second."""
         deadline = time.monotonic() + _JOIN_S + self._probe_s
         for thread in self._probes.values():
             thread.join(max(deadline - time.monotonic(), 0.0))
@@ -171,7 +171,7 @@ class Reaching:
         self._probes[index] = ServiceThread(probe, name=f"pserver-probe-{index}", failed=left_to_finish)
 
     def _check(self, index: int, finding: Finding) -> None:
-        """Believe what was found twice: a single look may fall into a short cut of the network."""
+        """Accept a finding only when two probes agree: a single one may coincide with a short network failure."""
         if finding != self._findings.get(index) or self._connections[index].was_up:
             return
         endpoint = self._endpoints[index]
@@ -213,9 +213,9 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
     """Connect to an "ip:port" and identify the process that listens there.
 
     Args:
-        endpoint: of a server.
-        is_encrypted: whether our own wire is.
-        timeout_s: for connecting, and for the greeting; looking a name up takes as long as the system takes.
+        endpoint: endpoint of a server.
+        is_encrypted: whether this client's wire is encrypted.
+        timeout_s: for connecting, and for the greeting; name resolution is limited only by the system.
     """
     host, port = address_of(endpoint)
     try:
@@ -279,10 +279,10 @@ def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Findi
 
 
 def _exchange(sock: socket.socket, timeout_s: float) -> bytes | None:
-    """Return what comes of a greeting, b"" if nothing does, None if the connection is closed instead.
+    """Return the peer's greeting, b"" if there is none, or None if the connection was closed instead.
 
-    We say the signature and the version: then ZeroMQ says all of its own, and waits for our mechanism. It speaks at
-    once, so whoever says nothing gets an empty line, to which protocols of text have an answer.
+    The probe sends the signature and the version: ZeroMQ then sends its whole greeting and waits for the probe's
+    mechanism. It answers immediately; a silent peer gets an empty line, which text protocols answer.
     """
     heard = _heard(sock, _SIGNATURE + _VERSION, timeout_s / 2)
     return _heard(sock, b"\r\n\r\n", timeout_s / 2) if heard == b"" else heard

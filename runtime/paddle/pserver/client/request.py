@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's side of one request to one server: a message, and for a large push the chunks that follow it.
 
-A trainer is `WINDOW` chunks ahead of what a server answers: the values, or only that the chunk was taken; values that
-did not come by themselves are asked for after the reply. Who may wait for whom: a chunk is answered as soon as the
-server can go on without more of this push, the reply is the answer to every chunk, and a server takes each chunk once.
-So whatever is lost on the way can be sent again, and a window never waits for what comes after its push.
+A trainer sends up to `WINDOW` chunks before the server answers the first of them. The answer to a chunk is its values,
+or only an acknowledgement; values that did not arrive with it are requested after the reply. This cannot deadlock: a
+chunk is answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and
+a server accepts each chunk once. So any lost message can be sent again, and a window never waits for what follows its
+push.
 
-    WAITING -> SENT -> TAKEN -> ASKED -> DONE        SENT, ASKED: on their way, which the window bounds
+    WAITING -> SENT -> TAKEN -> ASKED -> DONE        SENT, ASKED: in transit, limited by the window
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Record, Status
 
 
 class Incoming(NamedTuple):
-    """What a network found: a message of a server, or None when a request must be sent to it again."""
+    """An event on a network: a message of a server, or None when a request must be sent to it again."""
 
     server: int
     message: Message | None
@@ -41,16 +42,16 @@ _ON_THEIR_WAY = (_State.SENT, _State.ASKED)
 class Request:
     """One request.
 
-    `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values, `place` tells where that
-    may be written beforehand. A push that wants no values is over with the reply.
+    `chunk` returns part `index` of the gradient, `deliver` takes part `index` of the values, `place` returns where that
+    part can be written directly. A push without requested values ends with the reply.
 
     Attributes:
-        head: what is asked, and the numbers that all messages of the request carry: see `Exchange`.
-        reply: its answer, once that is here.
-        repeats: how often something had to be sent again since something last arrived.
-        has_moved: set by whatever arrives.
-        heard_at, asked_at: when its server said something, and was asked what keeps it: see `Conversation`.
-        idle_since: its server says that nothing keeps it, and nothing moved since; None: it does not.
+        head: the first message, with the numbers that all messages of the request carry: see `Exchange`.
+        reply: the server's reply, or None before it has arrived.
+        repeats: number of messages sent again since the last arrival.
+        has_moved: set by every arrival.
+        heard_at, asked_at: times of the last message from the server, and of the last inquiry: see `Conversation`.
+        idle_since: since when the server reports that it waits for nothing, without any progress; None: it does not.
     """
 
     heard_at = asked_at = 0.0
@@ -72,24 +73,24 @@ class Request:
 
     @property
     def is_over(self) -> bool:
-        """Whether the reply is here, and all values that are wanted."""
+        """Whether the reply and all requested values have arrived."""
         return self.reply is not None and (not self._wants_values or self._done == len(self._states))
 
     @property
     def progress(self) -> str:
-        """How far it is, for people."""
+        """The progress of the request as text."""
         taken = sum(state.value > _State.SENT.value for state in self._states)
         return f"{taken} of {len(self._states)} chunks were taken, values of {self._done} came back"
 
     def leads(self, message: Message) -> bool:
-        """Return whether a message is part of the values that are due, beside the reply."""
+        """Return whether a message is part of the values that are due, rather than the reply."""
         return isinstance(message.record, Values) and self._is_due(message)
 
     def place(self, message: Message) -> memoryview | None:
-        """Return where the only array of a message belongs, if it may be written there before it was checked.
+        """Return where the only array of a message belongs, if it can be written there before it is checked.
 
         Args:
-            message: of which only the header is here.
+            message: only its header has arrived.
         """
         record, states = message.record, self._states
         if isinstance(record, Values) and self._is_due(message):
@@ -99,15 +100,15 @@ class Request:
         return self._where(0) if is_whole else None
 
     def begin(self) -> Iterator[Message]:
-        """What to send first."""
+        """Return the first messages to send."""
         yield self.head
         yield from self._more()
 
     def again(self) -> Iterator[Message]:
         """Return the message to send after an unknown message was lost.
 
-        Another process of the server may have taken its place, which knows nothing of a push that was not whole: until
-        there is a reply, everything that has no values yet is sent again.
+        A new process of the server does not know an incomplete push: until there is a reply, every chunk whose values
+        have not arrived is sent again.
         """
         yield self.head  # even if it was answered: a server learns from it where values go now
         if self.reply is None:
@@ -122,7 +123,7 @@ class Request:
                 yield self._message(index)
 
     def repeat(self, which: int) -> Iterator[Message]:
-        """What to send for a server's REPEAT of chunk `which`, or of everything from the beginning."""
+        """Return the messages to send for a server's REPEAT of chunk `which`, or of everything from the beginning."""
         if which == WHOLE:
             self._reset(len(self._states))
             yield from self.begin()
@@ -130,7 +131,7 @@ class Request:
             yield self._message(which)
 
     def inquire(self) -> Iterator[Message]:
-        """What to send when nothing was heard for long: what keeps the server, and has it what is on its way?"""
+        """Return the messages to send after a long silence: they ask what the server waits for and has received."""
         yield self._numbered(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:
@@ -139,10 +140,10 @@ class Request:
                 yield self._message(index)
 
     def take(self, message: Message) -> Iterator[Message]:
-        """Take values, or the reply; return the next message to send.
+        """Accept values or the reply; return the next messages to send.
 
         Raises:
-            WireError: there is no such part of the values.
+            WireError: the values have no such part.
         """
         self.repeats, self.has_moved = 0, True
         if isinstance(message.record, Values):
@@ -175,7 +176,7 @@ class Request:
             self._become(index, _State.TAKEN)
 
     def _more(self) -> Iterator[Message]:
-        """What the window lets through."""
+        """Return the messages that the window allows to send."""
         is_answered = self.reply is not None
         while not is_answered and self._on_their_way < WINDOW and self._next < len(self._states):
             index = self._next
@@ -193,7 +194,7 @@ class Request:
                 yield self._message(index)
 
     def _message(self, index: int) -> Message:
-        """Return a chunk, or what asks for its values."""
+        """Return a chunk, or a request for its values."""
         assert self._chunk is not None
         return self._numbered(
             Chunk(index), (self._chunk(index),) if self._states[index] is _State.SENT else ()

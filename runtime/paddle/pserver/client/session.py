@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's view of the parameter servers: push gradients, pull parameters, meet the other trainers.
+"""A trainer's session with the parameter servers: push gradients, pull parameters, synchronize with other trainers.
 
-One exchange per step: every server gets one message with all that it needs and answers with one. Every wait
-is bounded: a server that is silent for `timeout_s`, or whose connection breaks for good, raises
-PserverLost; waiting for other trainers may take longer, as long as the server says that it lives.
+There is one exchange per step: every server gets one message with everything it needs and sends one reply. Every wait
+is bounded: a server that is silent for `timeout_s`, or whose connection cannot be restored, raises PserverLost. Waiting
+for other trainers can take longer, as long as the server reports that it is alive.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TrainerSession:
 
         Args:
             takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
-            wire_dtype: how rows of tables and their gradients travel: "float32", "float16" or "bfloat16".
+            wire_dtype: dtype of table rows and their gradients on the wire: "float32", "float16" or "bfloat16".
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
@@ -153,21 +153,21 @@ class TrainerSession:
         tables: Sequence[TableSpec] = (),
         rows: Mapping[str, Iterable[TableRows]] = _NO_ROWS,
     ) -> None:
-        """Agree with servers and other trainers on the model; wait until its initial values are there.
+        """Agree on the model with servers and other trainers; wait until its initial values have arrived.
 
-        Trainer 0's values are taken, unless the servers have values of this very model already. `pull` then
-        gives everybody what the servers hold.
+        Trainer 0's values are used, unless the servers already have values of the same model. `pull` then returns the
+        servers' values to every trainer.
 
         Args:
             parameters: in the same order in every trainer; static ones are not sent.
             values: trainer 0: each parameter's value, float32 of its shape.
-            first_comes: every trainer gives values, and those of whoever comes first are taken.
-            tables: growing tables, which have no values to give.
-            rows: trainer 0: rows that growing tables begin with, by name; read once, and only if they are needed.
+            first_comes: every trainer gives values, and those of the first trainer to arrive are used.
+            tables: growing tables, which have no initial arrays.
+            rows: trainer 0: initial rows of growing tables, by name; read once, and only if they are needed.
 
         Raises:
-            ConfigError: a value is missing or of another shape or dtype.
-            PserverError: a server is configured for another model, or cannot do this one.
+            ConfigError: a value is missing or has another shape or dtype.
+            PserverError: a server is configured for another model, or does not support this one.
         """
         keep_freed_memory(MESSAGES)
         layout = Layout(
@@ -202,14 +202,14 @@ class TrainerSession:
             self._exchange.run({i: Message(Ready()) for i in turn})
 
     def wait_at_most(self, wait_s: float) -> None:
-        """Bound each later call as a whole; then it raises WaitTimeout, and the client can only leave."""
+        """Set a time limit for each later call; a call that exceeds it raises WaitTimeout, after which only `leave` works."""
         self._exchange.wait_s = wait_s
 
     def rejoin(self) -> int:
-        """Take up the place of an earlier process of this trainer; return how many passes are over.
+        """Replace an earlier process of this trainer; return the number of finished passes.
 
-        That process may have told one server of the end of a pass and not the next: those that are behind hear it
-        again, or the others would wait for it for ever.
+        That process may have reported the end of a pass to only some servers. The end is reported to the others too:
+        otherwise other trainers would wait for it forever.
         """
         replies = self._exchange.run({i: Message(Pull(length=1)) for i in self._everyone})
         passes = {i: reply.expect(Ok).passes for i, reply in replies.items()}
@@ -224,7 +224,7 @@ class TrainerSession:
         self._exchange.run({i: Message(StartPass()) for i in self._everyone})
 
     def finish_pass(self) -> None:
-        """Say that this trainer's data is at its end, and wait until that of every trainer is."""
+        """Report that this trainer has finished its data, and wait until every trainer has."""
         self._exchange.run({i: Message(FinishPass()) for i in self._everyone})
 
     def push_pull(
@@ -234,22 +234,22 @@ class TrainerSession:
         out: Mapping[str, Array],
         ahead: Mapping[str, npt.NDArray[np.int64]] = _NOTHING,
     ) -> dict[str, Array]:
-        """Give this batch's gradients and get the values after it.
+        """Push this batch's gradients and get the values after it.
 
         Args:
             grads: summed over the batch. Dense: float32 of the parameter's shape; sparse: a RowGradient.
-                One left out is 0.
+                An omitted gradient is 0.
             num_samples: samples in the batch; schedules count them.
             out: dense parameters to refresh, float32, C-contiguous; filled in place.
-            ahead: ids of rows that the next batch reads, by name: they come with the answer, as they are after this
-                batch, so that `pull_rows` need not ask for them.
+            ahead: ids of rows that the next batch reads, by name: their rows arrive with the answer, as of the end of
+                this batch, so that `pull_rows` need not request them.
 
         Returns:
-            What `pull_rows` would, for each parameter in `ahead`.
+            The result of `pull_rows` for each parameter in `ahead`.
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
-                was changed on servers, `out` has what they hold, and the client goes on.
+                was changed on servers, `out` has the servers' values, and the client remains usable.
             PserverError, PserverLost: see the class.
         """
         wanted = [self._stored.want(name, ids) for name, ids in ahead.items()]
@@ -257,27 +257,27 @@ class TrainerSession:
         return dict(zip(ahead, self._stored.rows_of(wanted, came), strict=True))
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
-        """Give this batch's gradients, as `push_pull` does; servers send no values back."""
+        """Push this batch's gradients like `push_pull`, but without receiving values."""
         self._step.run(grads, num_samples, {}, is_quiet=True)
 
     def gradient_array(self, name: str) -> Array:
-        """Return an array (size,) float32 to put a dense parameter's gradients into.
+        """Return an array (size,) float32 for a dense parameter's gradients.
 
-        Pushing it saves a copy if the parameter lies on a server of this node; any other array may be pushed too.
+        Pushing it saves a copy if a server of this node stores the parameter; any other array can be pushed too.
         """
         self._layout.parameter(name)
         array = self._node.gradient(name)
         return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
 
     def look(self) -> None:
-        """Let `value_array` have what servers of this node hold now, without a step."""
+        """Refresh `value_array` with the current values of the servers of this node, without a step."""
         self._step.look()
 
     def value_array(self, name: str) -> Array | None:
-        """Return what the last `push_pull` or `look` brought for a dense parameter (size,), read-only, not copied.
+        """Return the values of a dense parameter (size,) after the last `push_pull` or `look`, read-only, not copied.
 
-        It is good until the next `push_pull`, `finish_pass` or `close`. None if the parameter does not lie as a whole
-        on a server of this node: then name it in `out`.
+        The array is valid until the next `push_pull`, `finish_pass` or `close`. The result is None if no server of this
+        node stores the whole parameter: then pass it in `out`.
         """
         return self._node.value(name)
 
@@ -293,12 +293,12 @@ class TrainerSession:
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
         """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat.
 
-        A growing table has every id: one that got no gradient yet has the values that it would begin with.
+        A growing table returns initial values for an id that had no gradient yet.
         """
         return self._stored.rows(self._stored.want(name, ids))
 
     def pull_rows_of(self, ids: Mapping[str, npt.NDArray[np.int64]]) -> dict[str, Array]:
-        """Do what `pull_rows` does for several parameters, by one request to each server."""
+        """Return the result of `pull_rows` for several parameters, with one request per server."""
         wanted = [self._stored.want(name, theirs) for name, theirs in ids.items()]
         return dict(zip(ids, self._stored.rows_of(wanted), strict=True))
 
@@ -314,10 +314,10 @@ class TrainerSession:
             _log.info("leaving: %s", error)
 
     def leave(self, timeout_s: float) -> None:
-        """Close, and be sure that every server knows; safe to call twice.
+        """Close, and wait until every server has acknowledged it; safe to call twice.
 
         Raises:
-            PserverError: one did not hear of it within `timeout_s`.
+            PserverError: a server did not acknowledge it within `timeout_s`.
         """
         if self._closed:
             return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of a trainer with all its servers: each gets its part of the gradients the fastest way there is.
+"""One step of a trainer with all its servers: each gets its part of the gradients by the fastest transport.
 
-A server uses a push only when it is whole. So the last chunk for each server goes out when all chunks for all servers
-were inspected for NaN and infinity, and until then everything can be taken back.
+A server uses a push only when it is complete. So the last chunk for each server is sent only after all chunks for all
+servers were inspected for NaN and infinity, and until then the step can be cancelled.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PIECE = 1 << 18
 
 
 class _Home(NamedTuple):
-    """Where the gradient of one part of a parameter lies in shared memory."""
+    """The location of the gradient of one part of a parameter in shared memory."""
 
     part: DenseShare
     array: Array
 
 
 class WithinNode:
-    """The servers whose memory this trainer shares: `shared`, by index."""
+    """The servers that share memory with this trainer: `shared`, by index."""
 
     def __init__(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self.shared = layout, dict(shared)
@@ -54,7 +54,7 @@ class WithinNode:
         }
 
     def gradient(self, name: str) -> Array | None:
-        """Return where a parameter's gradient lies in shared memory, (size,); None if it does not, as a whole."""
+        """Return a parameter's gradient in shared memory, (size,); None if it is not there as a whole."""
         for homes in self._homes.values():
             for part, array in homes:
                 if part.parameter.name == name and array.size == part.parameter.size:
@@ -62,18 +62,18 @@ class WithinNode:
         return None
 
     def value(self, name: str) -> Array | None:
-        """Return the newest values of a parameter, (size,), read-only, as long as no other push is begun."""
+        """Return the newest values of a parameter, (size,), read-only, valid until the next push begins."""
         place = self._place(name)
         return None if place is None or place[0] not in self._latest else self._latest[place[0]][place[1]]
 
     def fill(self, index: int, flat: Mapping[str, Array]) -> Array:
-        """Put gradients where server `index` reads them, if they do not lie there; those left out become 0.
+        """Copy gradients to the memory that server `index` reads, unless they are there; omitted ones become 0.
 
-        Large ones for the only server are not looked at: it does that where it adds them up, and changes nothing if
-        one is strange. Among several others may have used their part by then.
+        Large gradients for the only server are not inspected here: the server does it while it adds them, and changes
+        nothing if one is not finite. With several servers, others could have used their part by then.
 
         Raises:
-            ConfigError: one is NaN or infinite.
+            ConfigError: a gradient is NaN or infinite.
         """
         slab = self.shared[index].gradient
         look = len(self._layout.shares) > 1 or not is_looked_at_once(slab.nbytes)
@@ -95,12 +95,12 @@ class WithinNode:
         return slab
 
     def take(self, index: int, reply: Message) -> Array:
-        """Return the slab of values that the reply to a push or a look in place speaks of."""
+        """Return the slab of values that the reply to a push or an in-place look refers to."""
         self._latest[index] = self.shared[index].values(reply)
         return self._latest[index]
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
-        """Copy values of server `index` into whole parameters (size,); those left out stay."""
+        """Copy values of server `index` into whole parameters (size,); omitted parameters are unchanged."""
         for part in self._layout.shares[index].dense:
             view = views.get(part.parameter.name)
             if view is None:
@@ -111,13 +111,13 @@ class WithinNode:
                 part.scatter(slab, view)
 
     def lose(self, index: int) -> None:
-        """Forget a server that has disconnected; its arrays remain valid for their owners."""
+        """Remove a server that has disconnected; its arrays remain valid for their owners."""
         self.shared.pop(index, None)
         self._homes.pop(index, None)
         self._latest.pop(index, None)
 
     def _copy(self, source: Array, target: Array, *, look: bool) -> bool:
-        """Copy a large array, if it is another, on several cores; return whether it is finite if that is asked."""
+        """Copy a large array on several cores unless both are the same; if requested, return whether it is finite."""
         if source is target and not look:
             return True
 
@@ -139,7 +139,7 @@ class WithinNode:
 
 
 class TrainerStep:
-    """Every step of a trainer with one layout. Not thread-safe; `run` blocks."""
+    """Runs every step of a trainer with one layout. Not thread-safe; `run` blocks."""
 
     def __init__(
         self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, stored: StoredValues
@@ -156,10 +156,10 @@ class TrainerStep:
         *,
         is_quiet: bool = False,
     ) -> dict[int, Message]:
-        """See `TrainerSession.push_pull`; `is_quiet`: servers are to send no values.
+        """See `TrainerSession.push_pull`; `is_quiet`: servers send no values.
 
         Returns:
-            Every server's answer, with rows that are wanted; they lack where a server cannot send them with it.
+            Every server's answer, with the requested rows unless the server cannot send them with it.
         """
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
@@ -204,7 +204,7 @@ class TrainerStep:
         return replies
 
     def look(self) -> None:
-        """Let `WithinNode.value` have what servers of this node hold now."""
+        """Refresh `WithinNode.value` with the current values of the servers of this node."""
         near = [i for i in range(len(self._network.endpoints)) if self._shares_memory(i)]
         for i, reply in self._exchange.run({i: Message(Pull(in_place=True)) for i in near}).items():
             if self._shares_memory(i):
@@ -223,7 +223,7 @@ class TrainerStep:
     def _sorted(
         self, grads: Mapping[str, Array | RowGradient]
     ) -> tuple[dict[str, Array], dict[str, RowGradient]]:
-        """Return dense gradients, each (size,), and those of rows."""
+        """Return the dense gradients, each (size,), and the row gradients."""
         flat: dict[str, Array] = {}
         rows: dict[str, RowGradient] = {}
         for name, grad in grads.items():
@@ -265,24 +265,24 @@ class _Inspection:
     """Inspects the gradients of a step chunk by chunk, each one time, before it is sent.
 
     Attributes:
-        has_given: whether any chunk was given to be sent.
+        has_given: whether any chunk was released for sending.
     """
 
     def __init__(self, layout: Layout, flat: Mapping[str, Array]) -> None:
-        """Inspect nothing yet. `flat`: whole parameters (size,) by name."""
+        """Prepare without inspecting anything. `flat`: whole parameters (size,) by name."""
         self._layout, self._flat = layout, flat
         self.has_given = False
         self._all: list[tuple[int, int]] = []
         self._chunks: dict[tuple[int, int], Section | None] = {}  # those that were inspected
 
     def add(self, index: int) -> int:
-        """Take all chunks for server `index`; return how many they are."""
+        """Add all chunks for server `index`; return their number."""
         count = self._layout.num_chunks(index)
         self._all += [(index, number) for number in range(count)]
         return count
 
     def chunk(self, index: int, number: int) -> Section:
-        """Return a chunk that may be sent. Raises ConfigError: a gradient is NaN or infinite."""
+        """Return a chunk that can be sent. Raises ConfigError: a gradient is NaN or infinite."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
         section = self._look(index, number) or self._layout.chunk(index, number, self._flat)
@@ -303,7 +303,7 @@ class _Inspection:
 
 
 class _Push:
-    """The dense gradients for one server, and where its values belong.
+    """The dense gradients for one server, and the destination of its values.
 
     Gradients come from `inspection`, values go to `views`, whole parameters (size,) by name; neither is copied as a
     whole.
@@ -318,7 +318,7 @@ class _Push:
         self.count = inspection.add(index)
 
     def request(self, head: Message, rows: Sequence[Section]) -> Request:
-        """Return the request: a message with all, or one that chunks follow."""
+        """Return the request: one message with everything, or one that chunks follow."""
         if self.count > 1:
             head = head._replace(
                 record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)
@@ -329,10 +329,10 @@ class _Push:
         return Request(head._replace(sections=(self._chunk(0), *rows)), place=self._place)
 
     def finish(self, values: Section) -> None:
-        """Take all values, if they came with the reply.
+        """Accept all values, if they arrived with the reply.
 
         Raises:
-            WireError: they are not what the server has.
+            WireError: they do not match the server's share.
         """
         if self.count:
             self._deliver(0, values)
@@ -362,7 +362,7 @@ class _Push:
 
 
 def _asked_of(index: int, ahead: Sequence[WantedRows], *, is_near: bool) -> list[Section]:
-    """Return what asks server `index` for rows; nothing where this node's memory has no room for them."""
+    """Return the request for rows to server `index`; nothing if this node's memory has no room for them."""
     theirs = [each for each in ahead if index in each.places]
     if is_near and sum(each.nbytes_of(index) for each in theirs) > ROWS:
         return []

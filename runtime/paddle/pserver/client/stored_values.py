@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers hold, set and pulled in parts that bound messages and memory: dense slabs, tables, single rows."""
+"""Sets and pulls the servers' values in parts of bounded size: dense slabs, tables, single rows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TRIES = 3
 
 
 class WantedRows(NamedTuple):
-    """Rows of a sparse parameter that are wanted.
+    """The requested rows of a sparse parameter.
 
     Attributes:
         ids: (n,) int64; they may repeat.
-        width: elements of a row.
-        places: server -> which of the ids lie there.
+        width: number of elements per row.
+        places: server -> positions of its ids in `ids`.
     """
 
     name: str
@@ -40,18 +40,18 @@ class WantedRows(NamedTuple):
     places: Mapping[int, npt.NDArray[np.int64]]
 
     def asked_of(self, index: int) -> Section:
-        """Return what asks server `index` for its rows."""
+        """Return the request to server `index` for its rows."""
         return Section(self.name, self.ids[self.places[index]])
 
     def nbytes_of(self, index: int) -> int:
-        """Return how many bytes server `index` will answer with."""
+        """Return the size of server `index`'s answer in bytes."""
         return 4 * self.width * len(self.places.get(index, ()))
 
 
 class StoredValues:
     """A client's requests about the values of one layout. Not thread-safe; all methods block.
 
-    `part_bytes`: of a table, in one message. `rows_as`: how rows travel, see `half.WIRE_DTYPES`.
+    `part_bytes`: bytes of a table in one message. `rows_as`: dtype of rows on the wire, see `half.WIRE_DTYPES`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class StoredValues:
         self._part_bytes = part_bytes
 
     def send(self, servers: Collection[int], flat: Mapping[str, Array]) -> None:
-        """Give servers their part of whole parameters (size,)."""
+        """Send each server its part of whole parameters (size,)."""
         self._layout.gather(flat)
         slabs = self._layout.slabs
         for start in range(0, max((max(slabs[i].size, 1) for i in servers), default=0), PART):
@@ -82,10 +82,10 @@ class StoredValues:
                     self._exchange.run({index: _set(start, part, name)})
 
     def send_rows(self, servers: Collection[int], name: str, pieces: Iterable[TableRows]) -> None:
-        """Give servers rows of a growing table, before training.
+        """Send rows of a growing table to the servers, before training.
 
         Raises:
-            PserverError: a server has no room for them, or its table keeps other states.
+            PserverError: a server has no room for them, or its table has other states.
         """
         holders = [(i, share) for i, share in self._layout.holders(name) if i in servers]
         width = self._layout.parameter(name).shape[1]
@@ -105,7 +105,7 @@ class StoredValues:
     def pull_dense(self, views: Mapping[str, Array]) -> None:
         """Fill whole parameters (size,) with the servers' values.
 
-        All values of a server are of one moment, unless others go on training asynchronously meanwhile.
+        All values of a server are from one point in time, unless others continue asynchronous training meanwhile.
 
         Raises:
             PserverError: see `Client`.
@@ -138,7 +138,7 @@ class StoredValues:
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
 
     def want(self, name: str, ids: npt.NDArray[np.int64]) -> WantedRows:
-        """Find out where rows lie. Raises ConfigError: the parameter is not sparse, or has no such ids."""
+        """Locate the rows on the servers. Raises ConfigError: the parameter is not sparse, or has no such ids."""
         layout = self._layout
         parameter = layout.parameter(name)
         if not parameter.sparse:
@@ -161,10 +161,10 @@ class StoredValues:
         return self.rows_of([wanted], came)[0]
 
     def rows_of(self, wanted: Sequence[WantedRows], came: Mapping[int, Message] = _NONE) -> list[Array]:
-        """Return rows (n, width) float32 of several parameters, each named one time: one request to each server.
+        """Return rows (n, width) float32 of several parameters, each named one time, with one request per server.
 
         Args:
-            came: answers of servers that may have some of them already; the others are asked.
+            came: answers of servers that may already contain some rows; the others are requested.
         """
         lacking: dict[int, list[WantedRows]] = {}
         for each in wanted:
@@ -191,7 +191,7 @@ class StoredValues:
         return found
 
     def _spans(self, share: RowShare) -> Iterator[tuple[int, int]]:
-        """Yield (start, stop) of the rows that go in one message."""
+        """Yield (start, stop) of the rows that fit in one message."""
         step = max(self._part_bytes // (4 * share.width), 1)
         for start in range(0, share.height, step):
             yield start, min(start + step, share.height)
@@ -200,10 +200,10 @@ class StoredValues:
 def reply_array(
     reply: Message, endpoint: str, name: str, shape: tuple[int, ...], *, rows_as: int = 0
 ) -> Array:
-    """Return the array of that name in a reply, as float32.
+    """Return the array with this name in a reply, as float32.
 
     Raises:
-        WireError: it is missing, of another shape or not what was asked for.
+        WireError: it is missing, has another shape or was not requested.
     """
     array = reply.section(name).array
     if rows_as:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the queue of tasks in a job's first server."""
+"""A client of the task queue in a job's first server."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class TaskClient:
 
         Args:
             endpoint: "ip:port" of the server.
-            keys: None: the wire is plain.
-            holder: the process that asks.
-            timeout_s: how long the server may be silent.
-            patience_s: how long the server may be unreachable, for example while it restarts.
+            keys: None: connections are not encrypted.
+            holder: identifies the calling process.
+            timeout_s: maximum silence of the server.
+            patience_s: how long the server can be unreachable, for example while it restarts.
         """
         self._endpoint, self._holder = endpoint, holder
         self._timeout_s = timeout_s + patience_s

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that a row is born with: a function of (seed, id) alone, so that arrival order does not matter.
+"""The initial values of a row: a function of (seed, id) alone, so that arrival order does not matter.
 
 Element j of row `id` is mean + spread · z, computed in float64 and rounded to float32. z comes from the
 splitmix64 stream (see `mixing`) that starts at s = mix(id ^ mix(seed)): word k is mix(s + (k+1)·γ), with
-high and low halves h, l of 32 bits. Word k serves the elements 2k and 2k + 1:
+high and low halves h, l of 32 bits. Word k determines the elements 2k and 2k + 1:
 
     constant:  z = 0
-    uniform:   z = 2 · ⌊h/2⁸⌋/2²⁴ − 1 and the same of l: even over [−1, 1)
+    uniform:   z = 2 · ⌊h/2⁸⌋/2²⁴ − 1 and the same of l: uniform on [−1, 1)
     normal:    r = √(−2 ln((h + 1)/2³²)),  φ = 2π l/2³²:  z = r cos φ and r sin φ   (Box and Muller, 1958)
 
-Servers with another libm may differ in the last bit of a float64, which a float32 shows once in 10⁸ times.
+Servers with another libm may differ in the last bit of a float64, which changes about one float32 in 10⁸.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ KINDS = ("constant", "uniform", "normal")
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """How rows begin.
+    """The distribution of the initial values of rows.
 
     Attributes:
         kind: one of `KINDS`.
-        mean: the middle of all values.
+        mean: the mean of all values.
         spread: half the width of a uniform distribution, or the standard deviation of a normal one.
-        seed: 0 to 2^63 - 1. Give each table its own, or equal ids begin with equal rows.
+        seed: 0 to 2^63 - 1. Give each table its own, otherwise equal ids get equal rows.
     """
 
     kind: str = "constant"
@@ -60,7 +60,7 @@ class Initial:
 
     @classmethod
     def uniform(cls, low: float, high: float, seed: int) -> Self:
-        """Return values even over [low, high)."""
+        """Return values uniformly distributed on [low, high)."""
         return cls("uniform", (low + high) / 2, (high - low) / 2, seed)
 
     @classmethod
@@ -70,7 +70,7 @@ class Initial:
 
     @property
     def key(self) -> int:
-        """What kernels take in place of the seed."""
+        """The kernels' form of the seed."""
         return mix_one(self.seed)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Initial:
         return asdict(self)
 
     def rows(self, ids: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
-        """Return the rows (n, width) that ids (n,) begin with."""
+        """Return the initial rows (n, width) of ids (n,)."""
         z = np.zeros((len(ids), width + width % 2))
         if self.kind != "constant":
             start = mix(ids.view(np.uint64) ^ np.uint64(self.key))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a growing table is: plain values that also travel to servers."""
+"""The specification of a growing table: plain values that are also sent to servers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class TableSpec:
 
     Attributes:
         parameter: name, decay, clipping and rate of the rows. Its shape is (1, width): the height is unknown.
-        initial: what rows begin with.
-        entry: a row is made at the batch in which its id is seen for the entry-th time; until then gradients
-            for it are dropped. 1: at once.
-        max_age: a row that got no gradient for more than so many batches is dropped, at the latest 1024 batches
+        initial: initial values of rows.
+        entry: the entry-th batch with an id creates its row; until then, gradients for it are dropped.
+            1: the first batch creates it.
+        max_age: a row without a gradient for more than this number of batches is dropped, at the latest 1024 batches
             later. 0: never.
-        max_rows: on one server; a batch that would need more is refused.
-        budget: the memory on one server, and which rows leave when it is full.
+        max_rows: maximum number of rows on one server; a batch that would need more is refused.
+        budget: the memory on one server, and which rows are evicted when it is full.
     """
 
     parameter: ParameterSpec
@@ -61,11 +61,11 @@ class TableSpec:
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """The number of elements per row."""
         return self.parameter.shape[1]
 
     def check_optimizer(self, optimizer: OptimizerSpec) -> None:
-        """Check that a rule can update single rows, were it lazily.
+        """Check that a rule can update single rows, at least lazily.
 
         Raises:
             ConfigError: it cannot.
@@ -77,10 +77,10 @@ class TableSpec:
             )
 
     def check_room(self, rows: int, new: int) -> None:
-        """Check that a server with so many rows may have so many more.
+        """Check that a server with `rows` rows has room for `new` more.
 
         Raises:
-            PserverError: it may not.
+            PserverError: it does not.
         """
         if rows + new > self.max_rows:
             raise PserverError(
@@ -98,7 +98,7 @@ class TableSpec:
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        """Return the spec that `to_json` described.
+        """Return the spec that `to_json` encoded.
 
         Raises:
             ConfigError: `data` has other fields, types or values.
