@@ -202,7 +202,7 @@ class TrainerSession:
             self._exchange.run({i: Message(Ready()) for i in turn})
 
     def wait_at_most(self, wait_s: float) -> None:
-        """Set a time limit for each later call; a call that exceeds it raises WaitTimeout, after which only `leave` works."""
+        """Limit the time of each later call, which then raises WaitTimeout, after which the client can only leave."""
         self._exchange.wait_s = wait_s
 
     def rejoin(self) -> int:
