@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PASCAL VOC 2012, segmentation: a class for each pixel of a photograph.
+"""PASCAL VOC 2012, segmentation: one class per pixel of a photograph.
 
 A sample is (pixels (height, width, 3) uint8: red, green, blue; classes (height, width) uint8: 0 background, 1 to 20
 objects, 255 borders). Reading the photographs needs cv2 or Pillow.
@@ -31,17 +31,17 @@ Sample = tuple[NDArray[Any], NDArray[np.uint8]]
 
 
 def train() -> Reader[Sample]:
-    """Return the 2,913 images to train or validate with, as the original's `train`."""
+    """Return a reader of the 2,913 training and validation images, as the original's `train` does."""
     return _reader("trainval")
 
 
 def test() -> Reader[Sample]:
-    """Return the 1,464 training images, as the original's `test`: the real test labels are not public."""
+    """Return a reader of the 1,464 training images, as the original's `test` does: test labels are unpublished."""
     return _reader("train")
 
 
 def val() -> Reader[Sample]:
-    """Return the 1,449 validation images."""
+    """Return a reader of the 1,449 validation images."""
     return _reader("val")
 
 

@@ -62,7 +62,7 @@ class Derivation:
     known: dict[Any, Any] = field(default_factory=dict)
 
     def required(self, ops: Sequence[Operator], wanted: frozenset[str]) -> set[str]:
-        """Return the variables whose gradients lead to the wanted ones."""
+        """Return the variables through which gradients reach the wanted ones."""
         found = self.known.get(wanted)
         if found is None:
             found, size = set(wanted), -1

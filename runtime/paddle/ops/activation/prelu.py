@@ -30,7 +30,7 @@ def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
 def prelu_grad(
     x: Array, alpha: Array, dout: Array, *, mode: str, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """dX = dOut or Alpha dOut, dAlpha = sum of dOut X where X is not positive."""
+    """dX = dOut or Alpha dOut, dAlpha = the sum of dOut X over elements where X is not positive."""
     xp = array_module(x)
     shape = _alpha_shape(x.shape, mode)
     dx = xp.where(x > 0, dout, dout * alpha.reshape(shape)) if "X@GRAD" in needs else None

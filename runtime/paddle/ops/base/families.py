@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the modules of operators' families when a program first names one of their operators.
+"""Lazy import of operator modules: a family's module is loaded when a program first names one of its operators.
 
-Most programs need a fifth of all operators. An operator stands under its name, in quotes, in the module that
-registers it and in that of its gradient; where a module makes names of others, it is loaded for every name that no
-module has in its text.
+Most programs need a fifth of all operators. An operator's name is in quotes in the module that registers it and in the
+module of its gradient. A module that computes the names of operators is loaded for every name that occurs in no module.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def modules() -> list[str]:
 
 
 def stages(op_type: str) -> Iterator[list[str]]:
-    """Names of the modules that may register an operator, the likely ones first, in the end all."""
+    """Yield the names of the modules that may register an operator: the likely ones, then further ones, then all."""
     quoted = {f'"{each}"'.encode() for each in (op_type, op_type.partition("_grad")[0])}
     yield [name for name, text in _texts().items() if any(each in text for each in quoted)]
     yield [name for name, text in _texts().items() if _makes_names(text)]
@@ -50,13 +49,13 @@ def _import(names: Iterable[str]) -> None:
 
 
 def _makes_names(text: bytes) -> bool:
-    """Whether a module registers an operator under another name than one in quotes."""
+    """Return whether a module registers an operator under a computed name instead of a quoted one."""
     return text.count(b"operator(") > sum(map(text.count, _WRITTEN))
 
 
 @cache
 def _texts() -> dict[str, bytes]:
-    """Each module of a family, and its source; `pkgutil` and loaders also find them in a zip file."""
+    """Return the source of each module of a family; `pkgutil` and loaders also find them in a zip file."""
     found = {}
     for family in pkgutil.iter_modules(import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
         if family.name != f"{_PACKAGE}.base":

@@ -143,7 +143,7 @@ class TensorArray:
         """Return the value at `index`.
 
         Raises:
-            InputError: nothing was written there.
+            InputError: no value was written there.
         """
         if not 0 <= index < len(self.items) or self.items[index] is None:
             raise InputError(f"nothing was written at {index} of an array of {len(self.items)}")

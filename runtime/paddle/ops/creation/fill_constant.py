@@ -38,7 +38,7 @@ def _infer_fake(*, shape: tuple[int, ...]) -> Spec:
 
 @operator("fake_init", "-> Out", attrs={"shape": tuple}, infer=_infer_fake)
 def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
-    """Return a table without rows: they are on parameter servers."""
+    """Return a table without rows, which parameter servers store."""
     height, *width = shape
     return SelectedRows(xp.zeros(0, "int64"), xp.zeros((0, *width), "float32"), height, is_merged=True)
 

@@ -16,7 +16,7 @@ from paddle.ops.detection.boxes import host, images_of
 
 
 def rounded(values: Array) -> Array:
-    """Round to the nearest integers, halves away from zero, as C does."""
+    """Round to the nearest integers, with halves rounded away from zero as in C."""
     whole = np.trunc(values)
     return whole + np.trunc(2 * (values - whole))
 
@@ -51,7 +51,7 @@ def _infer(features: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
     shares_lod=False,
 )
 def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return boxes (H, W, boxes, 4) in pixels and their variances, for each ratio (height over width) all sizes.
+    """Return boxes (H, W, boxes, 4) in pixels and their variances: all sizes for each ratio (height over width).
 
     A ratio's base box has the area of a stride and integer sides; a size scales it relative to the stride.
     """

@@ -69,13 +69,13 @@ def rpn_target_assign(
 ) -> tuple[Any, ...]:
     """Return the targets of a region proposal network, one sequence per image.
 
-    LocationIndex (f,) int32 names the anchors with an object, ScoreIndex (f + b,) those and the ones without, both
-    among all anchors of all images; TargetBBox (f, 4) has codes, TargetLabel (f + b, 1) int32 1 or 0, and
-    BBoxInsideWeight (f, 4) 1, or 0 where an anchor stands in for one that has no object.
+    LocationIndex (f,) int32 holds the anchors with an object, ScoreIndex (f + b,) those and the ones without, both
+    numbered over all images; TargetBBox (f, 4) has codes, TargetLabel (f + b, 1) int32 1 or 0, and BBoxInsideWeight (f,
+    4) 1, or 0 where an anchor stands in for one that has no object.
 
     Args:
         anchor: (A, 4) in pixels of the scaled image.
-        boxes: (objects, 4) in pixels before the image was scaled, a sequence for each image.
+        boxes: (objects, 4) in pixels before the image was scaled, one sequence per image.
         crowd: (objects, 1) int32; objects with 1 do not count.
         info: (N, 3) height, width and scale.
     """
@@ -116,7 +116,7 @@ def retinanet_target_assign(
     positive_overlap: float,
     negative_overlap: float,
 ) -> tuple[Any, ...]:
-    """Do the same for all anchors, with classes as labels; also return (N, 1) int32, the number of positives plus one.
+    """Return the targets of all anchors, with classes as labels, and (N, 1) int32, the number of positives plus one.
 
     Args:
         labels: (objects, 1) int32 classes from 1 on.
@@ -155,7 +155,7 @@ def _sample(
     limits: tuple[int, int] | None,
     rng: np.random.Generator | None,
 ) -> Sample:
-    """Choose anchors: with an object from the first of the bounds on, or the best of one; without below the second."""
+    """Sample anchors: positive from the first bound on, or if best of an object; negative below the second bound."""
     shares = overlaps(anchors, objects, True)
     most = shares.max(axis=1, initial=0)
     is_best = (np.abs(shares - shares.max(axis=0, initial=0)) < _CLOSE).any(axis=1)

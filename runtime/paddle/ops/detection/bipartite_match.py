@@ -35,7 +35,7 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
     """Return the row matched to each column, (images, M) int32, -1 for none, and the values of the pairs.
 
     Args:
-        distances: (rows, M), a sequence of rows for each image; one image without LoD. Greater is closer.
+        distances: (rows, M), one sequence per image; without LoD there is one image. Larger means closer.
         match_type: bipartite: each row gets one column at most; per_prediction: each column that is free then gets
             its best row, if the value is at least dist_threshold.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""box_coder, box_decoder_and_assign: boxes as shifts and scales of prior boxes, and back.
+"""box_coder, box_decoder_and_assign: encode boxes as shifts and scales of prior boxes, and decode them.
 
 With centre p and sides s of a prior box and variances v, a box of centre c and sides t is coded as
 ((c − p) / s / v, log(t / s) / v).
@@ -108,7 +108,7 @@ def _infer_assign(prior: Spec, variances: Spec, target: Spec, score: Spec) -> tu
 def box_decoder_and_assign(
     prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float
 ) -> tuple[Array, Array]:
-    """Return boxes (N, 4C) in pixels from codes for each class, and the box (N, 4) of the likeliest class.
+    """Return boxes (N, 4C) in pixels from codes for each class, and the most probable class's box (N, 4).
 
     Class 0 is the background; a row without any other class keeps its prior box.
 

@@ -63,11 +63,11 @@ def detection_map(
     """Return (objects of each class (class_num, 1) int32, true marks, false marks, mean average precision (1,)).
 
     Args:
-        detected: (rows, 6) label, score and box, a sequence for each image; boxes are clipped to [0, 1].
+        detected: (rows, 6) label, score and box, one sequence per image; boxes are clipped to [0, 1].
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
         has_state: 0: start from zero; otherwise continue from the next three arguments.
         pos_count: (class_num, 1) int32.
-        true_pos: (n, 2) score and 0 or 1, a sequence for each class; false_pos likewise.
+        true_pos: (n, 2) score and 0 or 1, one sequence per class; as is false_pos.
     """
     found, found_at = sequences(detected, "DetectRes")
     objects, objects_at = sequences(label, "Label")

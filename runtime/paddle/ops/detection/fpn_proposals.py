@@ -40,7 +40,7 @@ def distribute_fpn_proposals(
     A region of side refer_scale belongs to refer_level, one of twice the side to the next level.
 
     Args:
-        rois: (n, 4) in pixels, a sequence for each image.
+        rois: (n, 4) in pixels, one sequence per image.
     """
     data, offsets = sequences(rois, "FpnRois")
     boxes, images = host(data), owners(offsets)
@@ -73,10 +73,10 @@ def _infer_collected(rois: Sequence[Spec], scores: Sequence[Spec]) -> Spec:
     infer=_infer_collected,
 )
 def collect_fpn_proposals(rois: Sequence[Any], scores: Sequence[Any], *, post_nms_topN: int) -> Any:
-    """Return the regions (n, 4) of the best scores of all levels and images, best first within an image.
+    """Return the regions (n, 4) with the best scores of all levels and images, best first per image.
 
     Args:
-        rois: (n, 4) for each level, a sequence for each image.
+        rois: (n, 4) for each level, one sequence per image.
         scores: (n, 1) for each level.
     """
     parts = [sequences(each, "MultiLevelRois") for each in rois]

@@ -40,7 +40,7 @@ def generate_mask_labels(
 
     Args:
         info: (N, 3) height, width and scale.
-        classes: (objects, 1) int32, a sequence for each image, as all others.
+        classes: (objects, 1) int32, one sequence per image, as are all others.
         crowd: (objects, 1) int32; objects with 1 have no mask.
         segms: (points, 2) in pixels before the image was scaled, with three levels: images' objects,
             objects' polygons, polygons' points.

@@ -44,7 +44,7 @@ def generate_proposals(
         scores: (N, A, H, W), one per anchor.
         deltas: (N, 4A, H, W) codes.
         info: (N, 3) height, width and scale of the images.
-        anchors: (H, W, A, 4) in pixels; variances likewise.
+        anchors: (H, W, A, 4) in pixels; the variances have the same shape.
     """
     chances = to_host(scores).transpose(0, 2, 3, 1).reshape(len(scores), -1)
     codes = to_host(deltas).transpose(0, 2, 3, 1).reshape(len(scores), -1, 4)

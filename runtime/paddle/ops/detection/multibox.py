@@ -77,7 +77,7 @@ def multibox_loss(
         location: (N, 4 P) codes.
         confidence: (N, num_classes P), before a softmax.
         prior: (1, 8 P); only the first row is used.
-        label: (objects, 6) class, left, top, right, bottom, difficult; a sequence for each image.
+        label: (objects, 6) class, left, top, right, bottom, difficult; one sequence per image.
         attrs: a negative overlaps every object by less than neg_overlap, and there are at most neg_pos_ratio per match.
     """
     data, offsets = sequences(label, "Label")

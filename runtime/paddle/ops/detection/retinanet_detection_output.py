@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""retinanet_detection_output: the boxes found by the levels of a feature pyramid, without those that overlap."""
+"""retinanet_detection_output: the boxes detected on a feature pyramid, after non-maximum suppression."""
 
 from __future__ import annotations
 

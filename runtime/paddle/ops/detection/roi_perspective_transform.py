@@ -20,7 +20,7 @@ _SMALL = 1e-5  # added to the area that divides the matrices, as in the original
 
 
 class _Source(NamedTuple):
-    """The source positions of a rectangle's pixels, and which of them lie in the quadrangle and the image."""
+    """The source positions of a rectangle's pixels, and which of them are inside the quadrangle and the image."""
 
     found: Points
     inside: Array

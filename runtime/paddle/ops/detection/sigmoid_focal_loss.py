@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sigmoid_focal_loss: cross entropy of each class, weighted down for confident predictions (Lin et al., 2017)."""
+"""sigmoid_focal_loss: cross entropy per class, down-weighted for confident predictions (Lin et al., 2017)."""
 
 from __future__ import annotations
 

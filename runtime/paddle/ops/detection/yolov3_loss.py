@@ -139,7 +139,7 @@ def _cross_entropy(x: Array, target: Array) -> Array:
 
 
 def _paid(seen: Array) -> tuple[Array, Array]:
-    """Return each cell's objectness target and the weight of its cost."""
+    """Return the objectness target of each cell and the weight of its cost."""
     present = seen > 1e-5
     return present, np.where(present, seen, seen > -0.5)
 
@@ -150,7 +150,7 @@ def _are_objects(boxes: Array) -> Array:
 
 
 def _unpaid(maps: Array, boxes: Array, attrs: dict[str, Any]) -> Array:
-    """Return (N, A, H, W): −1 where the predicted box overlaps an object enough, elsewhere 0."""
+    """Return (N, A, H, W): −1 where the predicted box overlaps an object by more than the threshold, elsewhere 0."""
     own = np.asarray(attrs["anchors"]).reshape(-1, 2)[list(attrs["anchor_mask"])]
     predicted = corners(*placed(maps, own, attrs["downsample_ratio"]))
     seen = np.zeros(predicted.shape[:-1], maps.dtype)

@@ -59,7 +59,7 @@ def bpr_loss(x: Array, label: Array) -> Array:
 
 @gradient("bpr_loss", "X Label Y@GRAD -> X@GRAD")
 def bpr_loss_grad(x: Array, label: Array, dy: Array) -> Array:
-    """dX[j] = sigmoid(X[j] - X[label]) dY / (classes - 1), and less the sum of these at the label."""
+    """dX[j] = sigmoid(X[j] - X[label]) dY / (classes - 1); at the label, minus the sum of these."""
     rows = x.reshape(-1, x.shape[-1])
     at, chosen, _ = picked(label, rows.shape[1], -100)
     dx = sigmoid(rows - rows[at, chosen][:, None])

@@ -61,7 +61,7 @@ def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
 
 @gradient("scatter", "Ids Out@GRAD -> X@GRAD Updates@GRAD")
 def scatter_grad(ids: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = dOut without the rows that were set; dUpdates = those rows."""
+    """dX = dOut with zeros in the rows that were set; dUpdates = those rows of dOut."""
     rows = ids.reshape(-1)
     dx = dout.copy()
     dx[rows] = 0
