@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the agent's modules importable from memory and starts it: nothing is installed on a node.
 
-The launcher's command line runs this with `exec` and calls `boot`. It imports nothing that the interpreter has
-to look for.
+The launcher's command line runs this module with `exec` and calls `boot`. It imports only modules that the
+interpreter has already loaded or built in.
 """
 
 import gc
@@ -10,7 +10,7 @@ import marshal
 import sys
 import zlib
 
-START_FAILED = 70  # also how every failed agent ends: the command line must not take it for a Python too old
+START_FAILED = 70  # also every failed agent's exit code, to be told from an old Python's
 
 TYPE_CHECKING = False  # of `typing`, which takes time to import
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ else:
 
 
 class MemoryImporter:
-    """Imports modules that were sent; tracebacks can show their lines.
+    """Imports modules from source received over the connection; tracebacks can show their lines.
 
     Args:
-        magic: of the interpreter that the code is for.
-        modules: name -> (source, code) of those that an agent's first word needs; a package is called by the name of
-            its file, `paddle_node.agent.link.__init__`.
+        magic: the magic number of the interpreter that compiled the code.
+        modules: name -> (source, code) of the modules that the agent's greeting needs; a package is listed under the
+            name of its file, `paddle_node.agent.link.__init__`.
     """
 
     def __init__(self, magic: bytes, modules: "dict[str, tuple[bytes, bytes]]") -> None:
@@ -38,11 +38,11 @@ class MemoryImporter:
         self._rest = b""
 
     def add(self, rest: bytes) -> None:
-        """Take all other modules, packed; unpacked when one of them is asked for."""
+        """Add all other modules, packed; they are unpacked when one of them is first imported."""
         self._rest = rest
 
     def everything(self) -> "dict[str, tuple[bytes, bytes]]":
-        """All modules, unpacked."""
+        """Return all modules, unpacked."""
         self._unpack("")
         return self._modules
 
@@ -87,11 +87,11 @@ class MemoryImporter:
 
 
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
-    """Import the agent from memory and run it until the launcher lets it go.
+    """Import the agent from memory and run it until the launcher releases it.
 
-    Where `paddle_node.agent.reconnect` was sent with it, an agent lives here already, and gets this connection.
+    If `paddle_node.agent.reconnect` was sent too, an agent is already running here, and it gets this connection.
     """
-    gc.disable()  # until the agent proper has imported all: what is imported is no garbage
+    gc.disable()  # until the agent proper has imported everything: imports create no garbage
     importer = MemoryImporter(magic, first)
     sys.meta_path.insert(0, importer)
     try:
@@ -110,7 +110,7 @@ def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> N
 
 
 def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dict[str, Any]") -> None:
-    """Be the resident agent: what paddle_node.agent.offer starts when a job is over."""
+    """Run the resident agent, which `paddle_node.agent.offer` starts when a job has ended."""
     gc.disable()
     sys.meta_path.insert(0, MemoryImporter(magic, modules))
     try:
@@ -118,17 +118,17 @@ def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dic
 
         wait(settings)
     finally:
-        _leave(0)  # nobody reads what it would say
+        _leave(0)  # its output has no reader
 
 
 def _leave(code: int) -> None:
-    """End the process as it is: taking the interpreter apart would take half as long as starting it."""
-    import os  # the first word brought it
+    """Exit immediately: a normal interpreter shutdown would take half as long as its start."""
+    import os  # loaded with the greeting
 
     try:  # noqa: SIM105 - contextlib takes time to import
         sys.stderr.flush()
     except OSError:
-        pass  # the login that began all is gone
+        pass  # the login that started it all has ended
     os._exit(code)
 
 

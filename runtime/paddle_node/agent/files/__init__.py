@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a job: received trees, and collected logs and output; above `link`, beside `processes`."""
+"""A job's files: received trees, and collected logs and output; above `link`, beside `processes`."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files being received into the cache; they can be read while they arrive.
+"""Files being received into the cache; they can be read while they are still arriving.
 
-A file's last byte can be read only once its digest was found right, so that a wrong file ends with the node that
-received it. Belongs to the loop's thread.
+The last byte of a file becomes readable only after its digest was verified, so that a corrupt file stops at the
+node that received it. Used by the loop's thread only.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class DigestError(Exception):
 
 
 class Incoming:
-    """One file on its way.
+    """A file being received.
 
     Attributes:
-        size: bytes so far.
-        published: it is in the cache.
-        dropped: it will never be.
+        size: bytes received so far.
+        published: whether it is in the cache.
+        dropped: whether it was discarded and will not be published.
     """
 
     def __init__(self, digest: str, cache: Cache) -> None:
@@ -45,26 +45,26 @@ class Incoming:
         """Append the next bytes.
 
         Raises:
-            DigestError: they are not the next ones.
-            OSError: the disk is full, for one.
+            DigestError: the bytes do not follow those received so far.
+            OSError: for example, the disk is full.
         """
         if offset != self.size:
             raise DigestError("%s: bytes at %d arrived, %d were expected" % (self.digest, offset, self.size))
         self._hash.update(data)
         starts = range(0, len(data), _ZERO_SIZE)
-        if all(data[start] for start in starts):  # nothing in it is all zeros
+        if all(data[start] for start in starts):  # no block is all zeros
             starts = range(0, len(data), max(1, len(data)))
         for start in starts:
             piece = data[start : start + starts.step]
-            if piece[0] or bytes(piece) != _ZEROS[: len(piece)]:  # what is all zeros stays a hole
+            if piece[0] or bytes(piece) != _ZEROS[: len(piece)]:  # a block of zeros stays a hole
                 disk.write_at(self._fd, piece, offset + start)
         self.size += len(data)
 
     def publish(self) -> None:
-        """Check the digest and make the file appear in the cache.
+        """Verify the digest and move the file into the cache.
 
         Raises:
-            DigestError: the bytes are not those of the digest.
+            DigestError: the bytes do not match the digest.
         """
         if self._hash.hexdigest() != self.digest:
             raise DigestError(
@@ -76,14 +76,14 @@ class Incoming:
         self.published = True
 
     def drop(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file without leaving anything on disk."""
         if not self.published:
             self.dropped = True
             self._close()
             disk.remove(self._aside)
 
     def reader(self) -> int:
-        """A descriptor of its own to read what is there with os.pread."""
+        """Return a new descriptor for reading what has arrived, with os.pread."""
         return os.dup(self._fd)
 
     def _close(self) -> None:
@@ -93,13 +93,13 @@ class Incoming:
 
 
 class Arrivals:
-    """All incoming files by digest; notifies readers that follow a file when it changes.
+    """All incoming files, by digest; notifies readers that follow a file when it changes.
 
     Args:
         took: called when bytes have arrived.
 
     Attributes:
-        taken: number of bytes received, without those of dropped files.
+        taken: the number of bytes received, not counting dropped files.
     """
 
     def __init__(self, cache: Cache, took: Callable[[], object] = lambda: None) -> None:
@@ -110,35 +110,35 @@ class Arrivals:
         self._followers: Dict[str, List[Callable[[], object]]] = {}
 
     def get(self, digest: str) -> Optional[Incoming]:
-        """The file, while it is on its way."""
+        """Return the file if it is being received, else None."""
         return self._incoming.get(digest)
 
     def size_of(self, digest: str) -> int:
-        """Bytes of a file that have arrived, while it is on its way."""
+        """Return the number of bytes that have arrived of a file being received."""
         incoming = self._incoming.get(digest)
         return 0 if incoming is None else incoming.size
 
     def begin(self, digest: str) -> Incoming:
-        """Begin to receive a file, again if necessary.
+        """Start receiving a file, or restart it.
 
         Raises:
-            OSError: no file can be made.
+            OSError: the file cannot be created.
         """
         self.drop(digest)
         incoming = self._incoming[digest] = Incoming(digest, self._cache)
         return incoming
 
     def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
-        """Append to a file; raises what `Incoming.write` does."""
+        """Append to a file; raises the same errors as `Incoming.write`."""
         incoming.write(offset, data)
         self._count(len(data))
         self.changed(incoming.digest)
 
     def publish(self, incoming: Incoming) -> None:
-        """A file is complete.
+        """Publish a complete file.
 
         Raises:
-            DigestError: it is not what it should be, and is gone.
+            DigestError: it does not match its digest, and was removed.
         """
         try:
             incoming.publish()
@@ -149,11 +149,11 @@ class Arrivals:
         self.changed(incoming.digest)
 
     def put(self, digest: str, data: memoryview) -> None:
-        """Receive a whole small file.
+        """Receive a complete small file.
 
         Raises:
-            DigestError: the bytes are not those of the digest.
-            OSError: the disk is full, for one.
+            DigestError: the bytes do not match the digest.
+            OSError: for example, the disk is full.
         """
         if blake2b(data, digest_size=SIZE).hexdigest() != digest:
             raise DigestError("%s: other bytes arrived" % digest)
@@ -163,7 +163,7 @@ class Arrivals:
         self.changed(digest)
 
     def drop(self, digest: str) -> None:
-        """Forget what has arrived of a file."""
+        """Discard what has arrived of a file."""
         incoming = self._incoming.pop(digest, None)
         if incoming is not None:
             self._count(-incoming.size)
@@ -171,12 +171,12 @@ class Arrivals:
             self.changed(digest)
 
     def drop_all(self) -> None:
-        """Leave nothing behind."""
+        """Discard all incoming files."""
         for digest in list(self._incoming):
             self.drop(digest)
 
     def follow(self, digest: str, callback: Callable[[], object]) -> None:
-        """Call back, once, when something has changed about a file."""
+        """Call back one time, when the state of a file changes."""
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:

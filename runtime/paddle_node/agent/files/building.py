@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a tree from cached files aside, and publishes it by one rename.
+"""Builds a tree from cached files in a temporary directory, and publishes it with one rename.
 
-Files are copied by reflink where that works, holes as holes. A bundle, hundreds of small files that travel, are kept
-and are checked as one, is unpacked instead; it is, compressed by zlib:
+Files are copied by reflink where possible, and holes stay holes. A bundle (hundreds of small files sent, cached and
+verified as one file) is unpacked instead. Its content, compressed with zlib, is:
 
     length of the manifest (8 bytes, the most significant first) | manifest | contents of its files, in its order
 """
@@ -22,7 +22,7 @@ from paddle_node.agent.files.manifest import Entry, check_tree, parse
 from paddle_node.contract.to_agent import File, Folder, Symlink
 
 COPY_SIZE = 8 << 20
-SMALL = 1 << 20  # bytes that are copied in one step
+SMALL = 1 << 20  # bytes copied in one step
 _LENGTH = 8
 
 
@@ -30,7 +30,7 @@ class Builder:
     """Builds trees below one folder.
 
     Args:
-        folder: on the file system of the trees; the builder's own.
+        folder: a directory on the file system of the trees, used only by the builder.
     """
 
     def __init__(self, folder: str, cache: Cache) -> None:
@@ -39,7 +39,7 @@ class Builder:
         self._asides: Set[str] = set()
         umask = os.umask(0)
         os.umask(umask)
-        self._kept = ~umask  # bits of a mode that survive
+        self._kept = ~umask  # mode bits that are preserved
 
     def build(
         self,
@@ -48,39 +48,39 @@ class Builder:
         files: Dict[str, str],
         collect: Sequence[str],
     ) -> Iterator[None]:
-        """Build a tree and publish it as `final`; existing files are kept.
+        """Build a tree and publish it as `final`; existing files are not overwritten.
 
         Args:
-            files: small extra files, name -> content.
-            collect: directories that are made if need be.
+            files: extra small files, name -> content.
+            collect: directories that are created if they are missing.
 
         Raises:
-            OSError: the disk is full, for one; nothing is left.
+            OSError: for example, the disk is full; nothing remains on disk.
         """
         yield from self._publish(final, lambda aside: self._fill(aside, entries, files, collect))
 
     def unpack(self, final: str, bundle: str) -> Iterator[None]:
-        """Make a tree of a bundle's files appear as `final`.
+        """Unpack a bundle's files into a tree and publish it as `final`.
 
         Raises:
-            OSError: the disk is full, for one; nothing is left.
-            ValueError: it is no bundle.
+            OSError: for example, the disk is full; nothing remains on disk.
+            ValueError: the file is not a bundle.
         """
         yield from self._publish(final, partial(_unpack, bundle))
 
     def install(self, final: str, wheels: List[Tuple[str, str]], limit: int) -> Iterator[None]:
-        """Make a folder of what wheels hold appear as `final`: what an import finds there.
+        """Unpack wheels into a directory that Python can import from, and publish it as `final`.
 
         Args:
-            wheels: name and path of each.
-            limit: bytes that may come of them.
+            wheels: the name and path of each wheel.
+            limit: the maximum number of unpacked bytes.
 
         Raises:
-            OSError: the disk is full, for one; nothing is left.
-            ValueError: one is no wheel, or holds what no wheel may.
+            OSError: for example, the disk is full; nothing remains on disk.
+            ValueError: a file is not a wheel, or contains something that a wheel must not.
         """
         from paddle_node.agent.files import (
-            wheels as unpacking,  # with zipfile, which most jobs can do without
+            wheels as unpacking,  # imports zipfile, which most jobs do not need
         )
 
         yield from self._publish(final, lambda aside: unpacking.unpack(wheels, aside, limit))
@@ -131,7 +131,7 @@ class Builder:
         self._set_modes(aside, entries)
 
     def _set_modes(self, aside: str, entries: Dict[str, Entry]) -> None:
-        """Directories last and deepest first: one may forbid to write into it."""
+        """Set modes, directories last and deepest first: a mode may forbid writing into its directory."""
         for path, entry in sorted(entries.items(), reverse=True):
             if isinstance(entry, Folder):
                 os.chmod(aside + "/" + path, entry.mode & self._kept)
@@ -152,7 +152,7 @@ class Builder:
                 yield from _copy(self._cache.path(entry.digest), fd)
         finally:
             os.close(fd)
-        # another job may have been lent it, and have written to it meanwhile
+        # another job may have been lent the file and written to it meanwhile
         if self._cache.is_untouched(entry.digest):
             return
         found = yield from digest_of(target)
@@ -161,7 +161,7 @@ class Builder:
 
 
 def _copy_small(source: str, target: int, size: int) -> None:
-    """Copy a file of `size` bytes, SMALL at most, into a new descriptor."""
+    """Copy a file of `size` bytes, at most SMALL, into a new descriptor."""
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         start = 0
@@ -172,7 +172,7 @@ def _copy_small(source: str, target: int, size: int) -> None:
 
 
 def _copy(source: str, target: int) -> Iterator[None]:
-    """Copy a file into a new descriptor, a step at a time: holes as holes, by reflink where that works."""
+    """Copy a file into a new descriptor, step by step: by reflink where possible, and with holes preserved."""
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
@@ -186,16 +186,16 @@ def _copy(source: str, target: int) -> Iterator[None]:
 
 
 def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where a file has data, as start and end."""
+    """Yield the ranges of a file that contain data, as (start, end)."""
     offset = 0
     while offset < size:
         try:
             start = os.lseek(fd, offset, os.SEEK_DATA)
             offset = os.lseek(fd, start, os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # only a hole is left
+            if error.errno == errno.ENXIO:  # only a hole follows
                 return
-            start, offset = offset, size  # a file system that knows no holes
+            start, offset = offset, size  # a file system without support for holes
         yield start, offset
 
 
@@ -216,11 +216,11 @@ def _copy_piece(source: int, target: int, offset: int, size: int) -> int:
 
 
 def _unpack(bundle: str, folder: str) -> Iterator[None]:
-    """Write the files of a bundle below an empty directory, a step at a time.
+    """Write a bundle's files into an empty directory, step by step.
 
     Raises:
-        OSError: the disk is full, for one.
-        ValueError: it is no bundle.
+        OSError: for example, the disk is full.
+        ValueError: the file is not a bundle.
     """
     with open(bundle, "rb", buffering=0) as packed:
         try:

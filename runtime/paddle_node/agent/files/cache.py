@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files by their digest under ROOT_DIR, so that a file travels to a node once.
+"""The cache of files by digest under ROOT_DIR, so that a file is sent to a node only once.
 
-A file is there whole or not at all: it is written aside, its digest is checked, and it appears by rename. It
-is checked again before a use unless nothing has touched it since it was found right and the machine has not been
+A file appears whole or not at all: it is written under a temporary name, its digest is verified, and it is renamed.
+It is verified again before a use, unless it is unchanged since the last verification and the machine has not been
 restarted: a crash can leave the right size with wrong bytes.
 """
 
@@ -22,15 +22,15 @@ from paddle_node.agent.files.verified import Verified
 
 STALE_S = 24 * 3600.0
 UNUSED_S = 30 * 24 * 3600.0
-USED_S = 24 * 3600.0  # a use is written down once a day
+USED_S = 24 * 3600.0  # a use is recorded once a day
 HASH_SIZE = 1 << 20
 LENT_NS = 10**9
-SETTLED_SIZE = 1 << 20  # a smaller file is read again in no time
-_SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not show in a file's times there
+SETTLED_SIZE = 1 << 20  # a smaller file can be read again in a negligible time
+_SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not change a file's times there
 
 
 class Cache:
-    """The cache of one root directory; made on first use."""
+    """The cache of one root directory; created on first use."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -41,10 +41,10 @@ class Cache:
         self._lent: Set[str] = set()
 
     def prepare(self) -> None:
-        """Make the folders, and remove what interrupted transfers left a day ago.
+        """Create the folders, and remove what interrupted transfers left more than a day ago.
 
         Raises:
-            OSError: a folder cannot be made, or is somebody else's.
+            OSError: a folder cannot be created, or belongs to another user.
         """
         if self._folders:
             return
@@ -59,18 +59,18 @@ class Cache:
         self._folders.add("")
 
     def path(self, digest: str) -> str:
-        """Where a file is or would be."""
+        """Return the path that a file has or would have."""
         return "%s/%s/%s" % (self._folder, digest[:1], digest)
 
     def has(self, digest: str, size: int) -> bool:
-        """Whether it is there, by its size."""
+        """Return whether the file is present, judged by its size."""
         try:
             return os.stat(self.path(digest), follow_symlinks=False).st_size == size
         except OSError:
             return False
 
     def use(self, digest: str, size: int) -> bool:
-        """Count it as used now; False unless it is there and was verified."""
+        """Record a use of the file now; return False unless it is present and was verified."""
         path = self.path(digest)
         try:
             status = os.stat(path, follow_symlinks=False)
@@ -85,7 +85,7 @@ class Cache:
         return True
 
     def check(self, digest: str, size: int) -> Iterator[None]:
-        """Read a file, a step at a time, and remove it if it is damaged; a good one counts as used now."""
+        """Read and verify a file, step by step; remove it if it is damaged, else record a use now."""
         if not self.has(digest, size):
             return
         path = self.path(digest)
@@ -107,8 +107,8 @@ class Cache:
             disk.remove(path)
 
     def prune(self) -> Iterator[None]:
-        """Remove, a folder at a time, the files that have not been used for UNUSED_S."""
-        with contextlib.suppress(OSError):  # a cache that cannot be pruned serves as well
+        """Remove the files that have not been used for UNUSED_S, one folder per step."""
+        with contextlib.suppress(OSError):  # a cache that cannot be pruned still works
             for name in os.listdir(self._folder):
                 if len(name) == 1:
                     for path in disk.older_than(self._folder + "/" + name, UNUSED_S, last_use):
@@ -117,19 +117,19 @@ class Cache:
                     yield
 
     def save(self) -> None:
-        """Save the records of the files for the next job."""
+        """Save the records of verified files for the next job."""
         self._verified.save()
 
     def aside(self) -> str:
-        """A new path for a file on its way."""
-        # no pid in the name: after a restart of a container the next agent has the same one
+        """Return a new path for a file being received."""
+        # without the pid: after a container restart, the next agent has the same one
         return self._aside + "/" + os.urandom(16).hex()
 
     def put(self, digest: str, data: memoryview) -> None:
-        """Make a file appear whose digest was checked.
+        """Add a file whose digest was already verified.
 
         Raises:
-            OSError: the disk is full, for one; nothing is left.
+            OSError: for example, the disk is full; nothing remains on disk.
         """
         aside = self.aside()
         fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -145,29 +145,29 @@ class Cache:
     def lend(self, digest: str, target: str, mode: int, changed_ns: int = 0) -> bool:
         """Link a file into a job's tree instead of copying it; return False if it cannot be linked.
 
-        With `changed_ns` it gets this modification time, unless that is in the future on this node.
+        With `changed_ns` the file gets this modification time, unless it is in the future on this node.
 
-        A job may write to its files, so no two jobs ever share one: a file that has a second name is copied for the
-        next job, and one that was written to under its second name is found out before that, and sent anew.
+        A job may write to its files, so two jobs never share one: a file that already has a second name is copied for
+        the next job. A file that was written to under its second name is detected first, and sent again.
         """
         if not self._may_lend:
             return False
         path = self.path(digest)
         try:
             status = os.stat(path, follow_symlinks=False)
-            # an earlier job may have written to it and be gone since the file was looked at for this one
+            # an earlier job may have written to it and exited since the file was checked for this job
             if status.st_nlink != 1 or not self._verified.holds(digest, status):
                 return False
             os.link(path, target, follow_symlinks=False)
         except OSError:
             return False
         status = os.stat(target, follow_symlinks=False)
-        if status.st_nlink != 2:  # another agent was as fast
+        if status.st_nlink != 2:  # another agent was faster
             os.unlink(target)
             return False
         if status.st_mode & 0o777 != mode:
             os.chmod(target, mode)
-        # a write within the same tick of the file system's clock must show
+        # a write within the same tick of the file system's clock must be detected
         now_ns = time.time_ns()
         changed_ns = min(changed_ns or status.st_mtime_ns - LENT_NS, now_ns - LENT_NS)
         os.utime(target, ns=(now_ns, changed_ns))
@@ -177,32 +177,32 @@ class Cache:
         return True
 
     def settle(self) -> None:
-        """The job is over here: what it was lent and left as it was need not be read when its directory is removed."""
+        """Mark unchanged files lent to an ended job, so that removing its directory does not force a re-read."""
         if not self._lent:
             return
-        ours = signal.signal(signal.SIGIO, signal.SIG_IGN)  # comes to whoever holds a lease that is broken
+        ours = signal.signal(signal.SIGIO, signal.SIG_IGN)  # sent to the holder of a broken lease
         found = {}
         for digest in self._lent:
-            with contextlib.suppress(OSError):  # somebody writes, or may; or it was removed meanwhile
+            with contextlib.suppress(OSError):  # it may be open for writing, or was removed
                 found[digest] = _unwritten(self.path(digest))
         signal.signal(signal.SIGIO, ours)
         self._lent.clear()
         right = {digest for digest, status in found.items() if self._verified.holds(digest, status)}
-        self._verified.load()  # other agents have noted files meanwhile
+        self._verified.load()  # other agents have recorded files meanwhile
         for digest, status in found.items():
             if digest in right or self._verified.holds(digest, status):
                 self._verified.note(digest, status, settled=True)
         self._verified.save()
 
     def is_untouched(self, digest: str) -> bool:
-        """Whether nothing has changed about a file since it was found right."""
+        """Return whether a file is unchanged since it was verified."""
         try:
             return self._verified.holds(digest, os.stat(self.path(digest), follow_symlinks=False))
         except OSError:
             return False
 
     def adopt(self, aside: str, digest: str) -> None:
-        """Make a file appear that was written to a path of `aside` and checked."""
+        """Add a file that was written to a path from `aside` and verified."""
         if digest[:1] not in self._folders:
             os.makedirs(os.path.dirname(self.path(digest)), mode=0o700, exist_ok=True)
             self._folders.add(digest[:1])
@@ -211,7 +211,7 @@ class Cache:
 
 
 def last_use(status: os.stat_result) -> float:
-    """When a file of the cache was used last: its time of modification may be that of a job's file."""
+    """Return when a cached file was last used: its modification time may be the one of a job's file."""
     return max(status.st_atime, status.st_mtime)
 
 
@@ -220,14 +220,14 @@ def _note_use(file: Union[str, int], status: os.stat_result) -> None:
 
 
 def _unwritten(path: str) -> os.stat_result:
-    """What stat says of a file at a moment when no process has it open for writing, or mapped.
+    """Return the file's stat at a moment when no process has it open for writing or mapped.
 
     Raises:
-        OSError: one has; or the file system cannot tell.
+        OSError: a process has; or the file system cannot tell.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         return os.fstat(fd)
     finally:
-        os.close(fd)  # the lease ends with it
+        os.close(fd)  # closing it releases the lease

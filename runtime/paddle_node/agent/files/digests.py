@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest that files are known by: blake2b, straight from the interpreter where it has it built in.
+"""The digest that identifies files: blake2b, from the interpreter's built-in module where there is one.
 
-`hashlib` would load OpenSSL with it, which takes longer than all small files of a job take to digest.
+Importing `hashlib` would load OpenSSL, which takes longer than digesting all small files of a job.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PIECE = 1 << 20
 
 
 def digest_of(path: str) -> Generator[None, None, str]:
-    """Compute the digest of a file's current bytes, one step per piece.
+    """Compute the digest of a file's current content, one piece per step.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     found = blake2b(digest_size=SIZE)
     with open(path, "rb", buffering=0) as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room on disks, and the few folders and small files that a job directory needs beside its tree."""
+"""Free disk space, and the few folders and small files that a job directory needs beside its tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Callable, Iterator, List, Optional, Tuple, Union
 
 from paddle_node.linux import ownership
 
-LARGEST = (1 << 62) - 1  # a number in a message; some network file systems report nearly 2**63 free bytes
+LARGEST = (1 << 62) - 1  # a message's largest number; some network file systems report nearly 2**63
 _LONG = struct.calcsize("l")
 _GET_FLAGS = 2 << 30 | _LONG << 16 | 0x6601  # FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h
 _SET_FLAGS = 1 << 30 | _LONG << 16 | 0x6602
@@ -22,14 +22,14 @@ _TOP_OF_TREES = 0x00020000  # FS_TOPDIR_FL, T of chattr(1)
 
 
 def deepest(path: str) -> str:
-    """The deepest directory on the way to `path` that is there."""
+    """Return the deepest existing directory on the path."""
     while path != "/" and not os.path.isdir(path):
         path = os.path.dirname(path) or "/"
     return path
 
 
 def free_bytes(path: str) -> int:
-    """What a user may still write where `path` is or would be."""
+    """Return the bytes that a user can still write on the disk of `path`, which need not exist yet."""
     return room(deepest(path))[0]
 
 
@@ -39,18 +39,18 @@ def free_inodes(path: str) -> Optional[int]:
 
 
 def room(folder: str) -> Tuple[int, Optional[int]]:
-    """Return the free bytes and inodes of a folder's disk, at most LARGEST; None: it counts no inodes.
+    """Return the free bytes and inodes of a folder's disk, at most LARGEST; None if it does not count inodes.
 
     Raises:
-        OSError: the file system does not answer as one.
+        OSError: the file system does not respond properly.
     """
     status = os.statvfs(folder)
-    inodes = min(status.f_favail, LARGEST) if status.f_files else None  # btrfs and others count none
+    inodes = min(status.f_favail, LARGEST) if status.f_files else None  # btrfs and others do not count inodes
     return min(status.f_bavail * status.f_frsize, LARGEST), inodes
 
 
 def size_text(count: float) -> str:
-    """Bytes as people read them: "1 byte", "8.0 MB"."""
+    """Format a number of bytes for people: "1 byte", "8.0 MB"."""
     for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):
         if count >= 1 << power:
             return "%.1f %s" % (count / (1 << power), unit)
@@ -58,11 +58,11 @@ def size_text(count: float) -> str:
 
 
 def own_folder(path: str) -> None:
-    """Create a directory and its parents, readable and writable by this user alone.
+    """Create a directory and its parents, accessible to this user alone.
 
     Raises:
-        PermissionError: a link or somebody else's directory is there, or one that others can write, or one lies on
-            the way: what lies in it cannot be trusted.
+        PermissionError: the path is a link or another user's directory, or is writable by others, or has such a
+            directory among its parents: its contents could not be trusted.
     """
     own_parent(path)
     try:
@@ -84,15 +84,15 @@ def own_folder(path: str) -> None:
 
 
 def spread(path: str) -> None:
-    """Tell the file system that what comes to lie in a directory of ours is unrelated; one that cannot be told is left.
+    """Hint to the file system that the entries of our directory are unrelated; ignored where that is not supported.
 
-    ext4 makes a tree's files in its parent's block group otherwise, and passes by all inodes that were freed there
-    within the last minutes, as those of an earlier job, before each: 0.1 to 0.5 ms a file instead of 0.02.
+    Otherwise ext4 allocates a tree's files in its parent's block group, and for each file skips all inodes freed there
+    in the last minutes, such as those of an earlier job: 0.1 to 0.5 ms per file instead of 0.02.
     """
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            # the kernel reads and writes an int, although the numbers of the requests say long
+            # the kernel reads and writes an int, although the request numbers say long
             flags = struct.unpack("ii", fcntl.ioctl(fd, _GET_FLAGS, bytes(8)))[0]
             if not flags & _TOP_OF_TREES:
                 fcntl.ioctl(fd, _SET_FLAGS, struct.pack("ii", flags | _TOP_OF_TREES, 0))
@@ -101,10 +101,10 @@ def spread(path: str) -> None:
 
 
 def own_parent(path: str) -> None:
-    """Make the directories above `path` where need be.
+    """Create the missing directories above `path`.
 
     Raises:
-        PermissionError: other users can put files in the place of those that come to lie there.
+        PermissionError: other users could replace the files in one of them.
     """
     parent = os.path.dirname(path)
     os.makedirs(parent, exist_ok=True)
@@ -116,9 +116,9 @@ def own_parent(path: str) -> None:
 def older_than(
     folder: str, age_s: float, last: Callable[[os.stat_result], float] = lambda status: status.st_mtime
 ) -> List[str]:
-    """Paths in a directory that were not changed for so long, or whatever `last` takes of them.
+    """Return the paths in a directory that have not changed for the given time, by `last` if given, else by mtime.
 
-    Another agent may remove some meanwhile.
+    Another agent may remove some of them meanwhile.
     """
     oldest = time.time() - age_s
     found = []
@@ -132,7 +132,7 @@ def older_than(
 
 
 def write_text(path: str, content: str) -> None:
-    """Write a small file, its folders too; a link of that name is refused, not followed."""
+    """Write a small file and create its parent folders; refuse to follow a link of that name."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe would block
     fd = os.open(path, flags, 0o644)
@@ -141,10 +141,10 @@ def write_text(path: str, content: str) -> None:
 
 
 def ready_folder(path: str, empty: bool) -> None:
-    """Make a directory, or empty one that is there, but for hidden files.
+    """Create a directory, or empty an existing one except for hidden files.
 
     Raises:
-        NotADirectoryError: something else is there, a link to a directory included; nothing was touched.
+        NotADirectoryError: the path is something else, or a link to a directory; nothing was changed.
     """
     try:
         status: Optional[os.stat_result] = os.lstat(path)
@@ -165,7 +165,7 @@ def ready_folder(path: str, empty: bool) -> None:
 
 
 def write_at(fd: int, data: Union[bytes, memoryview], offset: int) -> None:
-    """Write all of `data` at an offset."""
+    """Write all of `data` at the given offset."""
     written = os.pwrite(fd, data, offset)
     if written == len(data):
         return
@@ -177,19 +177,19 @@ def write_at(fd: int, data: Union[bytes, memoryview], offset: int) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file; another agent may have been faster."""
+    """Remove a file; it is not an error if another agent already did."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with its contents, as far as possible; a missing one is not an error."""
+    """Remove a directory with its contents as far as possible; a missing one is not an error."""
     if os.path.lexists(path):
         _rmtree(path, ignore_errors=True)
 
 
 def sizes(path: str) -> Iterator[int]:
-    """Bytes that would come free if a directory were removed, folder by folder; files with other links stay."""
+    """Yield the bytes that removing a directory would free, folder by folder; files with other links do not count."""
     for folder, names, files in os.walk(path):
         size = 0
         for name in names + files:
@@ -201,7 +201,7 @@ def sizes(path: str) -> Iterator[int]:
 
 
 def removing(paths: List[str]) -> Iterator[None]:
-    """Remove directories in steps of one folder each, as far as that goes; what is in use elsewhere goes on there."""
+    """Remove directories as far as possible, one folder per step; processes that use the files can go on using them."""
     for path in paths:
         for folder, names, files in os.walk(path, topdown=False):
             for name in files:
@@ -217,6 +217,6 @@ def removing(paths: List[str]) -> Iterator[None]:
 
 
 def _rmtree(path: str, ignore_errors: bool = False) -> None:
-    from shutil import rmtree  # which brings the compressors; most jobs remove no directory
+    from shutil import rmtree  # which imports the compressors; most jobs remove no directory
 
     rmtree(path, ignore_errors=ignore_errors)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entries of a tree of files, checked before anything is written.
 
-Paths and targets come from another machine and are not trusted: nothing may lie outside the tree, or lead there but for
-a Symlink that `leaves`.
+Paths and link targets come from another machine and are not trusted: no path may be outside the tree, and no link may
+lead outside, except a Symlink with `leaves`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Entry = Union[Folder, File, Symlink]
 
 
 class ManifestError(ValueError):
-    """A manifest asks for something that is never made."""
+    """A manifest contains something that is refused."""
 
 
 def parse(body: bytes) -> Dict[str, Entry]:
-    """One part of a manifest.
+    """Parse one part of a manifest.
 
     Raises:
-        ManifestError: an entry of another form, a path that leaves the tree, a path twice.
+        ManifestError: an entry is malformed, a path leaves the tree, or a path occurs twice.
     """
     try:
         found = read_text(Entries, body, "manifest", "the launcher")
@@ -40,7 +40,7 @@ def add(entries: Dict[str, Entry], entry: Entry) -> None:
     """Add an entry to a tree.
 
     Raises:
-        ManifestError: the tree has this path.
+        ManifestError: the tree already has this path.
     """
     if entry.path in entries:
         raise ManifestError("%r is there twice" % entry.path)
@@ -51,7 +51,7 @@ def check_tree(entries: Dict[str, Entry]) -> None:
     """Check a whole tree.
 
     Raises:
-        ManifestError: something lies below a file or a link, or a link leads outside.
+        ManifestError: a path is below a file or a link, or a link leads outside.
     """
     for path, entry in entries.items():
         parent = path.rpartition("/")[0]
@@ -64,7 +64,7 @@ def check_tree(entries: Dict[str, Entry]) -> None:
 
 
 def _follow(entries: Dict[str, Entry], link: str) -> None:
-    """Walk a link as the kernel would, links on the way included."""
+    """Resolve a link as the kernel would, including links on its path."""
     links = 0
     at: List[str] = []
     todo = link.split("/")[::-1]

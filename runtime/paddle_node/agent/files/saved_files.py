@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save their checkpoints.
 
-It lies beside the job directories, since it outlives its job: every job that is given the same name has the same one.
-What matches a pattern is collected, under `checkpoints/`. An empty one that has no name goes with its job.
+It is beside the job directories because it outlives its job: all jobs with the same checkpoint name share it. Files
+that match a pattern are collected, under `checkpoints/`. An empty, unnamed directory is removed with its job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle_node.agent.files.sent_files import Listing
 from paddle_node.contract.names import CHECKPOINT_DIR
 from paddle_node.contract.to_agent import Saved, Start
 
-FOLDER = "checkpoints"  # below the root directory; and the first part of a collected file's path
+FOLDER = "checkpoints"  # below the root directory; also the first part of a collected file's path
 MOST_FILES = 100_000
 
 
@@ -25,8 +25,8 @@ class SavedFiles:
     """The directory of one job.
 
     Attributes:
-        name: what it is called, the job's id where the user gave no name.
-        path: where it is.
+        name: the name that the user gave, or else the job's ID.
+        path: the path of the directory.
     """
 
     def __init__(self, root_dir: str, job: str, name: str, patterns: Sequence[str]) -> None:
@@ -36,21 +36,21 @@ class SavedFiles:
         self._patterns = patterns
 
     def make(self) -> None:
-        """Make it, unless it is there."""
+        """Create the directory if it does not exist."""
         disk.own_folder(os.path.dirname(self.path))
         disk.own_folder(self.path)
 
     def added_to(self, asked: Start) -> Start:
-        """A `start`, with the directory in the environment."""
+        """Return a `start` with the directory added to its environment."""
         return asked._replace(env=dict(asked.env, **{CHECKPOINT_DIR: self.path}))
 
     def absolute(self, path: str) -> Optional[str]:
-        """Where a file that is collected lies, or None for one that is none of these."""
+        """Return the absolute path of a collected file, or None if it is not one of these."""
         folder, _, rest = path.partition("/")
         return self.path + "/" + rest if folder == FOLDER else None
 
     def add_to(self, found: Listing) -> None:
-        """Add the files to collect, with their status."""
+        """Add the files to collect, with their stat results."""
         count = 0
         for at, _, names in (
             os.walk(self.path, onerror=lambda error: found.note(error.filename, error))
@@ -74,17 +74,17 @@ class SavedFiles:
             found.problems[self.path] = "%d of its %d files were not collected" % (count - MOST_FILES, count)
 
     def close(self) -> None:
-        """The job is over."""
+        """Release the directory after the job's end."""
         if self._is_named:
             return
         try:
             os.rmdir(self.path)
         except OSError:
-            return  # something was saved in it, or it never was
+            return  # something was saved in it, or it never existed
 
 
 def of(root_dir: str, job: str, saved: Optional[Saved]) -> Optional[SavedFiles]:
-    """What a `hello` says of it; None where the job's scripts get none.
+    """Return the directory that a `hello` asks for, or None if the job's scripts get none.
 
     Raises:
         ValueError: the name begins with a dot.

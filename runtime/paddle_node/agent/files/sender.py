@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the files and links that the tailer has found, never more than WINDOW bytes ahead of the launcher's disk.
+"""Sends the files and links found by the tailer, at most WINDOW bytes ahead of what the launcher has written to disk.
 
-Both sides count every frame, also one without a body. Links, renames and removals are sent before chunks, in order.
-Holes are skipped. After `finish` the rest is sent, files that changed meanwhile are read again, and all are listed.
-The launcher requests files that differ; these are sent and listed one more time.
+Both sides count every frame, including those without a body. Links, renames and removals are sent before chunks, in
+order. Holes are skipped. After `finish` the rest is sent, files that changed meanwhile are read again, and all are
+listed. The launcher requests the files that differ; these are sent and listed once more.
 
-A row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, or "lost" with the reason
-why a file of the job cannot be collected completely.
+Each row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, or "lost" with the
+reason why the file cannot be collected completely.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Paths
 
 CHUNK = 1 << 16
-MOST_LATE = 3  # times that a file may change after its job's processes have ended
-PART = 1 << 15  # bytes of rows in a frame; a row is smaller than that
+MOST_LATE = 3  # how many times a file may change after its job's processes have ended
+PART = 1 << 15  # bytes of rows in a frame; one row is smaller than that
 
 Row = List[Any]
 
 
 class _Stage(Enum):
-    WATCHING = 0  # processes may write
-    SENDING = 1  # they have ended: what is there is sent
-    PROVING = 2  # it is read again where that is needed
-    LISTING = 3  # it is listed, and the launcher compares
+    WATCHING = 0  # processes may still write
+    SENDING = 1  # processes have ended: the rest is sent
+    PROVING = 2  # changed files are read again
+    LISTING = 3  # the files are listed, and the launcher compares
 
 
 class Sender:
-    """Sends the files of one job to the launcher.
+    """Sends one job's files to the launcher.
 
     Args:
         absolute: returns the absolute path of a collected file.
 
     Attributes:
-        files: the files by the path under which they are sent.
-        links: links in output/, with their targets.
-        problems: paths that cannot be read.
-        is_verified: the launcher has compared the list and requests nothing more.
-        is_held: `next_chunk` has nothing for now.
+        files: the files, by the path under which they are sent.
+        links: the links in output/, with their targets.
+        problems: the paths that cannot be read.
+        is_verified: whether the launcher has compared the list and requests nothing more.
+        is_held: whether `next_chunk` has nothing to send for now.
     """
 
     def __init__(self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str]) -> None:
@@ -71,7 +71,7 @@ class Sender:
         self._again: List[str] = []
 
     def enqueue(self, path: str) -> None:
-        """Send the new bytes of a file."""
+        """Queue a file whose new bytes are to be sent."""
         if path not in self._queued:
             self._queued[path] = None
             self._queue.append(path)
@@ -84,16 +84,16 @@ class Sender:
 
     @property
     def has_orders(self) -> bool:
-        """Whether a link, a removal or a rename waits to be sent."""
+        """Return whether a link, a removal or a rename is waiting to be sent."""
         return bool(self._orders)
 
     def order(self, kind: str, **fields: Any) -> None:
-        """Send a frame before any chunk of a file that is sent from now on."""
+        """Queue a frame that is sent before the next chunk of any file."""
         self._orders.append(encode(kind, fields))
         self._outbox.soon()
 
     def send_link(self, path: str) -> None:
-        """Send one of the links."""
+        """Queue one of the links."""
         try:
             changed = _changed(os.lstat(self._absolute(path)))
         except OSError:
@@ -102,11 +102,11 @@ class Sender:
 
     @property
     def is_watching(self) -> bool:
-        """Whether files may still change: before `finish`."""
+        """Return whether files may still change: before `finish`."""
         return self._stage is _Stage.WATCHING
 
     def finish(self) -> None:
-        """All files were found, and no process of the job writes any more: send and list what is there."""
+        """Send and list the rest: all files were found, and no process of the job writes any more."""
         if self.is_watching:
             self._stage = _Stage.SENDING
             for path, tailed in self.files.items():
@@ -115,15 +115,15 @@ class Sender:
         self._outbox.pump()
 
     def acked(self, count: int) -> None:
-        """Take an acknowledgement of bytes, as `cost` counts them."""
+        """Handle an acknowledgement of bytes, as counted by `cost`."""
         self._unacked = max(0, self._unacked - count)
         self._outbox.pump()
 
     def verified(self, last: bool, body: bytes) -> None:
-        """Carry out a `verified`: send some files and links again, and list them; without any, all is done.
+        """Carry out a `verified`: send the given files and links again and list them; without any, finish.
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: the body is malformed.
         """
         paths = read_text(Paths, body, "verified", "the launcher").paths
         self._again += [path for path in paths if path in self.files or path in self.links]
@@ -141,7 +141,7 @@ class Sender:
         self._outbox.pump()
 
     def next_chunk(self) -> Optional[bytes]:
-        """Return the next frame, or None without data or credit."""
+        """Return the next frame, or None if there is no data or no credit."""
         while not self.is_held and self._unacked + CHUNK + cost(b"") <= WINDOW:
             if self._orders:
                 return self._counted(self._orders.popleft(), b"")
@@ -157,7 +157,7 @@ class Sender:
         return None
 
     def _next_part(self) -> Optional[bytes]:
-        """Return the next frame of the list after everything was sent."""
+        """Return the next frame of the list, once everything was sent."""
         if self._stage is _Stage.SENDING:
             self._stage = _Stage.PROVING
             self._loop.work(self._prove())
@@ -171,13 +171,13 @@ class Sender:
         return frame
 
     def _prove(self) -> Iterator[None]:
-        """Read again what changed while it was sent; then list what was sent, or send what differs."""
+        """Read files that changed while being sent again; then list what was sent, or send what differs."""
         has_changed = False
         for path, tailed in self.files.items():
             if not (tailed.is_old or tailed.is_proven or tailed.problem):
                 yield from self._read_again(path, tailed)
                 has_changed = has_changed or not (tailed.is_proven or tailed.problem)
-        if has_changed:  # it may have been sent again by now, and is not proven
+        if has_changed:  # it may have been sent again by now, and is then not proven
             self._stage = _Stage.SENDING
         else:
             self._stage = _Stage.LISTING
@@ -211,7 +211,7 @@ class Sender:
         self.enqueue(path)
 
     def _rows(self, again: FrozenSet[str]) -> Iterator[Row]:
-        """The list of everything, or of what was sent again."""
+        """Yield the rows of all files, or of those that were sent again."""
         for path, tailed in self.files.items():
             if tailed.is_old or (again and path not in again):
                 continue
@@ -237,13 +237,13 @@ class Sender:
         except OSError as error:
             if not (self.is_watching and isinstance(error, FileNotFoundError)):
                 tailed.problem = error.strerror or str(error)
-            return None  # the next scan finds out whether it was removed or renamed
+            return None  # the next scan detects whether it was removed or renamed
         try:
             status = os.fstat(fd)
             if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):
                 if not self.is_watching:
                     self._send_changed(path, tailed)
-                return None  # replaced since: the next scan sees it
+                return None  # replaced since: the next scan detects it
             end = status.st_size if self.is_watching else min(tailed.size, status.st_size)
             before = tailed.offset
             offset = min(data_from(fd, before, end), max(before, end))
@@ -271,7 +271,7 @@ class Sender:
 
 
 def _parts(rows: Iterator[Row]) -> Iterator[Tuple[bytes, bytes]]:
-    """The frames of the list, and their bodies; the last one says that it is the last."""
+    """Yield the list's frames and their bodies; the final frame is marked."""
     texts: List[str] = []
     size = 0
     for row in rows:
@@ -290,5 +290,5 @@ def _part(texts: List[str], is_last: bool) -> Tuple[bytes, bytes]:
 
 
 def _changed(status: os.stat_result) -> Optional[int]:
-    """The time of modification in ns, or None beyond 64 bits (the year 2262): a message holds no more."""
+    """Return the modification time in ns, or None beyond 64 bits (the year 2262), the limit of a message."""
     return status.st_mtime_ns if abs(status.st_mtime_ns) < 1 << 63 else None

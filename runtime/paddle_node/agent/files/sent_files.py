@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that an agent sends: which there are, how far each was sent, whether it is still the same."""
+"""The files that an agent sends: which exist, the progress of each, and whether a file is still the same one."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from paddle_node.contract.names import LOG
 
 SAMPLE = 4 << 10
 YOUNG_NS = (
-    50_000_000  # a file that changed so short a time ago may change again without another time: clocks tick
+    50_000_000  # a file that changed this recently may change again without a new time: clocks have ticks
 )
 _CHANGING = -1
 
 
 def inode(status: os.stat_result) -> Tuple[int, int]:
-    """What a file keeps when it is renamed."""
+    """Return the identity that a file keeps when it is renamed."""
     return status.st_dev, status.st_ino
 
 
 class Tailed:
-    """How far one file was sent.
+    """The progress of sending one file.
 
     Attributes:
-        changed: its modification time in nanoseconds when it was looked at last.
-        size: and its size then.
-        sent: size and digest of what was sent.
-        reset: it is sent from its start, whatever the other side has.
-        is_partial: the other side has a beginning of it, and waits for the rest.
-        is_old: it was there before the job began, and has not changed since.
+        changed: its modification time in nanoseconds at the last check.
+        size: its size at the last check.
+        sent: the size and digest of what was sent.
+        reset: whether it is sent from its start, regardless of what the launcher has.
+        is_partial: whether the launcher has only a beginning of it and waits for the rest.
+        is_old: whether it existed before the job began and is unchanged.
         problem: why it could not be read, or empty.
-        late_changes: how often it changed after the job's processes had ended.
+        late_changes: how many times it changed after the job's processes had ended.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Tailed:
         self.restart(status)
 
     def restart(self, status: os.stat_result) -> None:
-        """Send it from its start, as it is now."""
+        """Send the current file from its start."""
         self.inode = inode(status)
         self.changed = status.st_mtime_ns
         self.size = status.st_size
@@ -79,15 +79,15 @@ class Tailed:
 
     @property
     def offset(self) -> int:
-        """Bytes that were sent."""
+        """Return the number of bytes sent."""
         return self.size if self.is_old else self.sent.size
 
     def add(self, fd: int, offset: int, body: bytes, status: os.stat_result) -> None:
-        """It was sent up to the end of `body`: hash that, and remember samples of it, to notice a rewrite.
+        """Record that the file was sent up to the end of `body`: hash it, and keep samples to detect a rewrite.
 
         Args:
-            offset: where body begins; what lies before it and was not sent is a hole.
-            status: of the file, before it was read.
+            offset: where body begins; bytes before it that were not sent are a hole.
+            status: the file's stat before it was read.
         """
         begin = self.sent.size
         if begin == 0 and self._read_as is None and time.time_ns() - status.st_mtime_ns > YOUNG_NS:
@@ -110,20 +110,20 @@ class Tailed:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it was sent without a change since before its first byte was read: what was sent is the file."""
+        """Return whether the file was unchanged from before its first byte was read: then what was sent is the file."""
         return self._read_as == self.changed
 
     def prove(self) -> None:
-        """All of it was read again, and is what was sent."""
+        """Record that a second reading of the whole file matched what was sent."""
         self._read_as = self.changed
 
     @property
     def has_samples(self) -> bool:
-        """Whether there is something to compare with."""
+        """Return whether there are samples to compare with."""
         return bool(self._head)
 
     def is_beginning_of(self, path: str) -> Optional[bool]:
-        """Whether a file begins with what was sent, judged by its first bytes and its last; None: unreadable."""
+        """Compare a file's first and last bytes with those sent; None if it is unreadable."""
         try:
             with open(path, "rb") as file:
                 head = file.read(min(SAMPLE, self.offset))
@@ -135,13 +135,13 @@ class Tailed:
 
 
 class Listing(NamedTuple):
-    """What there is to send, by path relative to the job directory.
+    """The files and links to send, by path relative to the job directory.
 
     Attributes:
-        files: every file once, with its status.
-        links: links that are sent as such, with their targets relative to where they are.
-        problems: what could not be read, and why.
-        left_out: links that stand for nothing that is collected, with their targets; and what is no file.
+        files: every file, listed once, with its stat result.
+        links: the links that are sent as links, with their targets relative to their directory.
+        problems: the paths that could not be read, and why.
+        left_out: links to targets that are not collected, with the targets; and special files.
     """
 
     files: Dict[str, os.stat_result]
@@ -150,23 +150,23 @@ class Listing(NamedTuple):
     left_out: Dict[str, str]
 
     def note(self, path: str, error: OSError) -> None:
-        """A file or directory could not be read; one that is not there, or no longer, is no problem."""
+        """Record a file or directory that could not be read; a missing one is not a problem."""
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             self.problems[path] = error.strerror or str(error)
 
 
 def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
-    """Every file and link of directories; links in logs stand for the files that they lead to.
+    """List every file and link in directories; links in logs stand for the files that they lead to.
 
     Args:
-        job_dir: without links in its path.
+        job_dir: a path without symbolic links.
     """
     found = Listing({}, {}, {}, {})
     plain: Dict[str, Tuple[str, os.stat_result]] = {}
     linked = set()
     todo = [
         (path, path) for path in dirs if not os.path.islink(job_dir + "/" + path)
-    ]  # it may lead to all of a disk
+    ]  # it may lead to a whole disk
     while todo:
         top, relative = todo.pop()
         try:
@@ -202,7 +202,7 @@ def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
 
 
 def new_fingerprint() -> Fingerprint:
-    """Of a file of which nothing has passed by."""
+    """Return the fingerprint of an empty file."""
     return Fingerprint(blake2b(digest_size=DIGEST_SIZE))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees that all jobs share: runtimes, and environments made of wheels, each in a folder named by its digest.
+"""Trees shared by all jobs: runtimes, and environments made of wheels, each in a folder named by its digest.
 
-Who uses one holds a shared lock on it for as long as its agent lives, so that nobody removes it meanwhile.
+An agent that uses a tree holds a shared lock on it until the agent exits, so that the tree is not removed meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SharedFolders:
         self._held: Dict[str, int] = {}
 
     def hold(self, path: str) -> bool:
-        """Use a tree from now on; False when it is not there, or is just being removed."""
+        """Use a tree from now on; return False if it does not exist or is just being removed."""
         if os.path.dirname(path) not in self._folders or path in self._held:
             return os.path.isdir(path)
         try:
@@ -42,26 +42,26 @@ class SharedFolders:
             os.utime(fd)
             if not os.path.samestat(os.fstat(fd), os.stat(path)):
                 raise FileNotFoundError(path)
-        except OSError:  # somebody removes it
+        except OSError:  # another agent is removing it
             os.close(fd)
             return False
         self._held[path] = fd
         return True
 
     def prune(self) -> Iterator[None]:
-        """Remove, one at a time, the trees that no agent uses and none has used for UNUSED_S."""
+        """Remove the trees that no agent uses and none has used for UNUSED_S, one per step."""
         for folder in self._folders:
-            with contextlib.suppress(OSError):  # what cannot be removed is in nobody's way
+            with contextlib.suppress(OSError):  # a tree that cannot be removed does no harm
                 for path in disk.older_than(folder, UNUSED_S):
                     _remove(path, self._root_dir)
                     yield
 
 
 def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str, str]]]:
-    """The environments below a root directory that no agent uses; and (name, why) of those that stay.
+    """Return the environments below a root directory that no agent uses, and (name, why) of the others.
 
     Args:
-        older_s: only those that no job has begun to use for so long.
+        older_s: only environments that no job has started to use for this many seconds.
     """
     folder = root_dir + ENVIRONMENTS
     gone, kept = [], []
@@ -81,7 +81,7 @@ def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str,
 
 
 def remove(root_dir: str, name: str) -> bool:
-    """Remove an environment; False when that cannot be, as when a job has just begun to use it."""
+    """Remove an environment; return False if that is impossible, for example if a job has just started to use it."""
     try:
         _remove(root_dir + ENVIRONMENTS + "/" + name, root_dir)
     except OSError:
@@ -90,10 +90,10 @@ def remove(root_dir: str, name: str) -> bool:
 
 
 def _locked(path: str) -> int:
-    """A descriptor of a tree that nobody else holds.
+    """Return a descriptor that holds the exclusive lock of a tree.
 
     Raises:
-        OSError: somebody does, or it is no directory.
+        OSError: another process holds a lock on it, or it is not a directory.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -105,7 +105,7 @@ def _locked(path: str) -> int:
 
 
 def _remove(path: str, root_dir: str) -> None:
-    """Move a tree that nobody holds aside before it is removed, so that nobody sees half of one."""
+    """Rename an unused tree before removing it, so that no process sees a partial one."""
     fd = _locked(path)
     try:
         disk.own_folder(root_dir + _BUILDING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trees of a job as other nodes get files of them and give files to them."""
+"""A job's trees as seen by the relay: what other nodes can get from them, and what they add to them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from paddle_node.agent.files.tree import Tree
 
 
 class SharedTrees:
-    """What the relay asks about the trees, and tells them.
+    """The relay's interface to the trees.
 
     Args:
-        trees: those that are between manifest and commit, by name; their owner changes them.
-        lacking: called with a tree that other nodes have given all to, or not all: what it still lacks.
+        trees: the trees between manifest and commit, by name; changed by their owner.
+        lacking: called with a tree when the other nodes have given what they could, and with what it still lacks.
         broken: called with a tree whose files cannot be written.
 
     Attributes:
-        arrivals: files on their way, from whomever.
-        offered: sizes of every file of the job's manifests.
-        given: sizes of the files that other nodes gave, as long as a relay is open.
+        arrivals: files being received, from any source.
+        offered: the size of every file in the job's manifests.
+        given: the sizes of the files that other nodes gave, while a relay is open.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SharedTrees:
         self._broken = broken
 
     def request(self, names: Sequence[str]) -> Dict[str, int]:
-        """Count on other nodes for what these trees lack; returns its sizes by digest, in the order of need."""
+        """Start expecting from other nodes what these trees lack; return its sizes by digest, in the order of need."""
         wanted: Dict[str, int] = {}
         for name in names:
             tree = self._trees.get(name)
@@ -55,24 +55,24 @@ class SharedTrees:
         return wanted
 
     def relayed(self, tree: Tree) -> int:
-        """Bytes of a tree that other nodes gave."""
+        """Return the number of bytes of a tree that other nodes gave."""
         return sum(self.given.get(digest, 0) for digest in tree.files)
 
     def size_of(self, digest: str) -> Optional[int]:
-        """Bytes of a file that this job was offered, or None."""
+        """Return the size in bytes of a file in the job's manifests, or None."""
         return self.offered.get(digest)
 
     def path_of(self, digest: str) -> Optional[str]:
-        """Where a file of this job lies whole, or None."""
+        """Return the path of a complete file of this job, or None."""
         size = self.offered.get(digest)
         return self._cache.path(digest) if size is not None and self._cache.has(digest, size) else None
 
     def expects(self, digest: str) -> bool:
-        """Whether a file that is not here will yet come."""
+        """Return whether a missing file is still expected."""
         return any(digest in tree.files for tree in self._trees.values() if not tree.failed)
 
     def arrived(self, digest: str, size: int) -> None:
-        """Another node gave a file."""
+        """Handle a file given by another node."""
         self.given[digest] = size
         for name, tree in list(self._trees.items()):
             if digest in tree.missing:
@@ -81,7 +81,7 @@ class SharedTrees:
                     self._lacking(name, tree, [])
 
     def fetched(self) -> None:
-        """Other nodes gave what they could."""
+        """Handle the end of fetching: other nodes gave what they could."""
         for name, tree in list(self._trees.items()):
             if tree.missing and not tree.failed:
                 lacking = [digest for digest in tree.files if digest in tree.missing]
@@ -89,7 +89,7 @@ class SharedTrees:
                 self._lacking(name, tree, lacking)
 
     def not_stored(self, error: OSError) -> None:
-        """What another node gave could not be written."""
+        """Handle a write error for a file given by another node."""
         for name, tree in list(self._trees.items()):
             if tree.missing and not tree.failed:
                 self._broken(name, tree, error)

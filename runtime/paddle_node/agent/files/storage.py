@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a folder's disk offers: room, inodes, kind of file system, flags; and who else writes to it.
+"""Examines a folder's disk: free space, inodes, file system type, flags; and which other nodes write to it.
 
-Every call here may hang on a dead file server, so it runs beside the agent's loop. `Marks` leave one empty file for
-the time of the preflight: another node that sees it there writes to the same folder.
+Every call here may hang on a dead file server, so it runs outside the agent's loop. `Marks` leaves one empty file for
+the duration of the preflight: another node that sees it there writes to the same folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARK = ".paddle-mark-"
 
 
 class Mount(NamedTuple):
-    """The file system that a path lies on."""
+    """The file system that contains a path."""
 
     point: str
     kind: str
@@ -30,7 +30,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str) -> Optional[Mount]:
-    """The innermost mount above a path, as /proc lists it; asks no file system."""
+    """Return the innermost mount above a path, as listed in /proc, without accessing any file system."""
     found = None
     for line in proc.lines("/proc/self/mountinfo"):
         left, _, right = line.partition(" - ")
@@ -44,10 +44,10 @@ def mount_of(path: str) -> Optional[Mount]:
 
 
 def look(path: str, write: bool) -> Dict[str, Any]:
-    """Room and kind of the disk that `path` is or would be on; `write` tries to write there too.
+    """Return the free space and type of the disk that `path` is or would be on; with `write`, also try to write to it.
 
     Raises:
-        OSError: the file system does not answer as one.
+        OSError: the file system does not respond properly.
     """
     parent = os.path.realpath(disk.deepest(path))
     free_bytes, free_inodes = disk.room(parent)
@@ -67,7 +67,7 @@ def look(path: str, write: bool) -> Dict[str, Any]:
 
 
 def leave_mark(path: str, token: str, node_id: int) -> str:
-    """Make an empty file that says who writes to `path`; returns where, or "" where nothing can be written."""
+    """Create an empty file that marks this node as a writer of `path`; return its path, or "" if that fails."""
     parent = os.path.realpath(disk.deepest(path))
     mark = "%s/%s%s-%s-%d" % (parent, _MARK, token, _rest(path), node_id)
     try:
@@ -78,7 +78,7 @@ def leave_mark(path: str, token: str, node_id: int) -> str:
 
 
 def marks_of_others(mark: str) -> List[int]:
-    """Ids of the nodes whose marks lie beside ours; removes what a killed agent left long ago."""
+    """Return the IDs of the nodes whose marks are beside ours; remove old marks that killed agents left."""
     parent, own = os.path.split(mark)
     beginning = own.rpartition("-")[0] + "-"
     found = []
@@ -91,7 +91,7 @@ def marks_of_others(mark: str) -> List[int]:
 
 
 def remove_mark(mark: str) -> None:
-    """Take the file away again; one that is gone is no error."""
+    """Remove the mark; a missing one is not an error."""
     try:
         os.unlink(mark)
     except OSError:
@@ -99,7 +99,7 @@ def remove_mark(mark: str) -> None:
 
 
 def _rest(path: str) -> str:
-    """A word for what of a path is not there yet: nodes collide only if they would make the same folder."""
+    """Return an ID of the missing part of a path: nodes collide only if they would create the same folder."""
     missing = os.path.relpath(path, disk.deepest(path))
     return blake2b(os.fsencode(missing), digest_size=4).hexdigest()
 

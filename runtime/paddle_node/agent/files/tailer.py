@@ -5,7 +5,7 @@ A log that was renamed is recognized by its inode and the digests of the sent by
 sending continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent
 again from its start (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job
 directory is sent under the link's name, and its target is not sent a second time. Files that were removed before they
-were sent are counted and reported. `finish` scans one last time, which determines what is collected.
+were sent are counted and reported. `finish` runs a last scan, which determines what is collected.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Tailer:
     """Watches the collected directories of one job directory.
 
     Args:
-        outbox: asks for chunks, and takes what has to be told.
-        saved: what scripts saved elsewhere.
+        outbox: requests chunks, and carries reports to the launcher.
+        saved: the directory of checkpoints that scripts save, outside the job directory.
 
     Attributes:
-        sender: sends what is found.
+        sender: sends the files that were found.
     """
 
     def __init__(self, loop: Loop, job_dir: str, outbox: Outbox, saved: Optional[SavedFiles] = None) -> None:
@@ -60,7 +60,7 @@ class Tailer:
         self._files = self.sender.files
 
     def watch(self, dirs: Sequence[str]) -> None:
-        """Begin; files that are there already count as known and are sent only once they change."""
+        """Start watching; existing files count as known and are sent only once they change."""
         self._dirs = dirs
         there = self._listing()
         self._links = there.links
@@ -71,13 +71,13 @@ class Tailer:
         self._timer = self._loop.after(SCAN_S, self._scan_again)
 
     def poke(self, path: str) -> None:
-        """Say that a file was written just now; spares it the wait for the next scan."""
+        """Report a write to a file, so that the file need not wait for the next scan."""
         self._poked[path] = None
         if self._poke_timer is None:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
 
     def finish(self) -> None:
-        """Scan one last time, after all processes of the job have exited."""
+        """Scan a last time, after all processes of the job have exited."""
         if self.sender.is_watching:
             self.scan()
             self._tell_lost(now=True)
@@ -85,10 +85,10 @@ class Tailer:
         self.sender.finish()
 
     def scan(self) -> bool:
-        """Look at every file; True when something changed."""
+        """Check every file; return True if any changed."""
         if not self.sender.is_watching:
             return False
-        self.sender.is_held = True  # what is sent of a file meanwhile is more than what was listed of it
+        self.sender.is_held = True  # data sent after this exceeds what was listed
         try:
             changed = self._scan()
         finally:
@@ -122,7 +122,7 @@ class Tailer:
                 self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
 
     def _tell_of_left_out(self) -> None:
-        """Name the first of the new links and special files that are not collected, and say how many there are."""
+        """Report the first of the new links and special files that are not collected, and their number."""
         found = sorted(set(self._left_out.items()) - set(self._was_left_out.items()))
         if found:
             path, target = found[0]
@@ -149,13 +149,13 @@ class Tailer:
         self._links = links
 
     def _lose(self, path: str) -> None:
-        """A file is gone: nobody shall wait for the rest of one that was half sent."""
+        """Handle a removed file: the launcher must not wait for the rest of a half-sent one."""
         if self._files[path].is_partial and not _is_log(path):
             self.sender.order("removed", path=path)
         self._tell_of_log(path, "was removed; the part already sent is kept" + _unsent(self._forget(path)))
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
-        """Find out which logs were renamed, and pass that on before anything else is sent of them."""
+        """Detect renamed logs, and report them before any more of their data is sent."""
         places = {inode(status): path for path, status in listed.items() if _is_log(path)}
         moves = {}
         for path, tailed in self._files.items():
@@ -169,14 +169,14 @@ class Tailer:
             self._move(path, to)
 
     def _is_same(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
-        """Whether a file of the same inode is the same file: numbers are given out again."""
+        """Return whether a file with the same inode number is the same file: these numbers are reused."""
         if status.st_size < max(tailed.size, tailed.offset):
             return False
         return tailed.offset == 0 or tailed.is_beginning_of(self._absolute(path)) is True
 
     def _move(self, path: str, to: str) -> None:
         if not self._files[path].reset:
-            self.sender.order("moved", path=path, to=to)  # before any chunk can go out under the new name
+            self.sender.order("moved", path=path, to=to)  # before any chunk can be sent under the new name
         if to in self._files:
             self._lost[to] = self._lost.get(to, 0) + self._forget(to)
         self._files[to] = self._files.pop(path)
@@ -184,7 +184,7 @@ class Tailer:
             self.sender.enqueue(to)
 
     def _forget(self, path: str) -> int:
-        """Follow a file no longer; returns how many bytes of it were not sent."""
+        """Stop following a file; return how many of its bytes were not sent."""
         tailed = self._files.pop(path)
         self.sender.forget(path)
         return max(0, tailed.size - tailed.offset)
@@ -223,7 +223,7 @@ class Tailer:
                 continue
             tailed = self._files.get(path)
             if tailed is not None and tailed.inode != inode(status):
-                self.scan()  # it may have got another name
+                self.scan()  # it may have been renamed
             elif stat.S_ISREG(status.st_mode):
                 self._compare(path, status)
         self._outbox.soon()
@@ -253,9 +253,9 @@ class Tailer:
 
     def _was_rewritten(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
         if tailed.offset == 0 or (_is_log(path) and status.st_size > tailed.offset and tailed.has_samples):
-            return False  # logs grow; reading them again at each line would cost too much
+            return False  # logs grow; reading them again after each line would cost too much
         if not _is_log(path) and status.st_size == tailed.offset:
-            return True  # same size, written again: nothing short of reading it all would tell
+            return True  # same size, rewritten: only reading the whole file would reveal it
         return tailed.is_beginning_of(self._absolute(path)) is False
 
     def _absolute(self, path: str) -> str:
@@ -276,7 +276,7 @@ def _unsent(size: int) -> str:
 
 
 def _in_order(moves: Dict[str, str]) -> List[Tuple[str, str]]:
-    """Renames (from, to), the end of each chain first; files that changed places among each other are left out."""
+    """Return renames (from, to), the end of each chain first; cyclic renames are left out."""
     rest = dict(moves)
     ordered = []
     while rest:

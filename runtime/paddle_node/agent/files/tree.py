@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tree between its manifest and its commit, and the pieces of files that a `blob` brings for it."""
+"""One tree between its manifest and its commit, and the pieces of files that a `blob` carries for it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Piece = Tuple[str, int, memoryview, bool]
 
 
 class Tree:
-    """What is known of one tree.
+    """The state of one tree.
 
     Attributes:
-        unpacked: what its files are unpacked to, in bytes; None: it is built of its files.
-        is_wheels: its files are wheels, which are unpacked over each other; else its only file is a bundle.
-        files: sizes by digest; known once the manifest is complete.
-        missing: what other nodes are asked for and has not come.
-        there: the node has it already.
-        extras: what a `commit` would add, if the tree is to be built without one when nothing is lacking.
+        unpacked: the unpacked size of its files in bytes; None if the tree consists of the files themselves.
+        is_wheels: whether its files are wheels, which are unpacked over each other; else its only file is a bundle.
+        files: the sizes by digest; known once the manifest is complete.
+        missing: files that were requested from other nodes and have not arrived.
+        there: whether the node already has the tree.
+        extras: the additions of a `commit`, if the tree is built without waiting for one when nothing is missing.
     """
 
     def __init__(self, dest: str, unpacked: Optional[int] = None, is_wheels: bool = False) -> None:
@@ -35,16 +35,16 @@ class Tree:
         self.extras: Optional[Extras] = None
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the total size of all files in bytes."""
         if self.unpacked is not None:
             return self.unpacked
         return sum(entry.size for entry in self.entries.values() if isinstance(entry, File))
 
     def check(self) -> None:
-        """Check that the files can be what they are meant to be.
+        """Check that the files are valid for the kind of tree.
 
         Raises:
-            ManifestError: a bundle with other files, or wheels that have no bound.
+            ManifestError: a bundle has other files, or wheels have no size limit.
         """
         if self.is_wheels and self.unpacked is None:
             raise ManifestError("wheels without their unpacked size")
@@ -54,10 +54,10 @@ class Tree:
             self.bundle()
 
     def wheels(self) -> List[Tuple[str, str]]:
-        """Names and digests of its files, in the order of their names.
+        """Return the names and digests of its wheels, sorted by name.
 
         Raises:
-            ManifestError: something else is among them.
+            ManifestError: the tree has other files too.
         """
         found = []
         for path, entry in sorted(self.entries.items()):
@@ -67,10 +67,10 @@ class Tree:
         return found
 
     def bundle(self) -> str:
-        """The digest of its only file.
+        """Return the digest of its only file.
 
         Raises:
-            ManifestError: it has others.
+            ManifestError: it has more files.
         """
         digests = [entry.digest for entry in self.entries.values() if isinstance(entry, File)]
         if len(digests) != 1 or len(self.entries) != 1:
@@ -79,10 +79,10 @@ class Tree:
 
 
 def pieces(asked: Blob, body: bytes) -> List[Piece]:
-    """What a `blob` brings: (digest, offset, bytes, last) for each file.
+    """Return the pieces that a `blob` carries: (digest, offset, bytes, last) of each file.
 
     Raises:
-        ValueError: it names no file, or other bytes than came.
+        ValueError: it names no file, or its lengths do not match the body.
     """
     view = memoryview(body)
     if asked.files is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives trees of files, from the launcher or from other nodes, and publishes each in one step.
+"""Receives trees of files from the launcher or from other nodes, and publishes each in one step.
 
-Long work runs in slices of the loop. What fails leaves no files behind except whole ones in the cache, from
-which a later try goes on.
+Long work runs in slices of the loop. A failure leaves only complete files in the cache, from which a later attempt
+continues.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from paddle_node.contract.names import LOG
 from paddle_node.contract.to_agent import Blob, Commit, Extras, File, Manifest
 
 DIGESTS_A_FRAME = 50_000
-TELL_S = 1.0  # how much has come is told so often
-STEP = 64  # files that are looked at without a look around
+TELL_S = 1.0  # seconds between reports of the progress
+STEP = 64  # files checked without returning to the loop
 
 Send = Callable[..., None]
 
@@ -37,7 +37,7 @@ class Trees:
         committed: called with the tree's name, its absolute path and the directories to collect.
 
     Attributes:
-        shared: the same trees for other nodes.
+        shared: the trees' interface for the relay.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Trees:
         )
 
     def manifest(self, asked: Manifest, body: bytes) -> None:
-        """Take a part of a manifest; after the final one answer what is lacking, and build the tree if nothing is."""
+        """Handle a part of a manifest; after the final one, report what is missing, and build a complete tree."""
         name = asked.tree
         tree = self._trees.get(name)
         if tree is None or asked.first:
@@ -88,12 +88,12 @@ class Trees:
             self._loop.work(self._guarded("manifest", name, tree, self._compare(name, tree)))
 
     def blob(self, asked: Blob, body: bytes) -> None:
-        """Take a piece of a file, or several small files."""
+        """Handle a piece of a file, or several small files."""
         name = asked.tree
         found = pieces(asked, body)
         tree = self._trees.get(name)
         if tree is None or tree.failed:
-            return  # the rest of a stream whose failure was told
+            return  # the rest of a stream whose failure was already reported
         try:
             for digest, offset, data, last in found:
                 self._store(digest, offset, data, last)
@@ -103,7 +103,7 @@ class Trees:
             self._fail_on_disk(tree, "blob", name, error)
 
     def commit(self, asked: Commit) -> None:
-        """Build a tree and publish it, or take a directory that is there (`dest`, without a manifest)."""
+        """Build and publish a tree, or use an existing directory (`dest`, without a manifest)."""
         name, extras = asked.tree, Extras(asked.files, asked.collect)
         tree = self._trees.get(name)
         if tree is None:
@@ -120,7 +120,7 @@ class Trees:
         self._builder.drop()
 
     def settle(self) -> None:
-        """No process of the job is left."""
+        """Handle the end of the job's last process."""
         self._cache.settle()
 
     def _took(self) -> None:
@@ -142,7 +142,7 @@ class Trees:
             self._fail_on_disk(tree, request, name, error)
         except ManifestError as error:
             self._fail(tree, request, name, "path", str(error))
-        except ValueError as error:  # a name that no file can have
+        except ValueError as error:  # not a valid file name
             self._fail(tree, request, name, "value", str(error))
 
     def _prepare(self) -> None:
@@ -153,7 +153,7 @@ class Trees:
 
     def _compare(self, name: str, tree: Tree) -> Iterator[None]:
         self._prepare()
-        # runtimes and environments are shared; a job's own tree was published before a connection broke
+        # runtimes and environments are shared; a job's own tree was published before a connection was lost
         if self._shared_folders.hold(self._root_dir + "/" + tree.dest):
             tree.there = True
             self._say_lacking(name, tree, [])
@@ -261,7 +261,7 @@ class Trees:
         free, inodes = disk.free_bytes(self._root_dir), disk.free_inodes(self._root_dir)
         lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
         missing = lacking + tree.size() - free
-        if missing <= 0 and inodes is not None:  # room for bytes, and none for files
+        if missing <= 0 and inodes is not None:  # free space, but no free inodes
             text = "%s has only %d free inodes; remove files, or set another ROOT_DIR" % (
                 self._root_dir,
                 inodes,
@@ -277,5 +277,5 @@ class Trees:
     def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:
         tree.failed = True
         self._arrivals.drop_all()
-        self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
+        self._arrivals.wake()  # agents waiting for a file of this tree must get it elsewhere
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)

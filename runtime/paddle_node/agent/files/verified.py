@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cached files were read and found right since the machine started, so that they are not read again.
+"""The record of which cached files were verified since the machine started, so that they are not read again.
 
-A file counts as unchanged while inode, size, mtime and ctime are what they were. One that was found unchanged when the
-job that had it was over, with nobody left who could write to it, is settled: it may lose the name that it has in that
-job's directory, which changes its ctime, and counts on. After a restart of the machine nothing counts: what a crash
-left on the disk may differ from what was in memory.
+A file counts as unchanged while its inode, size, mtime and ctime are the same. A file that was unchanged when its job
+had ended, with no process left that could write to it, is settled: removing its name from the job's directory changes
+its ctime, but it still counts. A restart of the machine invalidates the record: after a crash, the disk may differ
+from what was in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SETTLED = " settled"
 
 
 class Verified:
-    """The record of one cache; `save` keeps it for the next job.
+    """The record of one cache; `save` stores it for the next job.
 
     Args:
         path: a file in a folder that only this user can write to.
@@ -33,7 +33,7 @@ class Verified:
         self._changed = False
 
     def load(self) -> None:
-        """Read what earlier jobs verified; a record of another boot, or one that cannot be read, is empty."""
+        """Load what earlier jobs verified; a record of another boot, or an unreadable one, counts as empty."""
         self._head = "%s %s" % (_FORM, proc.boot_id())
         self._marks, self._changed = {}, False
         with contextlib.suppress(OSError, ValueError):
@@ -43,25 +43,25 @@ class Verified:
                 self._marks = dict(line.split(" ", 1) for line in lines)
 
     def holds(self, digest: str, status: os.stat_result) -> bool:
-        """Whether this file was verified and has not been touched since."""
+        """Return whether this file was verified and is unchanged since."""
         known, now = self._marks.get(digest, ""), _mark(status)
         if not self.is_settled(digest):
             return known == now
         known = known[: -len(_SETTLED)]
-        # its ctime, which comes last, changed with the number of its names
+        # its ctime, the last item, changed with the number of its links
         return known == now or (status.st_nlink == 1 and known.rpartition(" ")[0] == now.rpartition(" ")[0])
 
     def is_settled(self, digest: str) -> bool:
-        """Whether nobody could write to this file any more when it was found unchanged."""
+        """Return whether no process could write to this file any more when it was found unchanged."""
         return self._marks.get(digest, "").endswith(_SETTLED)
 
     def note(self, digest: str, status: os.stat_result, settled: bool = False) -> None:
-        """This file has the bytes of this digest."""
+        """Record that this file matches this digest."""
         self._marks[digest] = _mark(status) + (_SETTLED if settled else "")
         self._changed = True
 
     def forget(self, digest: str) -> None:
-        """Forget a file that was removed."""
+        """Remove the record of a removed file."""
         if self._marks.pop(digest, None) is not None:
             self._changed = True
 

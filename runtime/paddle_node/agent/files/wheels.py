@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacks wheels into one folder that an import can search: neither pip nor venv is needed on a node.
+"""Unpacks wheels into one importable folder: neither pip nor venv is needed on a node.
 
-The layout is that of `pip install --target`: what a wheel has for site-packages lies at the top, its scripts in bin/.
-Wheels come from another machine: nothing is written outside of the folder, through a link, or beyond the bytes that
-were announced, and every file's checksum must be right.
+The layout is that of `pip install --target`: a wheel's site-packages content is at the top, its scripts are in bin/.
+Wheels come from another machine: nothing is written outside the folder, through a link, or beyond the announced number
+of bytes, and every file's checksum is verified.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from paddle_node.agent.files import disk
 from paddle_node.contract.text import relative_path
 
 PIECE = 1 << 20
-# PEP 427: what lies in NAME.data/ is spread by kind
+# PEP 427: the content of NAME.data/ is distributed by kind
 _DATA = {"purelib": "", "platlib": "", "scripts": "bin/", "headers": "include/", "data": ""}
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[None]:
-    """Write what wheels hold below an empty directory, a step at a time; of two files of one path the later one stays.
+    """Write the content of wheels into an empty directory, step by step; of two files with one path the later one wins.
 
     Args:
-        wheels: name and path of each.
-        limit: bytes that may come of all of them.
+        wheels: the name and path of each wheel.
+        limit: the maximum number of unpacked bytes, all wheels together.
 
     Raises:
-        OSError: the disk is full, for one.
-        ValueError: one is no wheel, or holds what no wheel may.
+        OSError: for example, the disk is full.
+        ValueError: a file is not a wheel, or contains something that a wheel must not.
     """
     made = {""}
     for name, path in wheels:
@@ -54,10 +54,10 @@ def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[N
 
 
 def _target(member: zipfile.ZipInfo) -> str:
-    """Where a member comes to lie, or nothing if it is a directory.
+    """Return the path to which a member is extracted, or "" for a directory.
 
     Raises:
-        ValueError: that is outside, or the member is no plain file.
+        ValueError: the path is outside the folder, or the member is not a regular file.
     """
     if member.is_dir():
         return ""
