@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's greeting, sent before most of its modules are imported.
 
-The marker and `hello` go out at once, unasked. The launcher answers with its own, and with the rest of the agent when
-it wants more than to greet.
+The marker and `hello` are sent immediately, unprompted. The launcher answers with its own `hello`, and with the rest
+of the agent unless it only wanted to greet.
 """
 
 import os
@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # of `typing`, which takes time to import
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SILENCE_S = 30.0  # nothing runs yet that a lease would end
+SILENCE_S = 30.0  # no process runs yet that a lease would end
 READ_SIZE = 1 << 16
 EVERYTHING = "everything"
 
@@ -23,20 +23,20 @@ EVERYTHING = "everything"
 def greet(
     nonce: str, magic: str, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
 ) -> "bytes | None":
-    """Say `hello`, read the launcher's, and take the other modules, which come next.
+    """Send `hello`, read the launcher's, and receive the other modules, which follow it.
 
     Args:
-        nonce: goes into the marker.
-        magic: which code this interpreter can use, in hexadecimal digits; EVERYTHING: the other modules are here.
-        take_modules: gets the body of the launcher's second frame.
-        stdin: the launcher's frames.
-        stdout: where the agent's go.
+        nonce: part of the marker.
+        magic: identifies the bytecode of this interpreter, in hexadecimal digits; EVERYTHING: all modules are here.
+        take_modules: called with the body of the launcher's second frame.
+        stdin: the descriptor of the launcher's frames.
+        stdout: the descriptor for the agent's frames.
 
     Returns:
-        Everything else that was read, the launcher's `hello` first; None if the launcher left before that.
+        The rest of what was read, beginning with the launcher's `hello`; None if the launcher left before that.
 
     Raises:
-        TimeoutError: it was silent meanwhile.
+        TimeoutError: the launcher sent nothing in time.
     """
     fields = describe_node()
     fields["magic"] = magic
@@ -51,7 +51,7 @@ def greet(
 
 
 def read_frame(stdin: int, received: bytearray) -> bytes:
-    """Take one frame from what was received, reading on until it is there; nothing at the stream's end."""
+    """Remove and return one frame from what was received, reading on until it is complete; empty at the end."""
     waiter = select.poll()
     waiter.register(stdin, select.POLLIN)
     while len(received) < frame_size(received):
@@ -68,7 +68,7 @@ def read_frame(stdin: int, received: bytearray) -> bytes:
 
 
 def _json(fields: "dict[str, object]", kind: str) -> bytes:
-    """A header without the library's encoder, which takes half as long to import as Python takes to start."""
+    """Return a header as JSON without the library's encoder, whose import takes half as long as Python's start."""
     parts = ['"kind":%s' % _quoted(kind)]
     for name, value in fields.items():
         if value is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes: each waits for the next one in, and kills what it leaves behind.
+"""The outer two of the agent's three processes: each waits for the next inner one, and kills what it leaves running.
 
-They hold no state and do nothing else, so that nothing but a signal can end them; the process further in notices
-that and cleans. The guard also ends a job whose agent proper gives no sign of life for longer than its lease. The
-outermost, the watcher, is in another session than the guard and the agent proper: whoever kills these two together,
-by their group for one, leaves it alive, and it inherits all that they started.
+They hold no state and do nothing else, so that only a signal can end them; the inner process notices that and cleans
+up. The guard also ends a job whose agent proper gives no sign of life for longer than its lease. The outermost, the
+watcher, is in another session than the guard and the agent proper: killing these two together, by their process group
+for example, leaves the watcher alive, and it inherits all processes that they started.
 """
 
 import os
@@ -22,9 +22,9 @@ from paddle_node.linux.prctl import become_subreaper, end_with_parent
 CLEAN_S = 5.0
 FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard is gone
 POLL_S = 0.05
-STOPPED_S = 5.0  # how long somebody may stop the supervisor
-FAILED = 70  # not 1, which is what a Python that cannot start ends with
-STAYS = 76  # the job ended in order, and its launcher wants a resident agent behind it
+STOPPED_S = 5.0  # how long the supervisor may stay stopped by a signal
+FAILED = 70  # not 1, which is the exit status of a Python that cannot start
+STAYS = 76  # the job ended normally, and its launcher wants a resident agent afterwards
 STATE_PREFIX = "paddle-"
 
 
@@ -32,18 +32,18 @@ def guard(received: bytes, kept: int = 2) -> int:
     """Run the guard as a child, the supervisor as the guard's, and return this process's exit code.
 
     Args:
-        received: what came from the launcher so far, its `hello` first.
-        kept: a descriptor that stays open here and nowhere else.
+        received: what the launcher has sent so far, beginning with its `hello`.
+        kept: a descriptor that stays open in this process only.
     """
-    os.closerange(3, kept)  # whatever the login left open must not reach a job
+    os.closerange(3, kept)  # descriptors that the login left open must not reach a job
     os.closerange(kept + 1, _first_free())
-    # ignored, children would be gone before anybody could wait for them
+    # if ignored, children would disappear before they could be waited for
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    inside_read, inside_write = os.pipe()  # ends when both inner processes have
+    inside_read, inside_write = os.pipe()  # ends when both inner processes have ended
     watcher = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -53,7 +53,7 @@ def guard(received: bytes, kept: int = 2) -> int:
     os.close(inside_write)
     _let_go_of_the_stream()
     status = _watch(pid) or 0
-    if status not in (0, STAYS << 8):  # whatever ended it may have kept it from cleaning
+    if status not in (0, STAYS << 8):  # the guard may have ended before it could clean up
         _await_end(inside_read)
         _clean({})
     if os.WIFSIGNALED(status):
@@ -63,7 +63,7 @@ def guard(received: bytes, kept: int = 2) -> int:
 
 
 def _run_guard(received: bytes, watcher: int) -> None:
-    """The child's side of the first fork: never returns."""
+    """Run the guard in the child of the first fork; never return."""
     code = FAILED
     try:
         os.setsid()
@@ -82,15 +82,15 @@ def _run_guard(received: bytes, watcher: int) -> None:
 
 
 class Watcher:
-    """The guard's parent: while it is stopped it can do nothing, not even end, so it is continued in a while."""
+    """Keeps the guard's parent running: a stopped process cannot even exit, so it is continued after a while."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._stopped_s = 0.0
 
     def note_wait(self, waited_s: float) -> None:
-        """Look at it after one more wait of the guard."""
-        from paddle_node.linux import process_tree  # there is time now
+        """Check the watcher after one more wait of the guard."""
+        from paddle_node.linux import process_tree  # imported late, where time does not matter
 
         found = process_tree.look(self._pid)
         self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
@@ -98,7 +98,7 @@ class Watcher:
             self.wake()
 
     def wake(self) -> None:
-        """Let it continue, if it exists."""
+        """Continue the watcher with a signal, if it exists."""
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGCONT)
 
@@ -131,12 +131,12 @@ def _guard(received: bytes, watcher: Watcher) -> int:
 
 
 def _first_free() -> int:
-    """A number above those of all open descriptors."""
+    """Return a number above all open descriptors."""
     return 1 + max(proc.open_descriptors())
 
 
 def _run_supervisor(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
-    """The child's side of fork: never returns."""
+    """Run the supervisor in the forked child; never return."""
     code = FAILED
     try:
         become_subreaper()
@@ -156,7 +156,7 @@ def _pass_on(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
-        return  # it ended just now: there is still its job to clean
+        return  # it has just ended: its job must still be cleaned up
 
 
 def _let_go_of_the_stream() -> None:
@@ -168,16 +168,16 @@ def _let_go_of_the_stream() -> None:
 
 
 def _watch(pid: int, vigil: "Vigil | None" = None, watcher: "Watcher | None" = None) -> "int | None":
-    """Wait for a child's end, passing TERM on; returns its status, or None if a vigil over it ended before."""
+    """Wait for a child's exit, passing TERM on; return its status, or None if its vigil expired first."""
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     status = _wait(pid, vigil, watcher)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid can be reused now
     return status
 
 
 def _await_end(inside: int) -> None:
-    """Let the agent proper stop the job, if it lives."""
+    """Let the agent proper stop the job, if it is alive."""
     select.select([inside], [], [], FAREWELL_S)
 
 
@@ -200,25 +200,25 @@ def _wait(pid: int, vigil: "Vigil | None", watcher: "Watcher | None") -> "int | 
         for timeout_s in (
             0.0,
             STOPPED_S,
-        ):  # the stop is news itself; whatever comes after it may cut the wait short
+        ):  # report the stop itself: a later change may end the wait early
             signal.sigtimedwait([signal.SIGCHLD], timeout_s)
-        os.kill(pid, signal.SIGCONT)  # stopped, it could neither end a job nor notice that it has to
+        os.kill(pid, signal.SIGCONT)  # while stopped, it could neither end a job nor notice that it has to
 
 
 def _marks(pipe: int) -> "dict[str, str]":
-    """The job's marks, which the supervisor wrote when it learned them; NAME=value, a NUL byte behind each."""
+    """Return the job's marks, as the supervisor wrote them: NAME=value, each followed by a NUL byte."""
     os.set_blocking(pipe, False)
     try:
         text = os.read(pipe, 1 << 16)
     except OSError:
         return {}
-    # killed while it wrote: the tree alone tells then
+    # killed while writing: then only the process tree shows what belongs to the job
     whole = text.decode("utf-8", "surrogateescape").split("\0")[:-1]
     return dict(mark.split("=", 1) for mark in whole)
 
 
 def _clean(marks: "dict[str, str]") -> None:
-    from paddle_node.linux import process_tree  # there is time now
+    from paddle_node.linux import process_tree  # imported late, where time does not matter
 
     deadline = time.monotonic() + CLEAN_S
     while time.monotonic() < deadline:
@@ -235,7 +235,7 @@ def _clean(marks: "dict[str, str]") -> None:
 
 
 def _forget_state(marks: "dict[str, str]") -> None:
-    """Remove what the job's parameter servers kept in this node's memory for a next process: the job is over here."""
+    """Remove the state that the job's parameter servers saved in this node's memory: the job has ended here."""
     job_id, node_id = marks.get(JOB_ID), marks.get(NODE_ID)
     if not job_id or not node_id or "/" in job_id + node_id:
         return
@@ -245,13 +245,13 @@ def _forget_state(marks: "dict[str, str]") -> None:
     except OSError:
         return
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
-        from paddle_node.agent.files import disk  # there is time now
+        from paddle_node.agent.files import disk  # imported late, where time does not matter
 
         disk.remove_tree(path)
 
 
 def _remove_group(marks: "dict[str, str]") -> None:
-    from paddle_node.agent.processes import control_group  # there is time now
+    from paddle_node.agent.processes import control_group  # imported late, where time does not matter
 
     control_group.remove(marks)
 
@@ -278,5 +278,5 @@ def _say(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
-    except OSError:  # the login that began all is gone, and the agent has another connection
+    except OSError:  # the first login has ended, and the agent has another connection
         pass

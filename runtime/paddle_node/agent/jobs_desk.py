@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles job records: writes its own job's record, lists the jobs of this node, ends one.
+"""Handles job records: writes the record of its own job, lists the jobs of this node, and ends one on request.
 
-Asked by short-lived visitors as well as by a job's launcher; nothing of the visitor's own is ever recorded.
+Requests come from short-lived visitors and from a job's launcher; a visitor itself is never recorded.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from paddle_node.contract.names import JOB_ID
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
-LISTING_S = 20.0  # of a file system that may hang
-AGAIN_S = 4.0  # what a stopped agent may take to stop its job, while its launcher waits for that
-AGENT_S = 12.0  # for an agent to stop its job and exit
+LISTING_S = 20.0  # a file system may hang
+AGAIN_S = 4.0  # time for a stopped agent to stop its job, while its launcher waits
+AGENT_S = 12.0  # time for an agent to stop its job and exit
 LOOK_S = 0.1
 UNSEEN = (
     "its agent was killed and the job had no control group: processes that cleared their environment and left the "
@@ -39,10 +39,10 @@ DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or t
 
 
 class JobsDesk:
-    """One agent's dealings with jobs; opened by `hello`.
+    """One agent's handling of job records; opened by `hello`.
 
     Attributes:
-        saved: the directory for what the job's scripts save, or None: it has no job.
+        saved: the directory for what the job's scripts save, or None if there is no job.
         stays: whether the launcher wants an agent to wait here for its next job.
     """
 
@@ -58,7 +58,7 @@ class JobsDesk:
         self.stays = False
 
     def open(self, root_dir: str, marks: Dict[str, str], hello: to_agent.Hello) -> None:
-        """`hello` came: whose agent this is."""
+        """Handle `hello`, which tells which job and launcher this agent belongs to."""
         self._root_dir = root_dir
         self.saved = saved_files.of(root_dir, marks[JOB_ID], hello.saved)
         saves_as = self.saved.name if self.saved is not None else ""
@@ -71,7 +71,7 @@ class JobsDesk:
             self._outbox.send("resident", address=hello.resident.address, port=hello.resident.port)
 
     def begin(self, job_dir: str, group: str) -> None:
-        """The job's directory is there, and the control group of its processes, or empty."""
+        """Record the job's directory and the control group of its processes, or an empty string."""
         if self.saved is not None:
             self.saved.make()
         if self._registry is not None:
@@ -80,19 +80,19 @@ class JobsDesk:
                 self._loop.work(disk.removing(self._registry.outlived(self._keep)))
 
     def with_saved(self, asked: to_agent.Start) -> to_agent.Start:
-        """A `start`, with the directory for what scripts save in the environment."""
+        """Return a `start` with the directory for saved files added to its environment."""
         return asked if self.saved is None else self.saved.added_to(asked)
 
     def started(self, asked: to_agent.Start, pid: int) -> None:
-        """A `start` was carried out."""
+        """Record that a `start` was carried out."""
         if self._registry is not None:
             self._registry.add(asked.proc, asked.role, asked.rank, pid)
 
     def end_before_us(
         self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
     ) -> bool:
-        """End what an agent before this one left of this node's job; False when there was none that was cut off."""
-        if self._root_dir is None:  # no valid `hello` came
+        """End what an earlier agent left of this node's job; return False if no agent was cut off."""
+        if self._root_dir is None:  # no valid `hello` was received
             return False
         left = any(one.agent or one.record.ended is None for one in registry.before_us(self._root_dir, marks))
         if left:
@@ -100,15 +100,15 @@ class JobsDesk:
         return left
 
     def leaving(self, how: str) -> None:
-        """The agent begins to leave; the first reason counts."""
+        """Record why the agent begins to leave; the first reason counts."""
         self._how = self._how or how
 
     def settled(self) -> None:
-        """The launcher has got everything that it collects."""
+        """Record that the launcher has received everything that it collects."""
         self._settled = True
 
     def close(self) -> None:
-        """The agent leaves: nothing of the job is left here."""
+        """Complete the record when the agent leaves: nothing of the job remains here."""
         if self.saved is not None:
             self.saved.close()
         if self._registry is not None:
@@ -136,7 +136,7 @@ class JobsDesk:
         self._loop.work(self._cleaning(found, asked.older_s, asked.dry_run))
 
     def checkpoints(self, folder: str) -> None:
-        """Carry out a `checkpoints`: list them beside the loop."""
+        """Carry out a `checkpoints`: list them outside the loop."""
         folder = os.path.expanduser(folder)
         folder = os.path.join(self._root(), folder) if folder else ""
 
@@ -150,7 +150,7 @@ class JobsDesk:
         ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
 
     def verify(self, asked: to_agent.Verify) -> None:
-        """Carry out a `verify`: read parts of checkpoints beside the loop."""
+        """Carry out a `verify`: read parts of checkpoints outside the loop."""
         Verification(
             self._loop,
             os.path.join(self._root(), os.path.expanduser(asked.folder)),
@@ -194,7 +194,7 @@ class JobsDesk:
         )
 
     def _residents(self, end: bool) -> List[List[Any]]:
-        """The resident agents of this root directory; once they were told to go, those that were there."""
+        """Return the resident agents of this root directory; with `end`, those that were asked to exit."""
         found = [one for one in residents.find() if one.root_dir == self._root()]
         return [[one.process.pid, one.port, one.wait_s, one.has_job] for one in found if not end or one.end()]
 
@@ -211,10 +211,10 @@ class End:
     stopped. No other process is signalled.
 
     Args:
-        marks: environment variables that mark the job's processes, such as the job's id.
-        agent_s: time for the job's agent to exit, beyond the grace.
-        done: called once with a sentence a record, with the processes that are left, and with a sentence on what may be
-            left, or nothing.
+        marks: the environment variables that mark the job's processes, such as the job's ID.
+        agent_s: seconds for the job's agent to exit, in addition to the grace period.
+        done: called once with a list of one sentence per record, the processes that remain, and a sentence on what may
+            remain, or an empty string.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class End:
         try:
             process_tree.send(known.agent, signal.SIGTERM)
             for one in leftovers.agents(known.traces):
-                process_tree.send(one, signal.SIGCONT)  # a stopped agent handles TERM once it goes on
+                process_tree.send(one, signal.SIGCONT)  # a stopped agent handles TERM once it is continued
         except PermissionError:
             self._told.append("its agent (pid %d) belongs to another user" % known.agent.pid)
             return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offer of a resident agent: a port that is there while the first job runs, and a process behind it afterwards.
+"""The offer of a resident agent: a port that is open while the first job runs, and a process behind it afterwards.
 
-The agent's outermost process, the watcher, listens on the address that the login came to, and has its launcher told the
-port. When the job has ended in order, and nothing of it is left, a new interpreter takes the port over: it gets the
-agent's modules and the launcher's key through a file in memory, and nothing of the job.
+The agent's outermost process, the watcher, listens on the address at which the login arrived, and reports the port to
+its launcher. When the job has ended normally and nothing of it remains, a new interpreter takes over the port: it gets
+the agent's modules and the launcher's key through an in-memory file, and nothing of the job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddle_node.contract.to_agent import Hello, ResidentWish
 from paddle_node.linux import descriptors
 from paddle_node.linux.inet import family_of, is_link_local, usual
 
-NONE = 2  # no listener: a descriptor that stays open anyhow
+NONE = 2  # no listener: a descriptor that stays open in any case
 BACKLOG = 64
 FLAGS = ("-X", "utf8", "-I", "-S")
 LEFT_OUT = ("SSH_AUTH_SOCK", "SSH_TTY")  # they end with the login
@@ -36,13 +36,13 @@ FAILED = 70
 
 
 class Offer:
-    """Listens from its making to the process's end.
+    """Listens from its creation until the process ends.
 
     Args:
-        received: the launcher's `hello`, which asks for a resident agent, and what came behind it.
+        received: the launcher's `hello`, which asks for a resident agent, and what followed it.
 
     Attributes:
-        received: the same, where `hello` has the address and the port instead of the key; null where there is none.
+        received: the same, where `hello` has the address and the port instead of the key; null if there is no listener.
         listener: the socket's descriptor, or NONE.
     """
 
@@ -59,7 +59,7 @@ class Offer:
                 raise ValueError("no connection could reach it, or no descriptor could be handed to it")
             self.listener, self._port = _listen(address)
             hello = hello._replace(resident=ResidentWish(address=address, port=self._port))
-        except (OSError, ValueError):  # the next job logs in, as without one
+        except (OSError, ValueError):  # the next job logs in as usual
             hello = hello._replace(resident=None)
         self.received = frame(json.dumps(dict(fields_of(hello), kind="hello")).encode()) + received[end:]
 
@@ -93,7 +93,7 @@ class Offer:
 
 
 def _listen(address: str) -> Tuple[int, int]:
-    """A listening descriptor at any free port of an address of ours, and the port."""
+    """Return a descriptor that listens on any free port of one of our addresses, and the port."""
     with socket.socket(family_of(address), socket.SOCK_STREAM) as listener:
         listener.bind((address, 0))
         listener.listen(BACKLOG)

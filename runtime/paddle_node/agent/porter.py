@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The porter of a node, started there by mpirun or srun: it calls the launcher, and starts there what it is asked for.
+"""A node's callback agent, started there by mpirun or srun: it connects to the launcher and starts what it requests.
 
-One module, for it comes as text on a command line, and a program of its own. One connection always waits for the
-launcher's next request; a child of the porter carries each that has got one. All of them end with the porter.
+It is a single module, since it is sent as text on a command line, and a separate program. One connection always waits
+for the launcher's next request; each connection with a request is served by a child. All of them end with this process.
 """
 
 import base64
@@ -18,11 +18,11 @@ import time
 
 GIVEN = "_PADDLE_PORTER"
 CALL_S = 5.0
-NEXT_S = 0.3  # before the next address is tried beside one that has not answered
+NEXT_S = 0.3  # seconds before the next address is tried beside one that has not answered
 REFUSED = os.strerror(errno.ECONNREFUSED)
 AGAIN_S = 0.3
 MOST_LINE = 1 << 17
-ROOM = 1 << 20  # bytes that wait for one side before the other one is not read any more
+ROOM = 1 << 20  # bytes that wait for one side before reading from the other one pauses
 PIECE = 1 << 16
 LOOK_S = 1.0
 DONE, ALONE = 0, 69
@@ -34,7 +34,7 @@ def main() -> int:
     rank = next((os.environ[name] for name in given["ranks"] if name in os.environ), "")
     word = {"word": given["word"], "rank": int(rank or -1), "host": os.uname().nodename}
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # the certificate itself is the one that is trusted
+    context.check_hostname = False  # this certificate itself is trusted
     context.load_verify_locations(cadata=given["certificate"])
     alive, held = os.pipe()  # `alive` ends when this process does
     was_reached = False
@@ -52,11 +52,11 @@ def main() -> int:
         ]  # the other addresses are unreachable or reach another machine
         try:
             connection.sendall(json.dumps(word).encode() + b"\n")
-            connection.settimeout(None)  # keepalive finds out when nobody is there any more
+            connection.settimeout(None)  # keepalive detects a peer that has disappeared
             request = json.loads(read_line(connection) or b"null")
         except (OSError, ValueError):
             request = None
-        if request is None:  # a cut, or an end: the next call tells
+        if request is None:  # interrupted or ended: the next call finds out
             connection.close()
             continue
         if request["argv"] is None:
@@ -67,11 +67,11 @@ def main() -> int:
             os.close(held)
             start(request["argv"], connection, alive)
             os._exit(0)
-        os.close(connection.detach())  # without a word of TLS: the child goes on with it
+        os.close(connection.detach())  # without closing TLS: the child continues with it
 
 
 def reap() -> bool:
-    """Take leave of one child that has ended, if any has."""
+    """Reap one child that has ended, if any."""
     try:
         return os.waitpid(-1, os.WNOHANG)[0] != 0
     except ChildProcessError:
@@ -85,11 +85,11 @@ def call(
     refused_s: float,
     faults: "dict[str, str]",
 ) -> "ssl.SSLSocket | None":
-    """Connect to the first address that answers; return None after all have refused or not answered for long.
+    """Connect to the first address that answers; return None once all refuse or have not answered for long.
 
-    `faults` gets the error by address.
+    `faults` receives the errors by address.
     """
-    first = heard = time.monotonic()  # `heard`: last time that an address did not refuse
+    first = heard = time.monotonic()  # `heard`: the last time that an address did not refuse
     while True:
         connection = connect(addresses, context, faults)
         if connection is not None:
@@ -105,7 +105,7 @@ def call(
 def connect(
     addresses: "list[tuple[str, int]]", context: ssl.SSLContext, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Try all addresses with a short delay between them; return the first authenticated launcher."""
+    """Try all addresses with a short delay between them; return the first authenticated connection."""
     todo = list(addresses)
     waiting: "dict[int, tuple[socket.socket, str]]" = {}
     poll = select.poll()
@@ -170,7 +170,7 @@ def greeted(
 
 
 def keep_alive(raw: socket.socket) -> None:
-    """Have the kernel end a connection whose other side has been silent for some 10 s."""
+    """Set the kernel to close a connection whose other end has been silent for some 10 s."""
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -179,7 +179,7 @@ def keep_alive(raw: socket.socket) -> None:
 
 
 def read_line(connection: ssl.SSLSocket) -> bytes:
-    """One line, byte by byte, for what follows belongs to somebody else; nothing at the end."""
+    """Read one line, byte by byte, since what follows is for another reader; empty at the end."""
     line = b""
     while not line.endswith(b"\n"):
         byte = connection.recv(1)
@@ -193,7 +193,7 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
     """Run a command in a session of its own with the connection as its standard input and output."""
     ours, theirs = socket.socketpair()
     local, peer = connection.getsockname(), connection.getpeername()
-    came = "%s %d %s %d" % (peer[0], peer[1], local[0], local[1])  # as sshd tells what it starts
+    came = "%s %d %s %d" % (peer[0], peer[1], local[0], local[1])  # like sshd, tell the command its client
     try:
         child = subprocess.Popen(
             argv,
@@ -213,13 +213,13 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
     child.wait()
     try:
         connection.settimeout(CALL_S)
-        connection.unwrap()  # says that this is an end, and no cut
+        connection.unwrap()  # announces a proper end, not an interruption
     except (OSError, ValueError):
         pass
 
 
 def carry(connection: ssl.SSLSocket, ours: socket.socket, alive: int) -> bool:
-    """Carry bytes both ways until one side has ended; whether the command's side did, and all of it arrived."""
+    """Carry bytes both ways until one side ends; return whether the command ended and all of its output arrived."""
     connection.setblocking(False)
     ours.setblocking(False)
     to_command, to_launcher = bytearray(), bytearray()
@@ -241,7 +241,7 @@ def carry(connection: ssl.SSLSocket, ours: socket.socket, alive: int) -> bool:
                 moved = True
         try:
             moved = send(ours, to_command) or moved
-        except OSError:  # it reads no more; what it has said still counts
+        except OSError:  # it reads no more, but its output still counts
             del to_command[:]
         try:
             moved = send(connection, to_launcher) or moved
@@ -261,7 +261,7 @@ def wait(
     to_launcher: bytearray,
     ended: bool,
 ) -> bool:
-    """Wait until something can be moved; False when the porter is gone."""
+    """Wait until bytes can be moved; return False when the callback agent has exited."""
     poll = select.poll()
     poll.register(alive, select.POLLIN)
     from_launcher = select.POLLIN if len(to_command) < ROOM else 0
@@ -273,7 +273,7 @@ def wait(
 
 
 def receive(end: socket.socket) -> "bytes | None":
-    """What is there: nothing now is None, the end is empty."""
+    """Return the available bytes: None if there are none now, empty at the end."""
     try:
         return end.recv(PIECE)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -283,7 +283,7 @@ def receive(end: socket.socket) -> "bytes | None":
 
 
 def send(end: socket.socket, data: bytearray) -> bool:
-    """Send some of it and take that away; whether any was sent."""
+    """Send some of the data and remove it; return whether any was sent."""
     if not data:
         return False
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnecting: the command of a login that brings a new connection of the launcher to the running agent.
+"""Reconnecting: the command of a login that passes a new connection of the launcher to the running agent.
 
-It says its marker, reads one frame, and hands its standard input and output to the agent. Then it only waits until the
-agent has let go of them, for the login ends with its command.
+It writes its marker, reads one frame, and hands its standard input and output to the agent. Then it only waits until
+the agent has closed them, because the login ends with its command.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paddle_node.contract import checked_json
 from paddle_node.contract.opening import PREFIX_SIZE, WELCOME, frame, marker
 from paddle_node.linux import descriptors
 
-ANSWER_S = 5.0  # an agent that hangs may answer later: the launcher tries again
+ANSWER_S = 5.0  # a hanging agent may answer later: the launcher tries again
 LEFT, REFUSED = 0, 70
 
 
 def reconnect(nonce: str, stdin: int, stdout: int) -> int:
-    """Hand over the two descriptors; returns this process's exit code when the agent has let go of them."""
+    """Hand over the two descriptors; return this process's exit code once the agent has closed them."""
     os.write(stdout, marker(nonce))
     request = read_frame(stdin, bytearray())[PREFIX_SIZE:]
-    if not request:  # the launcher heard of the agent over the old connection
+    if not request:  # the launcher got the agent's address over the old connection
         return LEFT
     asked = checked_json.as_object(request)
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -45,10 +45,10 @@ def reconnect(nonce: str, stdin: int, stdout: int) -> int:
 
 
 def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "dict[str, str]":
-    """Why the agent does not take the connection; nothing when it has."""
+    """Return why the agent refuses the connection, or an empty result if it accepts it."""
     try:
         door.connect(b"\0" + at.encode())
-        if not descriptors.is_our_user(door):  # whoever took the name when the agent was gone
+        if not descriptors.is_our_user(door):  # another process that took the name after the agent exited
             return {"reason": "gone", "detail": "its node agent has exited"}
         descriptors.send(door, request, fds)
         if door.recv(1) != WELCOME:
@@ -56,7 +56,7 @@ def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "d
     except socket.timeout:
         return {"reason": "late", "detail": "its node agent does not answer"}
     except OSError as error:
-        late = isinstance(error, BlockingIOError)  # so many ask already
+        late = isinstance(error, BlockingIOError)  # too many are waiting already
         return {
             "reason": "late" if late else "gone",
             "detail": "its node agent has exited: %s" % error.strerror,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node remembers of the jobs on it: one small file a job and node id, so that a job can be found and ended
-from anywhere, even when the machine that submitted it is lost.
+"""A node's records of its jobs: one small file per job and node ID, so that a job can be found and ended from anywhere,
+even when the machine that submitted it is lost.
 
-A record is written when the job's directory is there, and marked when the agent leaves. Whether an agent lives is
-told by its pid, start time and boot together. A disk that cannot be written costs the record and nothing else.
+A record is written when the job's directory exists, and marked when the agent leaves. An agent is identified as alive
+by its pid, start time and boot together. If the disk cannot be written, only the record is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paddle_node.linux import proc, process_tree
 FOLDER = "/.paddle/jobs"
 RECORD_LIMIT = 1 << 16
 LISTED = 200
-SESSIONS = 500  # of the processes that were started last
+SESSIONS = 500  # of the most recently started processes
 KEPT_ENDED = 50
 KEPT_S = 30 * 86400.0
 
@@ -36,9 +36,9 @@ class Registry:
 
     Args:
         marks: the job's marks, known after `hello`.
-        keeps_state: the job's directory holds state that outlives it.
+        keeps_state: whether the job's directory contains state that outlives it.
         saves_as: the name of the directory in which its scripts save, or empty.
-        notice: tells the launcher something.
+        notice: sends a message to the launcher.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class Registry:
         self._begun = False
 
     def begin(self, job_dir: str, group: str) -> None:
-        """Record the job from now on, whose directory is there, and its control group if any."""
+        """Start recording the job, whose directory exists now, with its control group if it has one."""
         self._record = self._record._replace(job_dir=job_dir, group=group)
         self._begun = True
         self._save()
         prune(self._folder)
 
     def outlived(self, keep: int) -> List[str]:
-        """The job directories that may go once this job has begun: see `outlived`."""
+        """Return the job directories that can be removed once this job has begun: see `outlived`."""
         return outlived(self._record, keep)
 
     def add(self, name: str, role: str, rank: int, pid: int) -> None:
-        """A process was started."""
+        """Record a process that was started."""
         known = self._record
         if not any(one.name == name for one in known.processes):
             entry = Entry(name[:200], role[:200], rank)
@@ -91,10 +91,10 @@ class Registry:
         self._save()
 
     def end(self, how: str, settled: bool) -> None:
-        """Record that this agent leaves and the job is over here.
+        """Record that this agent leaves and the job has ended on this node.
 
         Args:
-            settled: the launcher has received everything that it collects.
+            settled: whether the launcher has received everything that it collects.
         """
         self._record = self._record._replace(ended=Ended(time.time(), how, settled))
         self._save()
@@ -120,7 +120,7 @@ class Known(NamedTuple):
 
     Attributes:
         agent: the job's agent if it is running.
-        traces: where to search for what it left in this boot; nothing in a listing.
+        traces: where to search for processes that it left since this boot; empty in a listing.
     """
 
     record: JobFile
@@ -129,7 +129,7 @@ class Known(NamedTuple):
 
 
 def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
-    """This machine's records below a root directory, or those of one job; what cannot be read is left out."""
+    """Return this machine's records below a root directory, of one job or of all; unreadable ones are left out."""
     folder = root_dir + FOLDER
     found = []
     try:
@@ -144,7 +144,7 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
 
 
 def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
-    """The records that agents before this one wrote of a job, or of that node of it: where to search."""
+    """Return the records that earlier agents wrote of a job, or of that node of it: where to search."""
     node_id, found = marks.get(NODE_ID), known(root_dir)
     own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_ID]))
     users = [one for one in found if one.record.job_dir == own]
@@ -160,7 +160,7 @@ def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
 
 
 def describe(root_dir: str) -> List[Fields]:
-    """The jobs of this node for `jobs_found`: records, and processes that carry a job's id without a record."""
+    """Return this node's jobs for `jobs_found`: records, and processes with a job's ID but without a record."""
     marked: Dict[str, List[List[Any]]] = {}
     for one in process_tree.snapshot().values():
         name = job_of(one.pid)
@@ -177,25 +177,25 @@ def describe(root_dir: str) -> List[Fields]:
 
 
 def job_of(pid: int) -> str:
-    """The job id in a process's environment, or nothing; only this user's processes can be read."""
+    """Return the job ID in a process's environment, or ""; only this user's processes can be read."""
     prefix = (JOB_ID + "=").encode()
     values = [entry[len(prefix) :] for entry in proc.environ(pid) if entry.startswith(prefix)]
     return values[0].decode("utf-8", "replace")[:200] if values else ""
 
 
 def read(path: str) -> Optional[JobFile]:
-    """Return the record in a file, or None; members that are not within their limits count as missing."""
+    """Return the record in a file, or None; members outside their limits count as missing."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             found = checked_json.as_object(file.read(RECORD_LIMIT))
         agent = Agent(**fitting(Agent, found["agent"]))
         return JobFile(**dict(fitting(JobFile, found), agent=agent))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):  # it has no job id, or no agent
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):  # it has no job ID, or no agent
         return None
 
 
 def write(path: str, record: JobFile) -> None:
-    """Replace a file; readers see the old one or the new one."""
+    """Replace a file atomically; readers see the old one or the new one."""
     temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -209,11 +209,11 @@ def write(path: str, record: JobFile) -> None:
 
 
 def prune(folder: str) -> None:
-    """Remove the records of jobs that ended long ago, or that many ended after."""
+    """Remove the records of jobs that ended long ago, or after which many others ended."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
     except OSError:
-        return  # it could not be made, which was told
+        return  # it could not be created, as already reported
     over = 0
     for name in names:
         path = folder + "/" + name
@@ -231,8 +231,8 @@ def prune(folder: str) -> None:
 def outlived(latest: JobFile, keep: int) -> List[str]:
     """Return the directories of earlier jobs of a workspace that are no longer needed.
 
-    Not those of the last `keep` jobs, the latest among them; nor of a job of which not everything was collected, that
-    runs, whose directory holds state that outlives it (checkpoints), or that ran in a directory of the user.
+    Kept are those of the last `keep` jobs, including the latest one; and those of a job that is running, was not
+    collected completely, has state in its directory that outlives it (checkpoints), or ran in a directory of the user.
     """
     root_dir, workspace = latest.root_dir, _workspace(latest)
     if not workspace:
@@ -244,19 +244,19 @@ def outlived(latest: JobFile, keep: int) -> List[str]:
 
 
 def _saved_by(over: List[Known], root_dir: str) -> List[str]:
-    """The directories in which the scripts of jobs saved, unless they have a name, or another job goes on in them."""
+    """Return the directories in which jobs' scripts saved, except named ones and those that another job uses."""
     names = {one.record.job_id for one in over}
     used = {one.record.saves_as for one in known(root_dir) if one.record.job_id not in names}
     return ["%s/%s/%s" % (root_dir, saved_files.FOLDER, name) for name in sorted(names - used)]
 
 
 class Cleanable(NamedTuple):
-    """The directories of jobs that a node may let go.
+    """The directories of jobs that can be removed from a node.
 
     Attributes:
-        gone: (job id, path) of those.
-        kept: (job id, why) of the others.
-        saved: paths of what the scripts of the first ones saved and nobody named.
+        gone: (job ID, path) of the removable ones.
+        kept: (job ID, reason) of the others.
+        saved: the unnamed directories that scripts of the removable jobs saved to.
     """
 
     gone: List[Tuple[str, str]]
@@ -265,10 +265,10 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(root_dir: str, older_s: float) -> Cleanable:
-    """Which job directories below a root directory may go, whatever workspace they are of.
+    """Return which job directories below a root directory can be removed, in all workspaces.
 
     Args:
-        older_s: of the jobs that ended so long ago.
+        older_s: only those of jobs that ended at least this many seconds ago.
     """
     found = Cleanable([], [], [])
     for one in known(root_dir):
@@ -287,13 +287,13 @@ def cleanable(root_dir: str, older_s: float) -> Cleanable:
 
 
 def _is_there(job: Known, root_dir: str) -> bool:
-    """Whether a job has a directory of its own below this root directory."""
+    """Return whether a job has its own directory below this root directory."""
     own = "%s/%s" % (root_dir, os.path.basename(job.record.job_id))
     return job.record.job_dir == own and os.path.isdir(own) and not os.path.islink(own)
 
 
 def _needed(job: Known) -> str:
-    """Why somebody may still need a job's directory, or nothing."""
+    """Return why a job's directory may still be needed, or an empty string."""
     ended = job.record.ended
     if job.agent is not None:
         return "it runs"
@@ -303,13 +303,13 @@ def _needed(job: Known) -> str:
 
 
 def _workspace(record: JobFile) -> Optional[Tuple[str, ...]]:
-    """Whose workspace a job is of, and on which machine; None where that is not known."""
+    """Return the user, host and collection folder that identify a job's workspace; None if one is unknown."""
     names = record.submitter.user, record.submitter.host, record.submitter.collected
     return names if all(names) else None
 
 
 def _is_here(record: JobFile) -> bool:
-    """Several machines may share a root directory."""
+    """Return whether a record is of this machine: several machines may share a root directory."""
     return record.hostname == socket.gethostname()
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resident agent: waits for the next job of its launcher's user, and forks an agent for it whose imports are done.
+"""The resident agent: waits for the next job of its launcher's user, and forks an agent that has already imported all.
 
-It has a port, a certificate with its key, and nothing of any job. Who comes in presents the same certificate over TLS,
-as it does itself; whoever cannot costs one of a few places for some seconds. There is one job at a time: others are
-turned away at once, and log in. It goes when its time is over, when a job did not end in order, and by TERM.
+It has a port, a certificate with its key, and nothing of any job. A client must present the same certificate over TLS,
+as the agent does itself; one without it occupies one of a few slots for some seconds. There is one job at a time:
+other clients are rejected immediately, and log in instead. The agent exits when its time is over, when a job did not
+end normally, and on TERM.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import ssl
 import time
 from typing import Any, Dict, List, NoReturn, Tuple
 
-# supervisor and disk: what an agent imports only when it is asked for it costs no job anything here
+# supervisor and disk: a job need not wait for modules that an agent otherwise imports on demand
 from paddle_node.agent import supervisor  # noqa: F401
 from paddle_node.agent.files import disk  # noqa: F401
 from paddle_node.agent.greeting import EVERYTHING, greet
@@ -29,9 +30,9 @@ from paddle_node.agent.relay.tls import Identity, identity
 from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Job
 
-MOST_VISITORS = 8  # at once; one more, and the first one goes
-VISIT_S = 5.0  # in which a visitor must have said what he wants
-PAUSE_S = 0.05  # after one who had no key: so many of them take little of a core
+MOST_VISITORS = 8  # simultaneous clients; one more closes the first
+VISIT_S = 5.0  # seconds in which a client must send its request
+PAUSE_S = 0.05  # pause after a client without the key, so that many of them use little CPU
 REQUEST_LIMIT = 512
 MOST_WAIT_S = 86400.0
 FAREWELL_S = 5.0
@@ -39,18 +40,18 @@ FAILED = 70
 
 
 def wait(settings: Dict[str, Any]) -> None:
-    """Serve one job after the other until the time is over.
+    """Serve one job after another until the time is over.
 
     Args:
-        settings: `listener`, a descriptor; `certificate` and `key`, PEM; `wait_s`; `name`: of the resident agents of
-            one name, those that began before the last one are ended.
+        settings: `listener`, a descriptor; `certificate` and `key`, PEM; `wait_s`; `name`: resident agents of the same
+            name that began before this one are ended.
     """
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.close(null)
     residents.call_this_process(
         residents.NAME
-    )  # before it looks: of two that begin at once, one sees the other
+    )  # set before searching: of two agents that begin together, one sees the other
     if not _is_last(settings["name"]):
         return
     gc.freeze()
@@ -60,11 +61,11 @@ def wait(settings: Dict[str, Any]) -> None:
 
 
 def _is_last(name: str) -> bool:
-    """End the resident agents of our name that began before this one; whether none began after it."""
+    """End the resident agents of our name that began before this one; return whether none began after it."""
     own = os.getpid()
     there = {one.process.pid: one for one in residents.find() if one.name == name}
     began = {pid: (one.process.start, pid) for pid, one in there.items()}
-    if own not in began:  # then nobody else would find it either, `clean` for one
+    if own not in began:  # then no other process, such as `clean`, would find it either
         return False
     for pid, one in there.items():
         if began[pid] < began[own]:
@@ -73,10 +74,10 @@ def _is_last(name: str) -> bool:
 
 
 class Visitor:
-    """A connection that has not sent its request yet.
+    """A client that has not sent its request yet.
 
     Attributes:
-        leaves_at: monotonic time at which he is sent away.
+        leaves_at: the monotonic time at which it is disconnected.
     """
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
@@ -86,10 +87,10 @@ class Visitor:
         self._said = b""
 
     def hear(self, certificate: bytes) -> "Job | None":
-        """What he asks for, or None: not all of it is here.
+        """Return the client's request, or None if it is incomplete.
 
         Raises:
-            OSError, ValueError: he has no key, or talks nonsense.
+            OSError, ValueError: it has no valid key, or its request is malformed.
         """
         try:
             if not self._has_shown:
@@ -107,12 +108,12 @@ class Visitor:
 
 
 class ResidentAgent:
-    """The loop of the resident agent; runs on one thread.
+    """The event loop of the resident agent; runs on one thread.
 
     Args:
-        listener: owned from now on.
-        who: what both sides present.
-        wait_s: until it goes, from now or from the end of a job.
+        listener: owned by this object from now on.
+        who: the certificate that both sides present.
+        wait_s: seconds until it exits, from now or from the end of a job.
     """
 
     def __init__(self, listener: socket.socket, who: Identity, wait_s: float) -> None:
@@ -130,7 +131,7 @@ class ResidentAgent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Wait for jobs until the time is over."""
+        """Serve jobs until the time is over."""
         while self._job or time.monotonic() < self._until:
             for fd in self._ready():
                 if fd == self._woken:
@@ -163,19 +164,19 @@ class ResidentAgent:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                if pid == self._job:  # one whose launcher was lost, or that somebody ended, is the last one
+                if pid == self._job:  # a job whose launcher was lost, or that was ended from outside, is the last one
                     self._job = 0
                     self._until = time.monotonic() + self._wait_s if status == STAYS << 8 else 0.0
 
     def _let_in(self) -> None:
         try:
             raw, _ = self._listener.accept()
-        except OSError:  # he has gone already
+        except OSError:  # the client has already left
             return
         if self._job:
             raw.close()
             return
-        if len(self._visitors) >= MOST_VISITORS:  # who means it speaks at once
+        if len(self._visitors) >= MOST_VISITORS:  # a genuine client speaks immediately
             self._send_away(next(iter(self._visitors)))
         try:
             raw.setblocking(False)
@@ -203,7 +204,7 @@ class ResidentAgent:
             self._begin(visitor.connection, asked.nonce)
 
     def _begin(self, connection: ssl.SSLSocket, nonce: str) -> None:
-        """Fork an agent, and who carries bytes between the connection and it."""
+        """Fork an agent, and a carrier that copies bytes between the connection and the agent."""
         for fd in list(self._visitors):
             self._send_away(fd)
         ours, theirs = socket.socketpair()
@@ -211,7 +212,7 @@ class ResidentAgent:
         self._job = os.fork()
         if self._job == 0:
             came = _came(connection)
-            # with these the agent would hold its own stream open, and never hear that the launcher is gone
+            # with these the agent would hold its own stream open, and miss the end of its launcher
             self._let_go(ours.detach(), errors, connection.detach())
             _serve(nonce, came, theirs.fileno(), said)
         if os.fork() == 0:
@@ -221,35 +222,35 @@ class ResidentAgent:
         theirs.close()
         os.close(errors)
         os.close(said)
-        os.close(connection.detach())  # without a word of TLS: the child goes on with it
+        os.close(connection.detach())  # without closing TLS: the child continues with it
 
     def _let_go(self, *others: int) -> None:
-        """Close what is this process's alone, and others: in a fork."""
+        """Close this process's own descriptors, and others, in a fork."""
         self._listener.close()
         for fd in (*others, self._woken, self._wake):
             os.close(fd)
 
 
 def _came(connection: ssl.SSLSocket) -> str:
-    """Who came, and where to, as sshd tells what it starts."""
+    """Return the addresses of the client and of this node, as sshd reports them to what it starts."""
     ends: Tuple[Any, Any] = (connection.getpeername(), connection.getsockname())
     return " ".join("%s %d" % end[:2] for end in ends)
 
 
 def _plain() -> None:
-    """Be a process like any other again."""
+    """Reset the signal handling of this process to the defaults."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     residents.call_this_process(residents.PLAIN)
 
 
 def _serve(nonce: str, came: str, stream: int, errors: int) -> NoReturn:
-    """The agent's side of the fork: goes on where a login's interpreter has read the agent's modules."""
+    """Run the agent in the fork: continue where a login's interpreter has read the agent's modules."""
     code = FAILED
     try:
         _plain()
         os.setsid()
-        os.set_blocking(errors, False)  # nobody reads it until the agent has ended
+        os.set_blocking(errors, False)  # not read until the agent has ended
         for fd, number in ((stream, 0), (stream, 1), (errors, 2)):
             os.dup2(fd, number)
         os.environ["SSH_CONNECTION"] = came
@@ -260,7 +261,7 @@ def _serve(nonce: str, came: str, stream: int, errors: int) -> NoReturn:
 
 
 def _carry(connection: ssl.SSLSocket, ours: socket.socket, errors: int) -> NoReturn:
-    """The carrier's side of the other fork: as sshd, it ends the connection when all of the agent has ended."""
+    """Run the carrier in the other fork: like sshd, it closes the connection when the whole agent has ended."""
     try:
         _plain()
         alive, _held = os.pipe()  # ends with this process

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
 
-Whatever ends the conversation (a `bye`, a lease that ran out, the guard's death, TERM) ends the job's processes first
-and this process after them. So does the end of a connection, unless the launcher may come back over another one: then
-that is waited for, and the stream goes on where it was.
+Whatever ends the conversation (a `bye`, an expired lease, the guard's death, TERM) first ends the job's processes and
+then this process. So does the loss of the connection, unless the launcher may reconnect: then the agent waits for it,
+and the stream continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from paddle_node.linux.process_tree import Found
 if TYPE_CHECKING:
     from paddle_node.agent.relay.relay import Relay
 
-FIRST_LEASE_S = 30.0  # until `hello` says
-PRIVATE = 0o077  # the umask of what a job makes, unless its launcher says otherwise
-ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
+FIRST_LEASE_S = 30.0  # until `hello` sets it
+PRIVATE = 0o077  # the umask of a job, unless its launcher sets another
+ALONE_GRACE_S = 1.0  # seconds that processes get after TERM when the launcher is gone
 FAREWELL_S = 2.0
-LIVELY_S = 10.0  # a launcher that was heard so short a time ago comes back at once, if it lives
-RECONNECT_S = 5.0  # so long it is then waited for; one that was silent before has until its lease is over
+LIVELY_S = 10.0  # a launcher that was heard this recently reconnects soon, if it is alive
+RECONNECT_S = 5.0  # how long to wait for it then; one that was silent before has until its lease expires
 READ_SIZE = 1 << 18
 NAME_LIMIT = 1 << 10
 POLL_S = 0.05
 
 
 def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> bool:
-    """Serve the launcher on descriptors 0 and 1 until it lets go; whether it wants a resident agent, and left in order.
+    """Serve the launcher on descriptors 0 and 1 until it leaves; return whether to leave a resident agent behind.
 
     Args:
-        received: what came before, the launcher's `hello` first; ours was sent.
-        guard_alive: becomes readable when the guard is gone.
-        marks: gets the job's marks, for the guard.
-        signs: gets signs of life, for the guard.
+        received: data received so far, beginning with the launcher's `hello`; ours was already sent.
+        guard_alive: a descriptor that becomes readable when the guard exits.
+        marks: a descriptor to which the job's marks are written, for the guard.
+        signs: a descriptor to which heartbeats are written, for the guard.
     """
-    gc.freeze()  # its forks share these pages as long as nobody touches them
+    gc.freeze()  # forks share these pages as long as they are not written to
     gc.enable()
     return Supervisor(guard_alive, marks, signs, 0, 1).run(received)
 
 
 class Supervisor:
-    """All state of one node's agent; used by one thread."""
+    """The complete state of one node's agent; used by one thread."""
 
     def __init__(self, guard_alive: int, guard_marks: int, signs: int, stdin: int, stdout: int) -> None:
         self._stdin = stdin
@@ -93,7 +93,7 @@ class Supervisor:
         self._lease_timer: Optional[Timer] = None
         self._heard_at = time.monotonic()
         self._alone = False
-        self._parted = False  # our goodbye was said
+        self._parted = False  # our goodbye was sent
         self._desk = JobsDesk(self._loop, self._outbox)
         self._handlers: Dict[str, Callable[[Any, bytes], None]] = {
             "hello": self._on_hello,
@@ -120,7 +120,7 @@ class Supervisor:
         }
 
     def run(self, received: bytes) -> bool:
-        """Serve until the job is over; `received` was read already. Whether an agent stays."""
+        """Serve until the job has ended, beginning with `received`; return whether to leave a resident agent behind."""
         for fd in (self._stdin, self._stdout, self._guard_alive):
             os.set_blocking(fd, False)
         self._loop.on_readable(self._stdin, self._read)
@@ -171,7 +171,7 @@ class Supervisor:
             self._handle(message)
 
     def _connection_ended(self) -> None:
-        """Nobody is at the other end any more: who may come back is waited for, while the job continues."""
+        """Handle the loss of the connection: wait for a launcher that may reconnect, while the job continues."""
         if not self._connected:
             return
         self._connected = False
@@ -179,7 +179,7 @@ class Supervisor:
         if self._door is None or self._alone:
             self._abandon()
         elif time.monotonic() - self._heard_at < LIVELY_S:
-            if self._parted and self._outbox.empty:  # it heard our goodbye
+            if self._parted and self._outbox.empty:  # it received our goodbye
                 self._loop.stop()
             heard_at = self._heard_at
             self._loop.after(RECONNECT_S, lambda: self._abandon_if_unheard_since(heard_at))
@@ -189,7 +189,7 @@ class Supervisor:
             self._abandon()
 
     def _reconnected(self, stdin: int, stdout: int, arrived: int) -> None:
-        """Go on over another connection of the launcher, to which so many bytes had come."""
+        """Continue over a new connection of the launcher, which has received the given number of bytes."""
         if self._alone:
             raise ValueError("the job is being stopped here")
         self._outbox.acknowledged(arrived)
@@ -255,17 +255,17 @@ class Supervisor:
         Reach(self._loop, asked.peers, reached)
 
     def _on_relay(self, asked: to_agent.Relay, _body: bytes) -> None:
-        """Open the way to other nodes, or close it."""
+        """Open the routes to other nodes, or close them."""
         trees = self._need_trees()
         self._close_relay()
         if not asked.open:
             return
         try:
-            from paddle_node.agent.relay.relay import Relay  # with TLS, which many jobs can do without
+            from paddle_node.agent.relay.relay import Relay  # imports TLS, which many jobs do not need
 
             relay = Relay(self._loop, trees.shared, self._outbox.send)
             relay.open(asked)
-        except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
+        except (ImportError, OSError, ValueError) as error:  # the launcher sends the files itself
             self._outbox.send("relaying", address="", port=0, problem=str(error))
             return
         self._relay = relay
@@ -321,7 +321,7 @@ class Supervisor:
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:
-        """Go once nothing is left to say; a launcher that may come back ends the connection when it has heard all."""
+        """Exit once everything was sent; a launcher that may reconnect closes the connection after receiving it all."""
         if self._door is not None:
             return
         if self._outbox.empty or time.monotonic() >= deadline:
@@ -330,7 +330,7 @@ class Supervisor:
             self._loop.after(POLL_S, lambda: self._leave(deadline))
 
     def _abandon(self) -> None:
-        """The launcher is gone: stop everything, tell whoever may still listen, leave."""
+        """Stop everything because the launcher is gone, notify any remaining reader, and exit."""
         if not self._alone:
             self._alone = True
             self._desk.leaving("its launcher had exited, or the job was stopped here")
@@ -354,7 +354,7 @@ class Supervisor:
         self._give_up("the node agent was ended by signal 15")
 
     def _give_up(self, why: str) -> None:
-        """Say why before the ends of processes are told, which would pass for the cause."""
+        """Report the reason before the processes' ends are reported, which would otherwise appear to be the cause."""
         if not self._alone:
             detail = "%s: the job is stopped here" % why
             self._outbox.send("failed", request="", reason="abandoned", detail=detail)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door for a launcher that comes back: its new connection gets to the agent through a socket of this machine.
+"""The listener for a launcher that reconnects: a local socket hands its new connection to the agent.
 
 A short-lived process of the new login (`agent.reconnect`) hands over its standard input and output. The socket has an
-abstract name, so that no directory has to be there yet and none is left. Who comes in must be of our user, as the
-kernel says, and know the word that the launcher drew for this agent; it never stands in a file, an argument or an
+abstract name, which needs no directory and leaves none behind. A visitor must run as our user, as reported by the
+kernel, and know the key that the launcher drew for this agent; the key is never in a file, an argument or an
 environment.
 """
 
@@ -21,21 +21,21 @@ from paddle_node.linux import descriptors
 
 REQUEST_LIMIT = 4096
 MOST_VISITORS = (
-    8  # at once; of our own user, for others are turned away first. One more, and the first one goes
+    8  # simultaneous visitors of our own user (others are rejected first); one more closes the first
 )
-VISIT_S = 5.0  # in which a visitor must have said what he wants
+VISIT_S = 5.0  # seconds in which a visitor must have sent its request
 
 
 class Door:
     """Listens for new connections of one launcher.
 
     Args:
-        key: from the launcher's `hello`.
-        enter: called with the descriptors and with how many bytes of the agent's stream had arrived; takes them over,
-            or raises ValueError.
+        key: the key from the launcher's `hello`.
+        enter: called with the descriptors and the number of bytes of the agent's stream that had arrived; takes the
+            descriptors over, or raises ValueError.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be created.
     """
 
     def __init__(self, loop: Loop, key: ReconnectKey, enter: Callable[[int, int, int], None]) -> None:
@@ -53,14 +53,14 @@ class Door:
     def _open(self) -> None:
         try:
             visitor, _ = self._socket.accept()
-        except OSError:  # he has gone already, or no descriptor is left: the next one may have more luck
+        except OSError:  # it has already left, or no descriptor is free: the next one may succeed
             return
         if not descriptors.is_our_user(visitor):
             visitor.close()
             return
         if (
             len(self._visitors) >= MOST_VISITORS
-        ):  # who means it speaks at once, so it is not he who waits longest
+        ):  # a genuine visitor speaks immediately, so it is not the one that waits longest
             self._part(next(iter(self._visitors))).close()
         visitor.setblocking(False)
         number = visitor.fileno()
@@ -93,7 +93,7 @@ class Door:
         asked = read_text(Reconnect, request, "reconnect", "a login")
         if len(given) != 2:
             raise ValueError("this is not a request")
-        from hmac import compare_digest  # with OpenSSL, which few agents need
+        from hmac import compare_digest  # imports OpenSSL, which few agents need
 
         if not compare_digest(asked.word.encode(), self._word):
             raise ValueError("the secret word is wrong")
@@ -101,4 +101,4 @@ class Door:
         visitor.send(WELCOME)
         if self._inside is not None:
             self._inside.close()
-        self._inside = visitor  # he stays until we go, or another one comes
+        self._inside = visitor  # it stays until this agent exits, or another one connects

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a node reports about itself in its greeting.
 
-Part of an agent's first word: imports nothing that takes time.
+Part of an agent's greeting: imports nothing that takes time.
 """
 
 import os
@@ -12,7 +12,7 @@ from paddle_node.linux import proc
 
 
 def describe_node() -> "dict[str, object]":
-    """The fields of the agent's `hello`: whole numbers, numbers, texts and nulls."""
+    """Return the fields of the agent's `hello`: integers, floats, strings and nulls."""
     system = os.uname()
     return {
         "pid": os.getpid(),
@@ -27,11 +27,11 @@ def describe_node() -> "dict[str, object]":
 
 
 def login_address() -> "str | None":
-    """The address of this node that the login came to, or None without a login."""
+    """Return the address of this node at which the login arrived, or None without a login."""
     parts = os.environ.get("SSH_CONNECTION", "").split()
     return parts[2] if len(parts) == 4 else None
 
 
 def _user() -> str:
-    # not from the user database, which may be on the network: the login has asked it already
+    # not from the user database, which may be on the network: the login has already queried it
     return os.environ.get("LOGNAME") or os.environ.get("USER") or str(os.getuid())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One thread's event loop: descriptors, timers on the monotonic clock, children, long work in small slices.
 
-Input is handled before timers, so that a machine that slept through a deadline first hears what was said
+Input is handled before timers, so that a machine that was suspended past a deadline first processes what arrived
 meanwhile.
 """
 
@@ -14,8 +14,8 @@ import signal
 import time
 from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
-LONGEST_WAIT_S = 3600.0  # poll counts milliseconds in 32 bits
-SLICE_S = 0.01  # what long work may take before the loop looks around again
+LONGEST_WAIT_S = 3600.0  # poll takes a 32-bit number of milliseconds
+SLICE_S = 0.01  # how long long work may run before the loop checks for events again
 
 Callback = Callable[[], object]
 
@@ -28,7 +28,7 @@ class Timer:
         self.callback: Optional[Callback] = callback
 
     def cancel(self) -> None:
-        """Make sure that it never fires."""
+        """Cancel the callback."""
         self.callback = None
 
 
@@ -36,7 +36,7 @@ class Loop:
     """Runs callbacks until `stop`; every callback runs on the one thread that called `run`."""
 
     def __init__(self) -> None:
-        # poll, not epoll: standard input may be a plain file
+        # poll, not epoll: standard input may be a regular file
         self._selector = selectors.PollSelector()
         self._timers: List[Tuple[float, int, Timer]] = []
         self._count = 0
@@ -52,11 +52,11 @@ class Loop:
         self.on_readable(self._wake_read, self._woken)
 
     def on_readable(self, fd: int, callback: Optional[Callback]) -> None:
-        """Call back whenever `fd` has input or reached its end; None forgets it."""
+        """Call back whenever `fd` has input or has reached its end; None removes the callback."""
         self._watch(fd, selectors.EVENT_READ, callback)
 
     def on_writable(self, fd: int, callback: Optional[Callback]) -> None:
-        """Call back whenever `fd` takes output; None forgets it."""
+        """Call back whenever `fd` accepts output; None removes the callback."""
         self._watch(fd, selectors.EVENT_WRITE, callback)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
@@ -71,11 +71,11 @@ class Loop:
         return timer
 
     def work(self, steps: Iterator[None]) -> None:
-        """Run a generator to its end, a slice at a time, first come first served."""
+        """Run a generator to its end, a slice at a time; generators run in the order given."""
         self._work.append(steps)
 
     def reap(self) -> None:
-        """Tell of every child that has ended by now."""
+        """Call back for every child that has ended by now."""
         # -1: orphans of the job become our children too, and must not stay zombies
         while True:
             try:

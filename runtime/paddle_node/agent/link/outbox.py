@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames on their way to the launcher: the most urgent first, in bounded memory, without ever blocking.
+"""Frames queued for the launcher: most urgent first, in bounded memory, without ever blocking.
 
-Control frames always go out. `progress`, `pushes`, `queue` and `unsaved` keep the newest per process, `usage` the
-newest. `line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has them, and a
-frame in their place says how many bytes. Sentences for the user are counted instead of sent when they come too fast.
-File chunks are asked for only when the link has room, in turn with lines. The first line after a quiet moment goes
-out at once; small ones that follow wait for up to `pace_s` and travel together: a packet costs a launcher of many nodes
-more than its bytes. One of few nodes gives a shorter time.
+Control frames are always sent. Of `progress`, `pushes`, `queue` and `unsaved`, only the newest per process waits; of
+`usage`, the newest. `line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has
+them, and a frame in their place reports the number of bytes. Messages to the user are counted instead of sent when
+they are too frequent. File chunks are requested only when the link has room, alternating with lines. The first line
+after a quiet period is sent immediately; small ones that follow wait for up to `pace_s` and are sent together, since a
+packet costs a launcher of many nodes more than its bytes. A launcher of few nodes sets a shorter time.
 
-After `keep` everything stays in memory until the launcher has acknowledged it: it goes out again over another
+After `keep`, everything stays in memory until the launcher has acknowledged it, and is sent again over another
 connection if this one is lost. Lines and chunks wait while too much is unacknowledged.
 """
 
@@ -27,8 +27,8 @@ from paddle_node.contract.replay import ReplayBuffer
 LINES_LIMIT = 1 << 20  # bytes
 WRITE_SIZE = 1 << 16
 PACE_S = 0.2
-MOST_PACE_S = 5.0  # where a launcher of thousands of nodes asks for more
-NOTICES = 20  # sentences at once; then one in NOTICE_S
+MOST_PACE_S = 5.0  # a launcher of thousands of nodes asks for more
+NOTICES = 20  # messages that may be sent in a burst; then one per NOTICE_S
 NOTICE_S = 1.0
 NOTICE_SIZE = 2000  # characters
 MOST_LOSSES = 1000
@@ -38,12 +38,12 @@ class Outbox:
     """Owns the descriptor to the launcher.
 
     Attributes:
-        pace_s: how long lines and chunks wait for more of them, from the last ones on.
-        losses: sentences on output that was lost; they are reported again with the list of collected files.
+        pace_s: how many seconds lines and chunks wait for more of them after the last ones.
+        losses: messages about lost output; they are reported again with the list of collected files.
     """
 
     def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
-        """Args: on_broken: called when nobody reads any more, once for each connection."""
+        """Args: on_broken: called once per connection, when the other end reads no more."""
         self.pace_s = PACE_S
         self.losses: List[str] = []
         self.next_chunk: Callable[[], Optional[bytes]] = lambda: None
@@ -55,7 +55,7 @@ class Outbox:
         self._pumping = False
         self._lines_turn = True
         self._said = ReplayBuffer()
-        self._written = 0  # position behind what the operating system took
+        self._written = 0  # stream position after what the operating system accepted
         self._control: Deque[bytes] = deque()
         self._newest: Dict[Tuple[str, str], Fields] = {}
         self._lines: Deque[bytes] = deque()
@@ -68,14 +68,14 @@ class Outbox:
         self._unnoticed = 0
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Queue a frame that must arrive, behind lines that wait for company."""
+        """Queue a frame that must arrive, after lines that wait to be sent together."""
         if self._pace is not None:
             self.pump()
         self._control.append(encode(kind, fields, body))
         self.pump()
 
     def notice(self, text: str) -> None:
-        """Queue a sentence for the user, or count it when there were too many."""
+        """Queue a message for the user, or count it if there were too many."""
         now = time.monotonic()
         self._notices = min(NOTICES, self._notices + (now - self._noticed_at) / NOTICE_S)
         self._noticed_at = now
@@ -99,7 +99,7 @@ class Outbox:
             self.send("notice", text="%d more messages were not shown (rate limit)" % count)
 
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
-        """Queue what is told again and again; an older frame of its kind and process that still waits is replaced."""
+        """Queue a recurring report; it replaces a waiting frame of the same kind and process."""
         self._newest[kind, proc] = fields
         self.soon()
 
@@ -107,7 +107,7 @@ class Outbox:
         """Queue output for the screen, or count it as not shown.
 
         Args:
-            moment: the wall clock when it was read, in seconds.
+            moment: the wall-clock time in seconds when it was read.
         """
         if self._lines_size > LINES_LIMIT or proc in self._dropped:
             self._dropped[proc] = (self._dropped.get(proc, (0, log))[0] + len(body), log)
@@ -116,7 +116,7 @@ class Outbox:
         self.soon()
 
     def soon(self) -> None:
-        """Send what waits: at once if nothing was sent for `pace_s` or much waits, else when that has passed."""
+        """Send what is waiting: immediately if nothing was sent for `pace_s` or much waits, else after `pace_s`."""
         wait_s = self._data_at + self.pace_s - time.monotonic()
         if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
             self.pump()
@@ -125,19 +125,19 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Whether every frame so far was handed to the operating system."""
+        """Return whether every frame so far was handed to the operating system."""
         waiting = self._control or self._newest or self._lines
         return self._written == self._said.end and not waiting
 
     def keep(self) -> None:
-        """Remember from now on what the launcher has not acknowledged."""
+        """From now on, keep what the launcher has not acknowledged."""
         self._keeps = True
 
     def acknowledged(self, position: int) -> None:
-        """So many bytes have arrived.
+        """Handle the acknowledgement of the given number of bytes.
 
         Raises:
-            ValueError: so many were never sent.
+            ValueError: that many bytes were never sent.
         """
         self._said.acknowledge(position)
         self.pump()
@@ -148,13 +148,13 @@ class Outbox:
         self._loop.on_writable(self._fd, None)
 
     def reconnect(self, position: int) -> None:
-        """The descriptor is another connection's: go on from a position, which was acknowledged."""
+        """Use the descriptor for a new connection: continue from a position, which was acknowledged."""
         self._written = position
         self._connected = True
         self.pump()
 
     def pump(self) -> None:
-        """Write what the link takes now; the loop goes on when it takes more."""
+        """Write what the link accepts now; the loop continues when it accepts more."""
         if self._pumping or not self._connected:
             return
         if self._pace is not None:
@@ -172,7 +172,7 @@ class Outbox:
         self._loop.on_writable(self._fd, self.pump if blocked else None)
 
     def _write_all(self) -> bool:
-        """True when the link is full."""
+        """Write until the link is full, and return True, or until nothing waits."""
         while True:
             if self._written == self._said.end:
                 self._said.append(self._gather())
@@ -186,7 +186,7 @@ class Outbox:
                 self._said.acknowledge(self._written)
 
     def _gather(self) -> bytes:
-        """The next frame, or several small ones."""
+        """Return the next frame, or several small ones."""
         parts: List[bytes] = []
         size = 0
         while size < WRITE_SIZE:
@@ -215,7 +215,7 @@ class Outbox:
         if frame is not None:
             self._data_at = time.monotonic()
             return frame
-        # Who had no chunk may have had something to tell: nobody else would wake us for it.
+        # A flow that had no chunk may have had something to report: nothing else would wake us for it.
         return self._control.popleft() if self._control else None
 
     def _add_line(self, fields: Dict[str, Any], body: bytes) -> None:

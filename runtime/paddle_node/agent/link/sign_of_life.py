@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent proper's sign of life to its guard: every second it writes how long the guard may wait for the next one.
+"""The agent proper's heartbeat to its guard: each second it writes how long the guard may wait for the next one.
 
-A process that hangs in the kernel, on a dead file system for one, can neither end its job nor notice that it has to.
-The guard counts only time in which it ran itself: where a whole machine or container stands still, nobody is late.
+A process that hangs in the kernel, for example on a dead file system, can neither end its job nor notice that it
+has to. The guard counts only time in which it ran itself: while a whole machine or container is suspended, no
+heartbeat is late.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from paddle_node.agent.link.loop import Loop
 
 BEAT_S = 1.0
 LOOK_S = 1.0
-LEAST_PATIENCE_S = 15.0  # more than a start on a disk that hangs may take
+LEAST_PATIENCE_S = 15.0  # more than a process start on a hanging disk may take
 
-_PATIENCE = struct.Struct("!d")  # seconds; 0: for ever
+_PATIENCE = struct.Struct("!d")  # seconds; 0: forever
 
 
 class SignOfLife:
-    """The agent proper's side.
+    """The agent proper's side of the heartbeat.
 
     Args:
-        pipe: whose other end the guard has.
+        pipe: a pipe whose other end the guard has.
     """
 
     def __init__(self, loop: Loop, pipe: int) -> None:
@@ -33,24 +34,24 @@ class SignOfLife:
         os.set_blocking(pipe, False)
 
     def begin(self, lease_s: float) -> None:
-        """Give signs from now on, as long as the loop runs."""
+        """Send heartbeats from now on, as long as the loop runs."""
         self._tell(max(lease_s, LEAST_PATIENCE_S))
         self._loop.after(BEAT_S, lambda: self.begin(lease_s))
 
     def end(self) -> None:
-        """Nothing of the job runs any more: what is still to do may take its time."""
+        """Stop heartbeats: no process of the job runs any more, and the remaining work is not limited in time."""
         self._tell(0.0)
 
     def _tell(self, patience_s: float) -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the guard is stopped, or gone
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the guard is stopped or gone
             os.write(self._pipe, _PATIENCE.pack(patience_s))
 
 
 class Vigil:
-    """The guard's side.
+    """The guard's side of the heartbeat.
 
     Attributes:
-        patience_s: how long the agent proper may be silent; 0: for ever.
+        patience_s: how many seconds the agent proper may be silent; 0: forever.
     """
 
     def __init__(self, pipe: int) -> None:
@@ -60,7 +61,7 @@ class Vigil:
         os.set_blocking(pipe, False)
 
     def note_wait(self, waited_s: float) -> bool:
-        """Count one more wait of about LOOK_S; True once the agent proper has been silent for too long."""
+        """Count one more wait of about LOOK_S; return True once the agent proper has been silent for too long."""
         self._quiet_s += min(waited_s, 2 * LOOK_S)
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._pipe, 512 * _PATIENCE.size)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node before a job, and its routes to other nodes; above `files` and `processes`."""
+"""Examination of the node before a job, and its routes to other nodes; above `files` and `processes`."""

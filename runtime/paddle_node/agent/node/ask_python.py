@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the job's Python for its version and for modules, by running it once."""
+"""Runs the job's Python once to get its version and the versions of modules."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from paddle_node.agent.processes.spawn import spawn
 
 OUTPUT_LIMIT = 1 << 18
 
-# Not isolated (-I): a job sees packages of the user's site directory too. What is installed tells its version in the
-# name of a directory beside it, a hundred times faster than an import would; what does not is imported. Words without
-# blanks, so that nothing has to be imported to print them. A module's own word, in a file of its, tells whether two
-# installations lie over each other; a libzmq that does not come with pyzmq is asked itself.
+# Not isolated (-I): a job sees packages of the user's site directory too. An installed package's version is in the
+# name of a directory beside it, a hundred times faster to read than to import; other modules are imported. Words have
+# no blanks, so that printing them needs no import. A module's own version, from one of its files, shows whether two
+# installations overlap; a libzmq that does not come with pyzmq is queried itself.
 _ASK = """
 import os, sys
 sys.path = [entry for entry in sys.path if entry]
@@ -108,11 +108,11 @@ Told = Callable[[Optional[str], Dict[str, Any], str, List[str]], None]
 
 
 def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Told) -> None:
-    """Run it; `done` gets what it is, the modules' versions (None: cannot be imported), and what is wrong, or "".
+    """Run the interpreter; call `done` with its identity, the modules' versions (None: import failed), and a problem.
 
-    What it is: version, implementation, ABI flags, machine, bits and libc, with | between them.
+    The identity is version, implementation, ABI flags, machine, bits and libc, separated by |.
 
-    Asked for no modules, it gets the files that the interpreter consists of too, the program first.
+    Without modules, `done` also gets the files that make up the interpreter, the program first.
     """
 
     def answered(status: int, output: bytes) -> None:
@@ -129,14 +129,14 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
 
     env = environment.base(os.environ)
     try:
-        site = [] if modules else ["-S"]  # where nothing is looked for, its folders need not be
+        site = [] if modules else ["-S"]  # a folder that is not searched need not exist
         _Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
     except (OSError, ValueError) as error:
         done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])), [])
 
 
 def _read(line: str) -> Tuple[str, Dict[str, Any]]:
-    """The last line that the interpreter printed, as what it is and the versions of the modules."""
+    """Parse the last line that the interpreter printed, into its identity and the versions of the modules."""
     word, version, *found = line.split(" ")
     if word != "PYTHON":
         raise ValueError(line)
@@ -145,7 +145,7 @@ def _read(line: str) -> Tuple[str, Dict[str, Any]]:
 
 
 def _settled(found: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
-    """Versions as modules say them, and what is wrong where a distribution beside one says something else."""
+    """Return the versions that modules report, and a problem where an installed distribution reports another one."""
     versions, odd = {}, []
     for name, said in found.items():
         listed, _, own = (said or "").partition("|")
@@ -160,7 +160,7 @@ def _release(version: str) -> str:
 
 
 def _how(status: int, limit_s: float) -> str:
-    """How a process ended, from its wait status."""
+    """Describe how a process ended, from its wait status."""
     if os.WIFSIGNALED(status):
         return "was ended by signal %d (it has %g s)" % (os.WTERMSIG(status), limit_s)
     return "ended with status %d" % os.WEXITSTATUS(status)
@@ -169,7 +169,7 @@ def _how(status: int, limit_s: float) -> str:
 def _why(error: Exception, python: str, path: str) -> str:
     reason = (isinstance(error, OSError) and error.strerror) or str(error)
     if isinstance(error, OSError) and error.errno == errno.EACCES:
-        from shutil import which  # where it matters alone: it brings the compressors
+        from shutil import which  # imported only here: it loads the compressors
 
         program = python if "/" in python else which(python, mode=os.F_OK, path=path) or ""
         mount = storage.mount_of(os.path.realpath(program)) if program else None
@@ -183,10 +183,10 @@ def _why(error: Exception, python: str, path: str) -> str:
 
 
 class _Capture:
-    """One short command under way, in bounded time and memory.
+    """One short command, run in bounded time and memory.
 
     Args:
-        done: called once with the wait status and the output, as far as it fits in OUTPUT_LIMIT.
+        done: called once with the wait status and the output, truncated to OUTPUT_LIMIT.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the checkpoints on this node: parts written by pservers, and the directories of scripts.
+"""Lists the checkpoints on this node: parts written by parameter servers, and directories saved by scripts.
 
-Sizes are compared with the manifest; `verification` compares checksums, which needs to read every byte. Listing
+Sizes are compared with the manifest; `verification` compares checksums, which requires reading every byte. Listing
 changes nothing.
 """
 
@@ -21,7 +21,7 @@ from paddle_node.contract.records import LAST_MOMENT, RecordError, Whole, fields
 
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
-MOST_FILES = 10000  # of one directory
+MOST_FILES = 10000  # entries listed of one directory
 _MANIFEST = "manifest.json"
 _MANIFEST_BYTES = 64 << 20
 _VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
@@ -29,18 +29,18 @@ _PART = re.compile(r"part-(\d{1,6})-of-(\d{1,6})\Z")
 
 
 class _Numbers(NamedTuple):
-    """Of a part's manifest."""
+    """The numbers in a part's manifest."""
 
     pass_id: Whole = 0
 
 
 def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
-    """What lies in a folder of pservers' checkpoints (none if it is empty), and what scripts left below ROOT_DIR."""
+    """Return the parts in a folder of pservers' checkpoints (none if empty), and what scripts saved below ROOT_DIR."""
     return {"parts": pserver_parts(folder) if folder else [], "scripts": script_directories(root_dir)}
 
 
 def pserver_parts(folder: str) -> List[Part]:
-    """Every part in a folder of checkpoints, those of the newest version first; none where there is no folder."""
+    """Return every part in a folder of checkpoints, newest version first; nothing if the folder does not exist."""
     matches = [match for match in map(_VERSION.match, _names(folder)) if match is not None]
     matches.sort(key=lambda match: int(match.group(1)), reverse=True)
     parts = [
@@ -53,10 +53,10 @@ def pserver_parts(folder: str) -> List[Part]:
 
 
 def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
-    """(path, bytes, CRC-32) of each file that a part consists of, earlier ones that it builds upon included.
+    """Return (path, bytes, CRC-32) of each file of a part, including earlier ones that it builds upon.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError, AttributeError: its manifest is missing or damaged.
+        OSError, ValueError, KeyError, TypeError, AttributeError: the part's manifest is missing or damaged.
     """
     found = []
     for file in _manifest(folder + "/" + path + "/" + _MANIFEST)["files"]:
@@ -68,7 +68,7 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
 
 
 def script_directories(root_dir: str) -> List[Saves]:
-    """Return each directory that a script was given, and filled."""
+    """Return each directory that a script was given and has written to."""
     top = root_dir + "/" + saved_files.FOLDER
     found = [_measured(top, name) for name in _names(top)]
     found.sort(key=lambda one: -one.changed_at)
@@ -106,7 +106,7 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
 
 
 def _is_of_a_server(part: Part) -> bool:
-    """Whether a server may have written it: no other folder with such a name costs the whole list."""
+    """Return whether a server can have written the part: another folder with such a name must not break the list."""
     try:
         read(Part, fields_of(part), "part", part.path)
     except RecordError:
@@ -115,7 +115,7 @@ def _is_of_a_server(part: Part) -> bool:
 
 
 def _moment(status: os.stat_result) -> float:
-    """The time of modification, as near as a message can hold it."""
+    """Return the modification time as precisely as a message can hold it."""
     return min(max(0.0, status.st_mtime), LAST_MOMENT)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the node's NVIDIA GPUs with one nvidia-smi that runs in the background, if it is installed.
+"""Monitors the node's NVIDIA GPUs with one nvidia-smi process in the background, if it is installed.
 
-It hangs when a GPU does, and then nothing new is told; the agent's loop only reads what it writes. It carries the
-job's marks and is the agent's child, so that it ends with the job's processes.
+If a GPU hangs, nvidia-smi hangs too, and no new values are reported; the agent's loop only reads what it writes. The
+process carries the job's marks and is the agent's child, so that it ends with the job's processes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MIB = 1 << 20
 
 
 class GpuUsage:
-    """Reads what nvidia-smi writes.
+    """Reads the output of nvidia-smi.
 
     Attributes:
-        newest: of each GPU [percent, or None where that is not known, bytes used, bytes there].
+        newest: for each GPU [utilization in percent or None if unknown, bytes used, bytes in total].
     """
 
     def __init__(self, loop: Loop, marks: Dict[str, str], every_s: float) -> None:
@@ -39,7 +39,7 @@ class GpuUsage:
         self._rest = b""
 
     def begin(self) -> None:
-        """Start it, if there is such a program; once."""
+        """Start nvidia-smi, if it is installed; later calls do nothing."""
         if self._tried:
             return
         self._tried = True
@@ -57,7 +57,7 @@ class GpuUsage:
         usual = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
         try:
             pid = os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=usual)
-        except (OSError, NotImplementedError):  # not for this machine, or no process is left to start
+        except (OSError, NotImplementedError):  # not built for this machine, or out of processes
             os.close(reads)
             return
         finally:
@@ -81,7 +81,7 @@ class GpuUsage:
             self._take(line.decode("ascii", "replace"))
 
     def _take(self, line: str) -> None:
-        """ "0, 57, 1024, 81559"; what a GPU does not tell is "[N/A]"."""
+        """Parse a line: "0, 57, 1024, 81559"; a value that a GPU does not report is "[N/A]"."""
         words = [word.strip() for word in line.split(",")]
         if len(words) != 4 or not words[0].isdigit() or not int(words[0]) < _MOST:
             return
@@ -91,7 +91,7 @@ class GpuUsage:
         self.newest[index] = [percent, int(used or 0) * _MIB, int(total or 0) * _MIB]
 
     def _close(self) -> None:
-        """It ended: nothing is known any more."""
+        """Handle the end of nvidia-smi: no value is known any more."""
         if self._fd is not None:
             self._loop.on_readable(self._fd, None)
             os.close(self._fd)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many NVIDIA GPUs a node has and which driver: from the driver's own files, and from nvidia-smi where it is there.
+"""The number of a node's NVIDIA GPUs and their driver: from the driver's files, and from nvidia-smi if installed.
 
-nvidia-smi hangs when a GPU does, so it runs beside the agent's loop, with a deadline of its own.
+If a GPU hangs, nvidia-smi hangs too, so it runs outside the agent's loop, with a deadline of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DRIVER = "/proc/driver/nvidia"
 
 
 def look() -> Dict[str, Any]:
-    """What the driver's files tell: count, driver, and no names."""
+    """Return what the driver's files show: count and driver, without names."""
     driver = ""
     try:
         with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:
@@ -28,7 +28,7 @@ def look() -> Dict[str, Any]:
     except OSError:
         count = 0
     devices = sum(1 for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name))
-    # a container has the device files of the GPUs it may use, and the driver's list of all
+    # a container has only the device files of the GPUs it may use, but the driver's list of all
     return {"count": devices or count, "driver": driver, "names": []}
 
 
@@ -36,10 +36,10 @@ def ask() -> Dict[str, Any]:
     """Return what nvidia-smi reports, or else the driver's files.
 
     Raises:
-        OSError: it cannot be run.
-        ValueError: it failed or gave no answer in time; the message says which.
+        OSError: nvidia-smi cannot be run.
+        ValueError: it failed or did not answer in time, as the message says.
     """
-    import shutil  # where somebody asks: a job does not
+    import shutil  # imported only for an explicit request: a job makes none
     import subprocess
 
     env = environment.base(os.environ)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node remembers of the job's Python: what it is is not asked again while its program is the same file.
+"""Caches the identity of the job's Python on this node: it is not queried again while its program file is unchanged.
 
-Told by inode, size and times of the program and of its library. A program that only looks for another one (a script of
-pyenv's) is asked each time, and so is one that is asked for modules: packages come and go without a trace in it.
+The program and its library are compared by inode, size and times. A program that only runs another one (a pyenv
+script) is queried each time, and so is every request with modules: packages are installed and removed without a
+change to the program.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LIMIT = 1 << 14
 
 
 class Answer(NamedTuple):
-    """What a Python told of itself; the traces of its program, which is the first file, and of its libraries."""
+    """The identity that a Python reported, and the traces of its program, which is the first file, and its libraries."""
 
     version: str
     files: Tuple[Tuple[LocalPath, int, int, int, int], ...]
@@ -28,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
-    """What `python` told of itself, or None if it has to be asked."""
+    """Return the cached identity of `python`, or None if it has to be queried."""
     try:
         fd = os.open(root_dir + FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
@@ -40,19 +41,19 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
             and known == (known.version, files, _libraries(env))
         ):
             return known.version
-    except (OSError, ValueError):  # never asked, or half of the file was written
+    except (OSError, ValueError):  # never queried, or the file is incomplete
         pass
     return None
 
 
 def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: List[str]) -> None:
-    """Keep an answer, if the program that gave it is the one that was asked.
+    """Save an answer, if it was given by the program that was queried.
 
     Args:
-        files: the program that answered, and the libraries that it is made of.
+        files: the program that answered, and the libraries that belong to it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the cache cannot be written.
     """
     if files and files[0] == _program(python, env):
         known = Answer(told, tuple(map(_traces, files)), _libraries(env))
@@ -63,7 +64,7 @@ def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: 
 
 
 def _program(python: str, env: Dict[str, str]) -> str:
-    """What runs, without links; empty if nothing does."""
+    """Return the path of the program without links; empty if there is none."""
     folders = [""] if "/" in python else env["PATH"].split(":")
     for folder in folders:
         path = os.path.join(folder, python)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine allows a user's processes: limits, control groups, memory, cores, load; from /proc and /sys."""
+"""This machine's limits for a user's processes: ulimits, control groups, memory, cores, load; from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMITS = {
     "core": resource.RLIMIT_CORE,
 }
 _GROUPS = "/sys/fs/cgroup"
-_HUGE = 1 << 60  # beyond it there is no limit: version 1 says so with a number near 2**63
+_HUGE = 1 << 60  # a larger number means no limit: control groups version 1 report nearly 2**63
 
 
 def look() -> Dict[str, Any]:
@@ -38,7 +38,7 @@ def look() -> Dict[str, Any]:
 
 
 def _limit(which: int) -> Optional[int]:
-    """The soft limit, or None for no limit."""
+    """Return the soft limit, or None if there is none."""
     soft = resource.getrlimit(which)[0]
     return None if soft == resource.RLIM_INFINITY or soft > _HUGE else soft
 
@@ -53,7 +53,7 @@ def _memory() -> Dict[str, int]:
 
 
 def _threads_of_user(uid: int) -> int:
-    """What RLIMIT_NPROC counts: threads, not processes."""
+    """Return the number that RLIMIT_NPROC limits: threads, not processes."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):  # it has ended
@@ -63,7 +63,7 @@ def _threads_of_user(uid: int) -> int:
 
 
 def _cgroup() -> Dict[str, Optional[float]]:
-    """The tightest limits of our control groups, version 2 or 1: cores, bytes, processes and those used."""
+    """Return the tightest limits of our control groups, version 2 or 1: cores, bytes, processes and those in use."""
     paths = proc.control_groups()
     if "" in paths and os.path.exists(_GROUPS + "/cgroup.controllers"):
         folders = _upwards(_GROUPS, paths[""])
@@ -85,8 +85,8 @@ def _cgroup() -> Dict[str, Optional[float]]:
 
 
 def _upwards(root: str, path: str) -> List[str]:
-    """A group's folder and those above it; a container sees its own group as the root."""
-    path = os.path.normpath("/" + path.lstrip("/"))  # two slashes would stay two
+    """Return a group's folder and all its parents; a container sees its own group as the root."""
+    path = os.path.normpath("/" + path.lstrip("/"))  # normpath preserves two leading slashes
     folders = []
     while path != "/":
         folders.append(root + path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of this node for a probe: addresses for the job's traffic, busy ports, variables, RDMA.
+"""This node's network, for a probe: addresses for the job's traffic, busy ports, variables, RDMA.
 
-The launcher, which sees all nodes, takes one of the addresses.
+The launcher, which sees all nodes, chooses one of the addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle_node.linux.ports import Owner, owner_of
 
 LOOPBACK = "127.0.0.1"
 MOST = 8
-# Networks that containers and virtual machines have inside one machine; what a login came in on counts all the same.
+# Networks of containers and virtual machines inside one machine; the address that a login arrived at always counts.
 _INSIDE = (
     "docker",
     "br-",
@@ -37,10 +37,10 @@ _INSIDE = (
 
 
 class Candidates(NamedTuple):
-    """Addresses, the likeliest first.
+    """Candidate addresses, the likeliest first.
 
     Attributes:
-        problem: why what was asked for cannot be had, or "".
+        problem: why the requested address is not available, or "".
     """
 
     addresses: List[str]
@@ -50,15 +50,15 @@ class Candidates(NamedTuple):
 def candidates(
     given: Optional[str], nic: Optional[str], login: Optional[str], have: List[Placed]
 ) -> Candidates:
-    """Choose among what the node has.
+    """Choose candidates among the node's addresses.
 
     Args:
-        given: the address to take whatever the node says, or None.
-        nic: names of interfaces with commas between, the first one that has an address counts; or None.
-        login: the address that the login came to, or None.
+        given: an address to use regardless of what the node reports, or None.
+        nic: comma-separated interface names, of which the first with an address is used; or None.
+        login: the address that the login arrived at, or None.
 
     Raises:
-        ValueError: `given` is no address; a name would be looked up, which can take long.
+        ValueError: `given` is not an IP address; a name would need a lookup, which can take long.
     """
     if given:
         return Candidates([usual(given)], "")
@@ -77,7 +77,7 @@ def candidates(
 
 
 def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
-    """Ports that a server could not have: by address, each with who has it; and what else keeps one from them."""
+    """Return the ports that a server cannot use, by address, each with its owner; and other obstacles to binding."""
     busy: Dict[str, List[List[Any]]] = {}
     problems: List[List[str]] = []
     for address in addresses:
@@ -87,14 +87,14 @@ def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
             if code == errno.EADDRINUSE:
                 busy[address].append([port, _named(owner_of(address, port))])
             elif code == errno.EADDRNOTAVAIL:
-                break  # told once, by the listener
+                break  # reported once, by the listener
             elif code is not None:
                 problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
     return [busy, problems]
 
 
 def has_rdma() -> bool:
-    """Whether there are devices for remote memory access: InfiniBand's, RoCE's."""
+    """Return whether the node has devices for remote memory access (InfiniBand, RoCE)."""
     try:
         return bool(os.listdir("/sys/class/infiniband"))
     except OSError:
@@ -102,9 +102,9 @@ def has_rdma() -> bool:
 
 
 def own_variables(names: Iterable[str]) -> Dict[str, str]:
-    """What this node says of variables: its login's environment, else the files that NCCL reads for its own."""
+    """Return this node's values of variables: from the login's environment, else NCCL's own from NCCL's files."""
     found: Dict[str, str] = {}
-    for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):  # the later one wins
+    for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):  # a later file wins
         for line in proc.lines(path):
             name, equals, value = line.partition("=")
             if equals and not name.startswith("#"):
@@ -129,7 +129,7 @@ def _is_v6(address: str) -> bool:
 
 
 def _bind_problem(address: str, port: int) -> Optional[int]:
-    """The errno that binding a server would meet, or None."""
+    """Return the errno with which a server would fail to bind, or None."""
     with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

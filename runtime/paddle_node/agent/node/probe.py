@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at a node before a job changes anything there.
+"""Examines a node before a job changes anything there.
 
 Checks that can be slow or hang run in parallel outside the loop, each with a deadline; the answer is sent after the
-last one. Only a listener on the job's address remains until `close`, because other nodes probe the path to this one
-while the job runs.
+last one. Only a listener on the job's address stays open until `close`, because other nodes probe the path to this
+one while the job runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paddle_node.agent.processes import environment
 from paddle_node.contract import to_agent
 from paddle_node.linux import interfaces, ownership
 
-CHECK_S = 6.0  # a check that runs beside the loop
+CHECK_S = 6.0  # one check outside the loop
 RECALLED = "python known"
 
 Problems = List[List[str]]
@@ -35,7 +35,7 @@ Done = Callable[[Dict[str, Any]], None]
 
 
 class Probe:
-    """What `probe` asks for; holds the listeners that peers try to reach, and the mark, until `close`."""
+    """Carries out a `probe`; holds the listeners that peers try to reach, and the mark, until `close`."""
 
     def __init__(self, loop: Loop, root_dir: str, python: str) -> None:
         self._loop = loop
@@ -43,13 +43,13 @@ class Probe:
         self._python = python
         self._listeners = Listeners(loop)
         self._mark = ""
-        self._told: Optional[Tuple[str, List[str]]] = None  # by the job's Python: its version and its files
+        self._told: Optional[Tuple[str, List[str]]] = None  # the job's Python: its identity and its files
 
     def run(self, asked: to_agent.Probe, done: Done) -> None:
         """Carry out a `probe`; `done` gets the fields of `probed`.
 
         Raises:
-            ValueError: the address is none.
+            ValueError: the address is not an IP address.
         """
         problems: Problems = []
         have = interfaces.placed()
@@ -116,20 +116,20 @@ class Probe:
         return answered
 
     def remember(self) -> None:
-        """Keep what the job's Python told, now that a job runs here."""
+        """Cache the answer of the job's Python, now that a job runs here."""
         if self._told is not None:
-            with contextlib.suppress(OSError):  # it is asked again
+            with contextlib.suppress(OSError):  # then it is queried again
                 known_python.remember(self._root_dir, self._python, environment.base(os.environ), *self._told)
 
     def neighbours(self) -> List[int]:
-        """Ids of the other nodes that have left their marks in our folder; it answered just now, or has no mark."""
+        """Return the IDs of the other nodes whose marks are in our folder, which has just responded or has no mark."""
         try:
             return storage.marks_of_others(self._mark) if self._mark else []
         except OSError:
             return []
 
     def leave_to_job(self, address: str = "") -> None:
-        """Remove the mark, and listen only on the job's address; all nodes have checked by now."""
+        """Remove the mark, and listen only on the job's address; by now all nodes have checked."""
         if address:
             self._listeners.keep(address)
         self._unmark()
@@ -180,14 +180,14 @@ class Probe:
 
 
 class _Look:
-    """One probe under way: what is still expected, what is known, how long each part took."""
+    """One probe in progress: which results are still expected, which are known, and how long each took."""
 
     def __init__(self, loop: Loop, found: Dict[str, Any], problems: Problems, done: Done) -> None:
         self.found = found
         self.problems = problems
         self._loop = loop
         self._done = done
-        self._open = ["python"]  # what `finish` will yet be called for
+        self._open = ["python"]  # names for which `finish` has yet to be called
         self._checks: List[Check] = []
         self._uses: Dict[str, Callable[[str, Any], None]] = {}
         self._steps: Dict[str, float] = {}
@@ -197,7 +197,7 @@ class _Look:
         found.update(free_bytes=0, writable=False)
 
     def finish(self, name: str, took_s: float) -> None:
-        """One part is in."""
+        """Handle the completion of one part."""
         if name != RECALLED:  # a part of `python`
             self._steps[name] = round(took_s, 4)
         self._open.remove(name)
@@ -205,13 +205,13 @@ class _Look:
             self._done(self.found)
 
     def beside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
-        """One part that is to run beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
+        """Schedule a check outside the loop; its failure is a warning, or a problem for ROOT_DIR."""
         self._open.append(name)
         self._checks.append((name, work))
         self._uses[name] = use
 
     def begin(self) -> None:
-        """Begin with all of these."""
+        """Start all scheduled checks."""
         ProbeChild(self._loop, self._checks, CHECK_S, self._answered)
 
     def _answered(self, name: str, answer: Any, problem: str, took_s: float) -> None:
@@ -226,37 +226,37 @@ class _Look:
         self.finish(name, took_s)
 
     def keep(self, name: str, facts: Any) -> None:
-        """Hand facts on as they are."""
+        """Store facts unchanged."""
         self.found["facts"][name] = facts
 
     def disk(self, _name: str, facts: Any) -> None:
-        """A disk beside ROOT_DIR's."""
+        """Store the facts of a disk other than ROOT_DIR's."""
         self.found["facts"]["disks"].append(facts)
 
     def ports(self, _name: str, answer: Any) -> None:
-        """{address: [[port, owner]]} and the ports that cannot be had at all."""
+        """Store {address: [[port, owner]]} and the ports that cannot be used at all."""
         busy_at, problems = answer
         self.found.update(busy_at=busy_at, busy_ports=busy_at.get(self.found["address"], []))
         self.problems += problems
 
     def gpus(self, _name: str, answer: Any) -> None:
-        """The GPUs."""
+        """Store the facts of the GPUs."""
         self.found["gpus"] = answer
 
     def trouble(self, name: str, problem: Any) -> None:
-        """A problem, or nothing."""
+        """Record a problem, unless it is empty."""
         if problem:
             self.problems.append([name, problem])
 
     def workspace(self, name: str, answer: Any) -> None:
-        """Whether there is something to say of it, and whether a job cannot run there then."""
+        """Record the problem with the workspace, or a warning if a job can still run there."""
         text, serious = answer
         if text:
             (self.problems if serious else self.found["remarks"]).append([name, text])
 
 
 def _known_at_once(variables: Sequence[str]) -> Dict[str, Any]:
-    """What takes no time to ask."""
+    """Return what takes no time to find out."""
     return {
         "nics": interfaces.interfaces(),
         "variables": network.own_variables(variables),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs checks in a child process, so that a check that hangs (a dead file server) does not block the loop.
 
-One child does them one after the other, since a fork costs more than most of them; one that has not answered soon
-keeps its child to itself, and another child goes on with the rest. Answers travel as JSON over a pipe. A child that
-does not answer in time is killed; one that cannot be killed because it waits inside the kernel is left to the kernel,
-and holds nothing of the agent's meanwhile.
+One child runs the checks one after another, since a fork costs more than most of them; a check that does not finish
+soon keeps that child to itself, and another child continues with the rest. Results are sent as JSON over a pipe. A
+child that does not answer in time is killed; one that cannot be killed because it waits inside the kernel is left to
+the kernel, and holds none of the agent's resources meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Done = Callable[[str, Any, str, float], None]
 
 
 class ProbeChild:
-    """Checks under way.
+    """Checks in progress.
 
     Args:
-        checks: names, and what runs in the child; returns what JSON can carry.
-        timeout_s: for each of them.
-        done: called once for each, in the parent, with its name, (answer, "") or (None, why there is none), and the
-            seconds it took.
+        checks: names, and the functions to run in the child, which return values that JSON can hold.
+        timeout_s: the time limit of each check in seconds.
+        done: called once per check, in the parent, with its name, (result, "") or (None, reason), and the seconds it
+            took.
     """
 
     def __init__(self, loop: Loop, checks: List[Check], timeout_s: float, done: Done) -> None:
@@ -83,26 +83,26 @@ class ProbeChild:
         else:
             self._quiet()
             self._loop.on_readable(self._fd, None)
-            os.close(self._fd)  # a child that goes on with what another one does ends with its next word
+            os.close(self._fd)  # a child whose remaining checks another one does ends at its next write
         self._done(name, answer, problem, took_s)
 
     def _part(self) -> None:
-        """Leave what is under way to this child, and the rest to another."""
+        """Leave the check in progress to this child, and give the rest to another."""
         rest, self._checks = self._checks[1:], self._checks[:1]
         if rest:
             ProbeChild(self._loop, rest, self._timeout_s, self._done)
 
     def _give_up(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)  # not reaped before its pipe was read to the end: still ours
+            os.kill(self._pid, signal.SIGKILL)  # its pipe was not read to the end: not yet reaped
         self._part()
         self._answered(None, "no answer within %g s" % self._timeout_s)
 
 
 def begin(answers: Iterator[Any]) -> Tuple[int, int]:
-    """Fork a child that writes each answer as a line of JSON, and return its pid and the pipe's end to read from.
+    """Fork a child that writes each answer as a line of JSON; return its pid and the read end of the pipe.
 
-    The child runs the iterator, holds nothing else of this process open, and ends with it.
+    The child runs the iterator, holds no other open descriptor of this process, and ends with it.
     """
     read, write = os.pipe()
     pid = os.fork()
@@ -121,14 +121,14 @@ def _said(work: Callable[[], Any]) -> List[Any]:
 
 
 def _write_and_leave(answers: Iterator[Any], fd: int) -> None:
-    """The child's side of fork: never returns."""
+    """Run in the forked child; never return."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         for descriptor in proc.open_descriptors():
             if descriptor != fd:
-                with contextlib.suppress(OSError):  # the one that listed them
+                with contextlib.suppress(OSError):  # the descriptor used for the listing itself
                     os.close(descriptor)
         for answer in answers:
             data = json.dumps(answer).encode() + b"\n"

@@ -2,7 +2,7 @@
 """Probes the paths between nodes, before and during a job: listeners for other nodes, and probes to them.
 
 There is one listener per address. A probe opens a TCP connection and sends FULL_BYTES: the peer's kernel acknowledges
-them only if full-size packets arrive. On a path that drops these (a smaller MTU without an ICMP message) connections
+them only if full-size packets arrive. On a path that drops these (a smaller MTU without an ICMP message), connections
 open but carry no data. All probes run in parallel.
 """
 
@@ -21,8 +21,8 @@ from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 from paddle_node.agent.link.loop import Loop
 from paddle_node.linux.inet import family_of, usual
 
-REACH_S = 2.0  # until a connection is open
-FULL_S = 3.0  # then, until a packet of full size has arrived; several are sent again meanwhile
+REACH_S = 2.0  # seconds until a connection is open
+FULL_S = 3.0  # then, seconds until a full-size packet has arrived, including retransmissions
 FULL_BYTES = 16 << 10  # more than a packet of any usual network
 BACKLOG = 1024
 _MOST_CALLERS, _CALLER_S, _MOST_READ = 256, 10.0, 1 << 20
@@ -42,7 +42,7 @@ class Listeners:
         self._callers: Set[_Caller] = set()
 
     def listen(self, addresses: List[str], problems: List[List[str]]) -> Dict[str, int]:
-        """Listen on a free port of each address; the ports by address. One that cannot be had is a problem."""
+        """Listen on a free port of each address and return the ports by address; append failures to `problems`."""
         self.close()
         found = {}
         for address in addresses:
@@ -65,14 +65,14 @@ class Listeners:
         return found
 
     def keep(self, address: str) -> None:
-        """Close those of other addresses; the job's is tried again while it runs."""
+        """Close the listeners of other addresses; the job's address is probed again while the job runs."""
         for listener in [one for one in self._open if usual(one.getsockname()[0]) != usual(address)]:
             self._loop.on_readable(listener.fileno(), None)
             listener.close()
             self._open.remove(listener)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all listeners."""
         for caller in list(self._callers):
             caller.close()
         for listener in self._open:
@@ -84,7 +84,7 @@ class Listeners:
         try:
             connection = listener.accept()[0]
         except OSError:
-            return  # the peer is already satisfied
+            return  # the peer has already got its answer
         if len(self._callers) >= _MOST_CALLERS:
             connection.close()
             return
@@ -92,7 +92,7 @@ class Listeners:
 
 
 class _Caller:
-    """A connection of a peer, which closes it once its bytes were acknowledged."""
+    """A connection from a peer, which closes it once its bytes were acknowledged."""
 
     def __init__(self, loop: Loop, connection: socket.socket, left: "Callable[[_Caller], None]") -> None:
         self._loop, self._connection, self._left = loop, connection, left
@@ -102,7 +102,7 @@ class _Caller:
         self._timer = loop.after(_CALLER_S, self.close)
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._timer.cancel()
         self._loop.on_readable(self._connection.fileno(), None)
         self._connection.close()
@@ -124,12 +124,12 @@ class Reach:
     """Opens a TCP connection to every peer in parallel, and sends full-size packets.
 
     Args:
-        peers: (node id, address, port) each; a peer may be there with several addresses.
-        done: called once, after REACH_S and FULL_S at most, with [[node_id, ok, text, address, seconds], ...]: in
-            the order of the nodes, then of the addresses as they were given.
+        peers: (node ID, address, port) of each peer; a peer may be listed with several addresses.
+        done: called once, after at most REACH_S and FULL_S, with [[node_id, ok, text, address, seconds], ...] in the
+            order of the nodes, then of the addresses as given.
 
     Raises:
-        ValueError: an address is none.
+        ValueError: an address is not an IP address.
     """
 
     def __init__(self, loop: Loop, peers: Sequence[Way], done: Callable[[List[List[Any]]], None]) -> None:
@@ -150,7 +150,7 @@ class Reach:
         _, address, port = way
         try:
             peer = socket.socket(family_of(address), socket.SOCK_STREAM)
-        except OSError as error:  # no IPv6 here, or too many descriptors
+        except OSError as error:  # no IPv6, or too many open descriptors
             self._note(way, error.errno or errno.EINVAL)
             return
         peer.setblocking(False)
@@ -179,9 +179,9 @@ class Reach:
             self._finish()
 
     def _look(self, way: Way, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
-        """Whether the peer has acknowledged or refused any of the bytes: the first of them filled a packet."""
+        """Check whether the peer has acknowledged or refused any of the bytes: the first of them filled a packet."""
         (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
-        # a peer that has closed the connection, as one with too many callers, answers by a reset
+        # a peer that closed the connection, for example because of too many callers, answers with a reset
         is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET
         if is_lost and time.monotonic() < deadline:
             again = partial(self._look, way, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job's processes and this node use: memory, processors, network, GPUs; a `usage` frame every few seconds.
+"""Resource usage of the job's processes and this node: memory, CPU, network, GPUs; a `usage` frame every few seconds.
 
-The first two come from one look at every process of /proc, which takes milliseconds; where there are so many that it
-takes longer, looks are rarer: they never have more than 0.2 % of one processor. A process has what it started with it.
+Memory and CPU usage come from one scan of all processes in /proc, which takes milliseconds. With many processes it
+takes longer and runs less often, using at most 0.2 % of one CPU. A process's usage includes its descendants.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from paddle_node.linux.process_tree import Found
 
 FIRST_S = 1.0
 EVERY_S = 5.0
-SHARE = 0.002  # of one processor, at most
+SHARE = 0.002  # of one CPU, at most
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SYS_NICS = "/sys/class/net"
 
 
 class Usage:
-    """Looks from time to time, once there is a process.
+    """Measures at intervals, once there is a process.
 
     Args:
-        pids: the processes that run now, by name.
-        tell: called with a kind, no process, and the fields.
+        pids: returns the running processes, by name.
+        tell: called with a frame kind, an empty process name, and the fields.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Usage:
         self._node: Dict[str, Tuple[float, float]] = {}
 
     def begin(self, marks: Dict[str, str]) -> None:
-        """Something was started: look soon, and then on and on.
+        """Start measuring soon, after the first process was started.
 
         Args:
-            marks: of the job, for what is started here.
+            marks: the job's marks, for the processes started here.
         """
         if self._gpus is None:
             self._gpus = GpuUsage(self._loop, marks, EVERY_S)
@@ -71,7 +71,7 @@ class Usage:
         self._next = self._loop.after(max(EVERY_S, (time.process_time() - spent_s) / SHARE), self._look)
 
     def _processes(self, pids: Dict[str, int], since_s: float) -> List[List[object]]:
-        """[name, percent of one processor, resident bytes], each with its descendants."""
+        """Return [name, percent of one CPU, resident bytes] of each process, descendants included."""
         seen = process_tree.snapshot()
         families = {name: process_tree.descendants(seen, [pid]) | {pid} for name, pid in pids.items()}
         before, self._ticks = self._ticks, {}
@@ -84,13 +84,13 @@ class Usage:
         return found
 
     def _spent(self, one: Found, before: Dict[Tuple[int, int], int]) -> int:
-        """Ticks since the last look, or since its start."""
+        """Return the ticks used since the last scan, or since the process started."""
         identity = (one.pid, one.start)
         self._ticks[identity] = one.ticks
         return max(0, one.ticks - before.get(identity, 0))
 
     def _rates(self, now: float) -> Fields:
-        """Of the node since the last look; None at the first one."""
+        """Return the node's rates since the last scan; None for the first one."""
         busy, total = _processor_ticks()
         received, sent = _network_bytes()
         share = self._rate("cpu", busy, total)
@@ -102,32 +102,32 @@ class Usage:
     def _rate(self, name: str, count: float, of: float) -> Optional[float]:
         last = self._node.get(name)
         self._node[name] = (count, of)
-        if last is None or of <= last[1] or count < last[0]:  # a counter began anew
+        if last is None or of <= last[1] or count < last[0]:  # a counter was reset
             return None
         return round((count - last[0]) / (of - last[1]), 4)
 
 
 def _memory() -> Fields:
-    """Bytes of the machine's memory, and how many of them could not be had now."""
+    """Return the machine's total memory in bytes, and the bytes that are not available now."""
     facts = {line.partition(":")[0]: line.split() for line in proc.lines("/proc/meminfo")}
     total, free = (int(facts[name][1]) << 10 if name in facts else 0 for name in ("MemTotal", "MemAvailable"))
     return {"memory_bytes": max(0, total - free), "memory_total_bytes": total}
 
 
 def _processor_ticks() -> Tuple[float, float]:
-    """Of all processors since boot: busy, and all."""
+    """Return the ticks of all CPUs since boot: busy, and total."""
     counts = [float(word) for word in "".join(proc.lines("/proc/stat")[:1]).split()[1:9]]
-    return sum(counts) - sum(counts[3:5]), sum(counts)  # idle and iowait stand fourth and fifth
+    return sum(counts) - sum(counts[3:5]), sum(counts)  # idle and iowait are the fourth and fifth
 
 
 def _network_bytes() -> Tuple[float, float]:
-    """Received and sent since boot, over the network cards; where there are none, over all but loopback."""
+    """Return bytes received and sent since boot over the network cards; without any, over all but loopback."""
     counts: Dict[str, Tuple[float, float]] = {}
     for line in proc.lines("/proc/net/dev")[2:]:
         name, _, rest = line.partition(":")
         numbers = rest.split()
         if len(numbers) >= 9 and name.strip() != "lo":
             counts[name.strip()] = float(numbers[0]), float(numbers[8])
-    # bridges and tunnels count once more what a card has
+    # bridges and tunnels count a card's traffic again
     cards = [name for name in counts if os.path.exists("%s/%s/device" % (_SYS_NICS, name))] or list(counts)
     return sum(counts[name][0] for name in cards), sum(counts[name][1] for name in cards)

@@ -28,7 +28,7 @@ Problems = Dict[str, str]
 
 
 def reading(folder: str, paths: Sequence[str]) -> Iterator[Tuple[int, int, Problems]]:
-    """Read all files of the parts, each one time; yield bytes read, bytes in all and the problems so far.
+    """Read all files of the parts once; yield the bytes read, the total bytes and the problems so far.
 
     Yields at the start, at least every _READ bytes, and at the end.
     """
@@ -61,8 +61,8 @@ class Verification:
     """A running verification.
 
     Args:
-        progress: called with bytes read and bytes in all, every REPORT_S at most.
-        done: called one time with the problems.
+        progress: called with the bytes read and the total bytes, at most every REPORT_S.
+        done: called once with the problems.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Verification:
 
     def _give_up(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)  # not reaped before its pipe was read to the end: still ours
+            os.kill(self._pid, signal.SIGKILL)  # its pipe was not read to the end: not yet reaped
         self._end("no data could be read for %.0f s" % STALL_S)
 
     def _end(self, why: str) -> None:
@@ -111,7 +111,7 @@ class Verification:
 
 
 def _reports(folder: str, paths: Sequence[str]) -> Iterator[List[Any]]:
-    """Lines of the child: bytes read, bytes in all, problems, whether this is the end."""
+    """Yield the lines that the child writes: bytes read, total bytes, problems, whether this is the last."""
     reported_at = 0.0
     last: List[Any] = []
     for found in reading(folder, paths):
@@ -123,11 +123,11 @@ def _reports(folder: str, paths: Sequence[str]) -> Iterator[List[Any]]:
 
 
 def _compared(path: str, nbytes: int, expected: Any) -> Iterator[int]:
-    """Read a file; yield the bytes of each block.
+    """Read a file; yield the number of bytes of each block.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it has another size or checksum.
+        OSError: the file cannot be read.
+        ValueError: its size or checksum differs.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at directories that a node has already: where a job is to run (--job_workspace), and where it is to write.
+"""Checks existing directories on a node: the one where a job is to run (--job_workspace), and those it will write to.
 
-Digests tell a launcher whether all nodes have the same code. Code alone: data may lie in parts on the nodes, and
-reading it would take a preflight's time.
+Digests show the launcher whether all nodes have the same code. Only code is compared: data may be distributed over
+the nodes, and reading it would take too long for a preflight.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from paddle_node.agent.files.digests import blake2b
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.linux import ownership
 
-LITTLE_BYTES = 1 << 20  # no checkpoint fits there
+LITTLE_BYTES = 1 << 20  # no checkpoint fits on such a file system
 MOST_FILES = 2000
-MOST_BYTES = 4 << 20  # of one file
+MOST_BYTES = 4 << 20  # bytes of one file
 _SUFFIXES = (".py", ".sh")
-_NEVER = ("__pycache__",)  # and hidden ones
+_NEVER = ("__pycache__",)  # and hidden folders
 
 
 def folder_problem(path: str) -> str:
-    """Why no files can be written below `path`, or nothing; what of it is not there yet would be made."""
+    """Return why no files can be written below `path`, or ""; its missing parts would be created."""
     found = storage.look(path, write=True)
     parent, problem = found["parent"], found["write_problem"]
     missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
@@ -36,7 +36,7 @@ def folder_problem(path: str) -> str:
 
 
 def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
-    """[what is wrong with a directory that a job is to run in, or nothing; whether no job can run there then]."""
+    """Return [the problem of a directory that a job is to run in, or ""; whether it prevents the job]."""
     if not os.path.isdir(path):
         return [
             "%s is not a directory on this node; put it there, or send one: --job_dispatch_package" % path,
@@ -47,19 +47,19 @@ def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[An
     if entry is not None and not os.path.isfile(path + "/" + entry):
         return ["%s/%s does not exist: trainers run it (--entry names another script)" % (path, entry), True]
     unsafe = ownership.problem(path)
-    # a directory of a team, elsewhere, is the user's own choice
+    # a team's directory elsewhere is the user's own choice
     below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")
     return ["other users could change what runs as you: %s" % unsafe if unsafe else "", below]
 
 
 def code_of(folder: str, entry: Optional[str]) -> Dict[str, str]:
-    """Digest by path of each Python and shell file below `folder`, and of `entry`; MOST_FILES at most, in order."""
+    """Return the digest by path of each Python and shell file below `folder` and of `entry`: the first MOST_FILES."""
     found: Dict[str, str] = {}
     for path in _paths(folder, entry):
         if len(found) == MOST_FILES:
             break
         try:
-            fd = os.open(folder + "/" + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no named pipe
+            fd = os.open(folder + "/" + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not a named pipe
             with open(fd, "rb") as file:
                 found[path] = blake2b(file.read(MOST_BYTES), digest_size=16).hexdigest()
         except OSError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control group of the job's processes on this node, where the kernel lets this user make one.
+"""A control group for the job's processes on this node, where the kernel lets this user create one.
 
-Nothing leaves it by itself, whatever it does to its session, its parent or its environment, so that a job is found even
-when all three processes of its agent were killed at once. It has no limits; of version 1 any hierarchy will do.
+A process cannot leave it by changing its session, parent or environment, so a job is found even when all three
+processes of its agent were killed together. It sets no limits; with version 1, any hierarchy is suitable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROCS = "/cgroup.procs"
 
 
 def make(marks: Dict[str, str]) -> str:
-    """Make the group of a job with these marks below this process's own; its directory, or "" where none can be."""
+    """Create a job's group below this process's own; return its directory, or "" if that is not possible."""
     for path in _places(marks):
         try:
             os.makedirs(path, exist_ok=True)
@@ -33,7 +33,7 @@ def make(marks: Dict[str, str]) -> str:
 
 
 def join(path: str) -> None:
-    """Move this process into a group; it stays where it was if that cannot be."""
+    """Move this process into a group; leave it where it is if that fails."""
     with contextlib.suppress(OSError):
         fd = os.open(path + _PROCS, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -43,7 +43,7 @@ def join(path: str) -> None:
 
 
 def members(path: str) -> List[Found]:
-    """Return the live processes of a group and its children; none if there is no such group."""
+    """Return the live processes of a group and its children; none if the group does not exist."""
     if not os.path.basename(path).startswith(PREFIX):
         return []
     pids: Set[int] = set()
@@ -55,7 +55,7 @@ def members(path: str) -> List[Found]:
 
 
 def remove(marks: Dict[str, str]) -> None:
-    """Remove a job's group if nothing is in it any more."""
+    """Remove a job's group if it is empty."""
     for path in _places(marks):
         for folder, _, _ in os.walk(path, topdown=False):
             with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def _places(marks: Dict[str, str]) -> Iterator[str]:
 
 
 def _mounts() -> Dict[str, Tuple[str, str]]:
-    """Which group is mounted where, by the name of one of its controllers."""
+    """Return each mounted group and its mount point, by the name of one of its controllers."""
     found: Dict[str, Tuple[str, str]] = {}
     for line in proc.lines("/proc/self/mountinfo"):
         left, _, right = line.partition(" - ")

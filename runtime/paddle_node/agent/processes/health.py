@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Monitors the processes about once a second: reports those that stall, with their stacks, and that recover."""
+"""Monitors the processes about once a second: reports those that stall, with their stacks, and those that recover."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.linux import proc, process_tree
 
 LOOK_S = 1.0
-LATE_S = 1.0  # a look that is later than this: the machine stood still, or somebody stopped us
-RECENT_S = 15.0  # a large process takes seconds to give its memory back before it is gone
+LATE_S = 1.0  # a check that is later than this: the machine was suspended, or the agent was stopped
+RECENT_S = 15.0  # a large process takes seconds to release its memory before it exits
 CGROUP = "cgroup"
 MACHINE = "machine"
 
@@ -33,7 +33,7 @@ class Patient:
 
 
 class Health:
-    """Looks after all patients that `patients` names at that moment."""
+    """Monitors all processes that `patients` returns at the time of a check."""
 
     def __init__(self, loop: Loop, outbox: Outbox, patients: Callable[[], Dict[str, Patient]]) -> None:
         self._loop = loop
@@ -46,14 +46,14 @@ class Health:
         self.kills = MemoryKills()
 
     def begin(self) -> None:
-        """Look from now on; a second call changes nothing."""
+        """Start monitoring; further calls have no effect."""
         if not self._begun:
             self._begun = True
             self._due = time.monotonic() + LOOK_S
             self._loop.after(LOOK_S, self._look)
 
     def ask_stacks(self, name: str) -> None:
-        """Send `stacks` of one process, once they are known."""
+        """Send the `stacks` of one process once they are known."""
         patient = self._patients()[name]
 
         def told(text: str) -> None:
@@ -62,7 +62,7 @@ class Health:
         Stacks(self._loop, patient.pid, patient.log, told)
 
     def forget(self, name: str) -> None:
-        """It ended."""
+        """Stop monitoring a process that has ended."""
         self._stalled.discard(name)
         self._told.discard(name)
 
@@ -93,7 +93,7 @@ class Health:
 
     def _tell(self, name: str, patient: Patient, stall: Stall) -> None:
         def asked(text: str) -> None:
-            if name in self._stalled:  # else it goes on already
+            if name in self._stalled:  # else it already continues
                 self._told.add(name)
                 self._outbox.send("stalled", proc=name, cause=stall.kind, what=stall.what, stacks=text)
 
@@ -101,10 +101,10 @@ class Health:
 
 
 class MemoryKills:
-    """Notices that the kernel killed for lack of memory: by the counters of our cgroup, else by those of the machine.
+    """Detects out-of-memory kills: by the counters of our cgroup, else by those of the machine.
 
-    A counter says that it happened, not to whom; so only a process that ended by SIGKILL shortly after it rose is said
-    to have been hit. It remembers the counters of the last seconds.
+    A counter shows that a kill happened, not which process was killed; so only a process that ended by SIGKILL shortly
+    after an increase is reported as killed. The counters of the last seconds are remembered.
     """
 
     def __init__(self) -> None:
@@ -113,14 +113,14 @@ class MemoryKills:
         self.sample()
 
     def sample(self) -> None:
-        """Note the counters now; about once a second is enough."""
+        """Record the current counters; about once a second is enough."""
         now = time.monotonic()
         self._samples.append((now, self._read()))
         while len(self._samples) > 1 and self._samples[1][0] <= now - RECENT_S:
             self._samples.popleft()
 
     def recent(self) -> str:
-        """Whose counter rose lately: CGROUP, MACHINE or empty."""
+        """Return which counter rose recently: CGROUP, MACHINE or empty."""
         before, now = self._samples[0][1], self._read()
         if now[0] > before[0]:
             return CGROUP
@@ -131,7 +131,7 @@ class MemoryKills:
 
 
 def _counter_files() -> List[str]:
-    """Where a cgroup of ours may count: version 2, and version 1's memory controller."""
+    """Return the files in which a cgroup of ours may count: version 2, and version 1's memory controller."""
     files = []
     for controller, path in proc.control_groups().items():
         path = path.rstrip("/")

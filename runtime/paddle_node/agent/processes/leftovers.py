@@ -18,20 +18,20 @@ from paddle_node.contract.names import JOB_ID
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
-_LOGIN = (b"HOME", b"LOGNAME", b"SHELL", b"USER")  # what each environment of a login has one of
+_LOGIN = (b"HOME", b"LOGNAME", b"SHELL", b"USER")  # a login's environment has at least one of these
 _REAPER = 1
 
 Identity = Tuple[int, int]
 
 
 class Traces(NamedTuple):
-    """The record of one job that an agent wrote on this node in this boot.
+    """One job's record that an agent wrote on this node since it booted.
 
     Attributes:
-        agents: pid and start time of the agent proper, its guard and its watcher, as far as they were written down.
-        sessions: pid -> start time of each process that it started, which led a session of its own.
-        group: directory of the control group of the job, or empty.
-        folder: directory used only by the job, or empty.
+        agents: the pid and start time of the agent proper, its guard and its watcher, as far as they are recorded.
+        sessions: pid -> start time of each process that it started, each of which led a session.
+        group: the directory of the job's control group, or empty.
+        folder: a directory used only by the job, or empty.
         since: the start time of the agent proper; older processes do not belong to the job.
     """
 
@@ -47,10 +47,10 @@ NOTHING = Traces("", (), {}, "", "", 0)
 
 
 def traces(record: JobFile, is_ours_alone: bool) -> Traces:
-    """Those of a record.
+    """Return the traces in a record.
 
     Args:
-        is_ours_alone: no other job uses the job's directory.
+        is_ours_alone: whether no other job uses the job's directory.
     """
     agent = record.agent
     is_known = agent.pid > 1 and agent.start > 1
@@ -70,7 +70,7 @@ def own_agent() -> Agent:
     outer: List[Identity] = []
     one = process_tree.look(own.parent) if own is not None else None
     while one is not None and len(outer) < 2 and proc.command(one.pid) == proc.command(os.getpid()):
-        outer.append((one.pid, one.start))  # a fork runs the same command
+        outer.append((one.pid, one.start))  # a fork has the same command line
         one = process_tree.look(one.parent)
     return Agent(os.getpid(), own.start if own is not None else 0, tuple(outer), proc.boot_id())
 
@@ -84,7 +84,7 @@ def agents(of: Traces) -> List[Found]:
 
 
 def search(of: Traces) -> Tuple[List[Found], List[Found]]:
-    """The processes of the job that live, and doubtful ones; those that carry its id may be missing."""
+    """Return the job's live processes, and doubtful ones; processes that carry the job's ID may be missing."""
     seen = process_tree.snapshot()
     excluded = process_tree.lineage(seen, os.getpid())
     candidates = {pid: one for pid, one in seen.items() if one.is_alive and one.start >= of.since > 0}
@@ -109,7 +109,7 @@ def search(of: Traces) -> Tuple[List[Found], List[Found]]:
 
 
 def _is_of_session(one: Found, of: Traces, seen: Dict[int, Found]) -> bool:
-    """Whether a process is in a session that a process of the job led, or leads."""
+    """Return whether a process is in a session that a process of the job led or leads."""
     if one.session not in of.sessions or one.terminal:
         return False
     leader = seen.get(one.session)
@@ -122,7 +122,7 @@ def _is_anothers(pid: int, job_id: str) -> bool:
 
 
 def _works_in(pid: int, folder: str) -> bool:
-    """Whether a process is in a directory, or has a file below it open."""
+    """Return whether a process has its working directory in a directory, or has a file below it open."""
     return bool(folder) and any((path + "/").startswith(folder + "/") for path in _paths(pid))
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log file that survives a full disk: lost bytes are counted and reported, and the job continues.
 
-When somebody removes or renames the file, writing goes on in a new one of the same name. A file that grows over its
-limit becomes NAME.1, the one before NAME.2, and what was NAME.2 is dropped, counted and told. Lines are not
-parted, unless one is longer than LINE_ROOM. Several may append to one file: whoever finds it rotated follows.
+If the file is removed or renamed, writing continues in a new file of the same name. A file that exceeds its limit is
+renamed to NAME.1, the previous one to NAME.2, and the former NAME.2 is removed, counted and reported. Lines are not
+split, unless they are longer than LINE_ROOM. Several writers can append to one file: each follows the others'
+rotations.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ LINE_ROOM = 1 << 20
 
 
 class LogFile:
-    """Appends to one file.
+    """Appends to one log file.
 
     Args:
-        path: where it is; made if it is not there.
-        name: what the user calls it.
-        tell: takes a sentence for the user; lose: one on what was lost of it.
-        written: called after every write, and before and after parts are renamed.
-        limit: bytes at which it is rotated; 0: never.
+        path: the path of the file; created if it does not exist.
+        name: the name that the user knows it by.
+        tell: called with a message for the user; lose: called with a message about lost output.
+        written: called after every write, and before and after files are renamed.
+        limit: the size in bytes at which it is rotated; 0: never.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class LogFile:
         self._fd: Optional[int] = self._open()
 
     def write(self, data: bytes) -> None:
-        """Append; what does not fit is lost and counted."""
+        """Append data; bytes that cannot be written are dropped and counted."""
         self._reopen_if_moved()
         if self._limit and self._fd is not None:
             room = self._limit - os.fstat(self._fd).st_size
@@ -90,7 +91,7 @@ class LogFile:
             self._complain(problem)
 
     def _rotate(self) -> None:
-        """Begin a new file; the older ones move on by one, unless somebody else has done it."""
+        """Start a new file and rename the older ones, unless another writer has already done so."""
         if self._fd is None or not self._is_mine(self._fd):
             self._checked_at = 0.0
             self._reopen_if_moved()
@@ -118,7 +119,7 @@ class LogFile:
 
     def _open(self) -> Optional[int]:
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # no named pipe
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # not a named pipe
             return os.open(self._path, flags, 0o644)
         except OSError as error:
             self._complain(error.strerror or str(error))
@@ -138,7 +139,7 @@ class LogFile:
         self._fd = self._open()
 
     def _is_mine(self, fd: int, suffix: str = "") -> bool:
-        """Whether the file of the name is the open one."""
+        """Return whether the file of this name is the open one."""
         mine = os.fstat(fd)
         try:
             there = os.stat(self._path + suffix, follow_symlinks=False)

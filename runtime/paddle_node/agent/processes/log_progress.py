@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the numbers of a script in its newest log lines, by patterns of conf.py.
+"""Extracts a script's numbers from its newest log lines, with patterns from conf.py.
 
-Bounded: at most four times a second the last 8 KiB are searched, a line up to 1000 characters, for 50 ms of processor
-time. The `re` module asks for signals while it matches, so a timer ends a pattern that backtracks without end; it is
-reported, and the output of the process is no longer searched.
+Bounded: at most four times a second the last 8 KiB are searched, up to 1000 characters per line, for 50 ms of CPU
+time. The `re` module checks for signals while it matches, so a timer stops a pattern with runaway backtracking; this
+is reported, and the output of the process is no longer searched.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class LogProgress:
 
     Args:
         patterns: regular expressions. A group is a number of that name; groups `name` and `value` are any number.
-        take: called with what was found: name -> number.
-        tell: called with a sentence when a pattern takes too long, or is not one on this Python.
+        take: called with the numbers that were found: name -> number.
+        tell: called with a message if a pattern takes too long, or is not valid in this Python.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class LogProgress:
         self._timer: Optional[Timer] = None
 
     def heard(self, data: bytes) -> None:
-        """Remember output until it is searched."""
+        """Buffer output until it is searched."""
         self._data = (self._data + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
         if self._timer is None and self._patterns:
             self._timer = self._loop.after(EVERY_S, self.look)
 
     def look(self) -> None:
-        """Search the whole lines that came since the last time."""
+        """Search the complete lines that arrived since the last search."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -61,7 +61,7 @@ class LogProgress:
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         lines = _LINE_END.split(data[:end])
         if len(data) == TAIL_BYTES:
-            del lines[0]  # cut off: half a number is another number
+            del lines[0]  # truncated: half a number would be a different number
         self._data = data[end:]
         if self._patterns:
             found = self._search(lines)
@@ -69,7 +69,7 @@ class LogProgress:
                 self._take(found)
 
     def _compiled(self, pattern: str) -> Any:
-        """The pattern, or None: the launcher's Python may know more of them than this one."""
+        """Return the compiled pattern, or None: the launcher's Python may support more than this one."""
         try:
             return re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
@@ -89,7 +89,7 @@ class LogProgress:
         def late(*_: Any) -> None:
             if is_armed and time.thread_time() - began >= MOST_S:
                 raise TimeoutError
-            if is_armed:  # other threads took a part of it
+            if is_armed:  # other threads used a part of it
                 signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S)
 
         before = signal.signal(signal.SIGVTALRM, late)
@@ -116,7 +116,7 @@ class LogProgress:
 
 
 def _add(found: Dict[str, float], groups: Dict[str, Optional[str]]) -> None:
-    """Add the numbers that the groups of a match hold; what is not a finite number is left out."""
+    """Add the numbers in a match's groups; skip values that are not finite numbers."""
     name, value = groups.pop("name", None), groups.pop("value", None)
     if name:
         groups[name] = value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environment values that many processes share: their pieces come once, and a `start` names them by digest.
+"""Environment values shared by many processes: their pieces are sent once, and a `start` names them by digest.
 
-What is longer than Linux takes in one string goes into a file of the job directory; the process gets its path.
+A value longer than Linux allows in one string goes into a file in the job directory; the process gets its path.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Dict, Mapping, Sequence
 from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Pieces
 
-MOST_BYTES = 64 << 20  # of all pieces of a job: endpoints of a million processes have 20 MB
+MOST_BYTES = 64 << 20  # limit for all pieces of a job: the endpoints of a million processes have 20 MB
 
 Named = Mapping[str, Sequence[str]]  # variable -> digests of its pieces
 
 
 class LongValues:
-    """The pieces that have come so far."""
+    """The pieces received so far."""
 
     def __init__(self) -> None:
         self._pieces: Dict[str, str] = {}
         self._size = 0
 
     def learn(self, body: bytes) -> None:
-        """Keep the pieces that a `start` brings.
+        """Store the pieces in a `start`.
 
         Raises:
-            ValueError: these are no pieces, or too many.
+            ValueError: the body is malformed, or there are too many pieces.
         """
         if not body:
             return
-        import zlib  # few jobs are so large
+        import zlib  # few jobs are this large
 
         left = MOST_BYTES - self._size
         stream = zlib.decompressobj()
@@ -47,14 +47,14 @@ class LongValues:
         self._size += len(text)
 
     def variables(self, named: Named) -> Dict[str, str]:
-        """The values that a `start` has in pieces."""
+        """Return the values that a `start` names by their pieces."""
         return {name: self._joined(name, digests) for name, digests in named.items()}
 
     def files(self, named: Named, folder: str) -> Dict[str, str]:
-        """Write the values that no environment can hold; returns the variables with the files' paths.
+        """Write the values that no environment can hold; return the variables with the paths of the files.
 
         Raises:
-            OSError: a file could not be written.
+            OSError: a file cannot be written.
         """
         paths = {}
         for name, digests in named.items():
@@ -64,7 +64,7 @@ class LongValues:
                 os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644), "wb"
             ) as file:
                 file.write(os.fsencode(self._joined(name, digests)))
-            os.replace(new, path)  # one that runs may be reading it
+            os.replace(new, path)  # a running process may be reading it
         return paths
 
     def _joined(self, name: str, digests: Sequence[str]) -> str:
@@ -75,6 +75,6 @@ class LongValues:
 
 
 def _digest(piece: str) -> str:
-    import hashlib  # with OpenSSL, for few jobs
+    import hashlib  # imports OpenSSL, which few jobs need
 
     return hashlib.blake2b(os.fsencode(piece), digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a process: written to its log file immediately, and to the screen as complete lines.
+"""The output of a process: written to its log file immediately, and shown on the screen line by line.
 
-A line that stays open for FLUSH_S (a progress bar, a prompt) or grows over LINE_LIMIT is shown in parts.
+A line that stays incomplete for FLUSH_S (a progress bar, a prompt) or exceeds LINE_LIMIT is shown in parts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from paddle_node.agent.processes.log_file import LogFile
 FLUSH_S = 0.2
 LINE_LIMIT = 1 << 16
 READ_SIZE = 1 << 18
-PIPE_SIZE = 1 << 20  # a process that prints in bursts does not wait for the agent
-DRAIN_LIMIT = 1 << 20  # an orphan may go on writing when its process has ended
-F_SETPIPE_SZ = 1031  # Linux; fcntl names it from Python 3.10 on
+PIPE_SIZE = 1 << 20  # so that a process that prints in bursts does not wait for the agent
+DRAIN_LIMIT = 1 << 20  # an orphan may continue writing after its process has ended
+F_SETPIPE_SZ = 1031  # of Linux; the fcntl module has the name from Python 3.10 on
 TAIL_LINES = 40
 TAIL_BYTES = 8 << 10
 
 
 class Output:
-    """Reads one pipe until its other end is closed everywhere.
+    """Reads one pipe until all of its write ends are closed.
 
     Args:
-        show: called with bytes for the screen, whether they stop inside a line, and the wall clock's time of the
-            read that brought them.
-        heard: called with everything that is read.
+        show: called with bytes for the screen, whether they end inside a line, and the wall-clock time of the read
+            that returned them.
+        heard: called with all data that is read.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Output:
         loop.on_readable(fd, self._read)
 
     def drain(self) -> None:
-        """Take what is in the pipe now, the open line too."""
+        """Read what is in the pipe now, and show the incomplete line too."""
         size = 0
         while self._open and size < DRAIN_LIMIT:
             got = self._read()
@@ -66,7 +66,7 @@ class Output:
         self._flush()
 
     def close(self) -> None:
-        """Read no more; closes the log file."""
+        """Stop reading, and close the log file."""
         if self._open:
             self._open = False
             self._loop.on_readable(self._fd, None)
@@ -75,7 +75,7 @@ class Output:
             self._log.close()
 
     def tail(self) -> str:
-        """The last lines, as text."""
+        """Return the last lines as text."""
         lines = self._tail.split(b"\n")[-TAIL_LINES - 1 :]
         return b"\n".join(lines).decode("utf-8", "replace")
 
@@ -120,4 +120,4 @@ def _widen(fd: int) -> None:
     try:
         fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
     except OSError:
-        return  # the user has as many pages in pipes as allowed: it works with the usual size
+        return  # the user has reached the limit of pipe pages: the default size works too

@@ -24,11 +24,11 @@ from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGN
 from paddle_node.contract.to_agent import Start
 from paddle_node.linux.descriptors import identity
 
-HUNG_START_LIMIT_S = 1.0  # after a start that hung: many of them together must not outlast the lease
+HUNG_START_LIMIT_S = 1.0  # after a start that hung: many such starts together must not outlast the lease
 
 
 class Running:
-    """One process that was started and has not been reaped."""
+    """A process that was started and has not been reaped."""
 
     def __init__(self, output: Output, report: Report, patient: Patient, progress: LogProgress) -> None:
         self.pid = patient.pid
@@ -42,11 +42,11 @@ class Processes:
     """All processes that this agent started.
 
     Args:
-        marks: variables that every process gets, by which it is found again.
-        logged: called with a log's name whenever something was written to it, and whether it was rotated.
+        marks: variables set for every process, by which it is found again.
+        logged: called with a log's name after each write to it, and whether it was rotated.
 
     Attributes:
-        group: directory of the control group that processes join, or empty.
+        group: the directory of the control group that processes join, or empty.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class Processes:
         )
 
     def leaders(self) -> Set[int]:
-        """Pids of processes that have not been reaped: nobody else can have these numbers."""
+        """Return the pids of processes that have not been reaped: these pids cannot have been reused."""
         return {running.pid for running in self._running.values()}
 
     def pids(self) -> Dict[str, int]:
-        """The processes that run, by name."""
+        """Return the running processes, by name."""
         return {name: running.pid for name, running in self._running.items()}
 
     def sessions(self, name: str) -> Set[int]:
-        """The pids that a process of this name has had."""
+        """Return the pids that processes of this name have had."""
         return self._sessions.get(name, set())
 
     def start(self, asked: Start, body: bytes, job_dir: str) -> int:
-        """Carry out a `start`; its body is pieces of long values. Returns the pid.
+        """Carry out a `start`, whose body is pieces of long values; return the pid.
 
         Raises:
-            OSError: the process could not be started.
-            ValueError: its name is in use, or a value is not complete.
+            OSError: the process cannot be started.
+            ValueError: its name is in use, or a value is incomplete.
         """
         self._long_values.learn(body)
         name = asked.proc
@@ -136,7 +136,7 @@ class Processes:
         )
         self._running[name] = Running(output, report, Patient(pid, log, detector), progress)
         for known in self._sessions.values():
-            known.discard(pid)  # a number is given away only once nobody is left in the session it named
+            known.discard(pid)  # a pid is reused only after the session of that number is empty
         self._sessions.setdefault(name, set()).add(pid)
         self._health.begin()
         self._outbox.send("started", proc=name, pid=pid)
@@ -144,7 +144,7 @@ class Processes:
         return pid
 
     def ask_stacks(self, names: Optional[Sequence[str]]) -> None:
-        """Carry out a `stacks`: one reply for each process that runs, of all where names is None."""
+        """Carry out a `stacks`: send one reply per running process; None asks for all."""
         for name in list(self._running if names is None else names):
             if name in self._running:
                 self._health.ask_stacks(name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JSON lines that a process reports, the records of `contract.facts`, and passes them on.
 
-A line counts if it is a record, a number of a trainer's progress if it is within its limit. The others are ignored, and
-the first of them is reported.
+A line is accepted if it is a valid record, and a number in a trainer's progress if it is within its limits. Others are
+ignored, and the first is reported.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Report:
 
     Args:
         ready: called with the fields of `ready`.
-        newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a
-            second each.
-        detector: learns of signs of life and steps.
-        tell: called one time, with a sentence, when the process writes something else.
+        newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a second per
+            kind.
+        detector: notified of signs of life and steps.
+        tell: called once, with a message, if the process writes an invalid line.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Report:
         loop.on_readable(fd, self._read)
 
     def numbers(self, values: Mapping[str, float]) -> None:
-        """Take numbers that the script names, in a line here or in its log."""
+        """Accept numbers that the script names, in a line here or in its log."""
         progress, points = self._script.take(values, time.monotonic())
         self._detector.step(time.monotonic())
         if progress is not None:
@@ -81,14 +81,14 @@ class Report:
             self._take_points(points)
 
     def drain(self) -> None:
-        """Take what is there now and pass on what waits for its turn."""
+        """Read what is available now, and pass on everything that is delayed."""
         for _ in range(16):
             if not self._open or not self._read():
                 break
         self._pass_on()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._open:
             self._open = False
             self._loop.on_readable(self._fd, None)
@@ -132,7 +132,7 @@ class Report:
             return
         if isinstance(report, Progress):
             self._detector.step(time.monotonic())
-            if faults:  # a number that was left out keeps its last value
+            if faults:  # an omitted number keeps its last value
                 step, samples = report.step or self._progress.step, report.samples or self._progress.samples
                 report = report._replace(step=step, samples=samples)
             self._progress = report
@@ -174,7 +174,7 @@ class Report:
 
 
 def _read(line: bytes, faults: List[str]) -> Tuple[str, Any]:
-    """Return the kind and the record of a line; texts have bounded lengths.
+    """Return the kind and the record of a line; the length of texts is limited.
 
     Raises:
         ValueError: it is not a report.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident agents of this user on this node: found by a mark in their environment, listed and ended.
+"""This user's resident agents on this node: found by a mark in their environment, listed and ended.
 
-The agents of a job that one of them forked have the same environment and another name: a resident agent alone is called
-`paddle-resident`.
+Agents forked by a resident agent for a job have the same environment but another process name: only a resident agent
+is called `paddle-resident`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
 MARK = "_PADDLE_RESIDENT"
-NAME = b"paddle-resident"  # as much as the kernel keeps
+NAME = b"paddle-resident"  # the kernel's limit
 PLAIN = b"python3"
 
 
 class Resident(NamedTuple):
-    """One of them.
+    """A resident agent.
 
     Attributes:
-        name: which launcher's it is, for which node: there is one of a name.
-        wait_s: how long it waits for a job.
-        has_job: whether it serves one now.
+        name: identifies its launcher and its node; there is one agent per name.
+        wait_s: how many seconds it waits for a job.
+        has_job: whether it is serving a job now.
     """
 
     process: Found
@@ -37,25 +37,25 @@ class Resident(NamedTuple):
     has_job: bool
 
     def end(self) -> bool:
-        """Have it wait for no further job; one that it serves goes on. Whether it was there."""
+        """Ask it to accept no further job; a current job continues. Return whether it existed."""
         told = process_tree.send(self.process, signal.SIGTERM)
-        process_tree.send(self.process, signal.SIGCONT)  # stopped, it would stay, and turn nobody away
+        process_tree.send(self.process, signal.SIGCONT)  # if stopped, it would remain
         return told
 
 
 def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:
-    """The value of MARK."""
+    """Return the value of MARK."""
     return "%s %d %g %s" % (name, port, wait_s, root_dir)
 
 
 def call_this_process(name: bytes) -> None:
-    """Give this process a name, by which others find it."""
+    """Set the name of this process, by which others find it."""
     with open("/proc/self/comm", "wb") as file:
         file.write(name)
 
 
 def find() -> List[Resident]:
-    """Those of this user."""
+    """Return this user's resident agents."""
     seen = process_tree.snapshot()
     found = []
     for one in seen.values():
@@ -65,7 +65,7 @@ def find() -> List[Resident]:
         has_job = bool(process_tree.descendants(seen, [one.pid]))
         try:
             found.append(Resident(one, name, int(port), float(wait_s), root_dir, has_job))
-        except ValueError:  # somebody who only calls himself so
+        except ValueError:  # another process with the same name
             continue
     return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the facts of a trainer from the numbers that its script names: by `paddle_job.report`, or in its log lines.
+"""Converts numbers that a trainer's script names, by `paddle_job.report` or in its log lines, into facts.
 
 `step`, `loss`, `samples` and `samples_per_s` become Progress, all other names are curves. Pure.
 """
@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from paddle_node.contract.facts import MAX_CURVES, MAX_TITLE, Points, Progress
 
-WINDOW_S = 2.5  # a speed is an average over one to two of these
+WINDOW_S = 2.5  # a speed is averaged over one to two such windows
 LOSSES = ("loss", "cost", "train_loss")
 SPEEDS = ("samples_per_s", "train_samples_per_second")
 _MOST = 1 << 53
@@ -19,11 +19,11 @@ _MOST = 1 << 53
 class ScriptProgress:
     """The progress of one process.
 
-    A script that names no step is at the number of its reports. A step that falls goes on counting from where it fell:
-    it began a new epoch. A step or samples that are negative or beyond 2**53 are left out of their report.
+    If a script reports no step, its step is the number of its reports. If the step falls, counting continues from the
+    value before: a new epoch began. A negative step or sample count, or one beyond 2**53, is left out of its report.
 
     Args:
-        tell: called with a sentence about each number that is left out.
+        tell: called with a message about each number that is left out.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -36,13 +36,13 @@ class ScriptProgress:
         self._speed: Optional[float] = None
         self._counts: List[
             Tuple[float, float]
-        ] = []  # (time, samples): the beginning of this window and the last
+        ] = []  # (time, samples): the start of this window and of the last
 
     def take(self, numbers: Mapping[str, float], now: float) -> Tuple[Optional[Progress], Optional[Points]]:
         """Return the progress and the curves in the numbers; None for neither.
 
         Args:
-            numbers: name -> a finite number; `samples` are those of all steps so far.
+            numbers: name -> a finite number; `samples` is the number of samples in all steps so far.
             now: monotonic seconds.
         """
         rest = dict(numbers)
@@ -59,7 +59,7 @@ class ScriptProgress:
         at = min(self._before + max(0, self._step), _MOST)
         titles = sorted(rest)[:MAX_CURVES]
         points = Points(tuple((title[:MAX_TITLE], at, rest[title]) for title in titles))
-        if samples is not None or "samples" not in numbers:  # one out of range leaves the last one
+        if samples is not None or "samples" not in numbers:  # an invalid one leaves the last one
             self._samples = int(samples or 0)
         progress = Progress(at, None, self._cost, self._speed, at, self._samples)
         return progress if is_step else None, points if titles else None
@@ -92,5 +92,5 @@ class ScriptProgress:
 
 
 def _taken(numbers: Dict[str, float], names: Sequence[str]) -> Optional[float]:
-    """Remove the first of these names that is there, and return its number."""
+    """Remove the first of these names that is present, and return its number."""
     return next((numbers.pop(name) for name in names if name in numbers), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a child with nothing inherited that it should not have: signals, descriptors, session, environment.
+"""Starts a child that inherits only what it should: signals, descriptors, session, environment.
 
 Needs a process without threads: Python code runs between fork and exec.
 """
@@ -15,8 +15,8 @@ from typing import Dict, Optional, Sequence
 from paddle_node.agent.processes import control_group
 from paddle_node.linux.prctl import end_with_parent
 
-FAILURE_LIMIT = 4096  # bytes that a pipe takes at once
-START_LIMIT_S = 10.0  # a hung file system must not hang the agent
+FAILURE_LIMIT = 4096  # bytes that a pipe accepts in one write
+START_LIMIT_S = 10.0  # a hung file system must not block the agent
 
 
 def spawn(
@@ -28,25 +28,25 @@ def spawn(
     limit_s: float = START_LIMIT_S,
     group: str = "",
 ) -> int:
-    """Start a process in a session of its own and return its pid.
+    """Start a process in a new session and return its pid.
 
     Args:
-        argv: program and arguments, never seen by a shell; the program is looked up in env's PATH.
-        env: its whole environment.
-        cwd: where it starts.
-        output: descriptor that becomes its standard output and error.
-        report: descriptor that it keeps under the same number.
-        limit_s: how long to wait until the program runs.
-        group: directory of the control group that it joins, or empty.
+        argv: the program and its arguments, not interpreted by a shell; the program is searched in env's PATH.
+        env: the complete environment.
+        cwd: the working directory.
+        output: the descriptor that becomes its standard output and error.
+        report: a descriptor that it inherits under the same number.
+        limit_s: how many seconds to wait until the program runs.
+        group: the directory of the control group that it joins, or empty.
 
     Raises:
-        TimeoutError: it did not run by then.
-        OSError: it could not be started; errno and text are those of the failing call.
-        ValueError: a NUL byte in argv or env.
+        TimeoutError: the program did not run in time.
+        OSError: the process could not be started; errno and text are those of the failing call.
+        ValueError: argv or env contains a NUL byte.
     """
     for name, text in [("argv", part) for part in argv] + list(env.items()):
         if "\0" in name + text:
-            raise ValueError("NUL byte in %s" % name.replace("\0", "?"))  # not the text: it may be secret
+            raise ValueError("NUL byte in %s" % name.replace("\0", "?"))  # without the text: it may be secret
     parent = os.getpid()
     failure_read, failure_write = os.pipe()
     pid = os.fork()
@@ -58,7 +58,7 @@ def spawn(
     finally:
         os.close(failure_read)
     if problem is not None:
-        if isinstance(problem, TimeoutError):  # it hangs in the kernel; the loop reaps it some day
+        if isinstance(problem, TimeoutError):  # it hangs in the kernel; the loop reaps it later
             os.kill(pid, signal.SIGKILL)
             what = (
                 "the process did not start within %g s: does the file system of %s, or of %s, still answer?"
@@ -79,7 +79,7 @@ def _become(
     failure: int,
     group: str,
 ) -> None:
-    """The child's side of fork: never returns."""
+    """Run the program in the forked child; never return."""
     try:
         os.setsid()
         _reset_signals()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stacks of a process: of its Python threads, or else what /proc shows of it.
+"""Collects the stacks of a process: of its Python threads, or else what /proc shows of it.
 
-A process is signalled only if it has a handler for that very signal: `paddle/hooks/sitecustomize.py` puts one into
-every Python of a job. The stacks appear in the process's log; here they are picked out of it again.
+A process is signalled only if it has a handler for that very signal, which `paddle/hooks/sitecustomize.py` installs in
+every Python process of a job. The stacks are written to the process's log, from which they are extracted here.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
-SIGNAL = signal.SIGRTMIN + 7  # far from those that C libraries, profilers and run times take
+SIGNAL = signal.SIGRTMIN + 7  # not used by C libraries, profilers and runtimes
 LONGEST_WAIT_S = 2.0  # for all processes together; the launcher waits somewhat longer
 QUIET_S = 0.1
 MOST_PROCESSES = 16
 TEXT_LIMIT = 32 << 10
 _CANNOT_ANSWER = "TtDZX"
-_LEAST = b"Current thread 0x"  # every process writes that once
+_LEAST = b"Current thread 0x"  # every process writes this line once
 _STATES = {"T": "stopped", "t": "held by a debugger", "D": "in the kernel", "Z": "ended", "S": "waiting"}
 _OF_A_STACK = re.compile(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  \.\.\.|  <')
 
 
 class Stacks:
-    """Asks one process, and those that it started, where they are: one after the other, since all write to one log.
+    """Asks one process and its descendants for their stacks, one after another, since all write to one log.
 
     Args:
-        log: the process's log, where Python writes its stacks.
+        log: the process's log, to which Python writes its stacks.
         done: called once with what is known, at most TEXT_LIMIT characters.
     """
 
@@ -57,7 +57,7 @@ class Stacks:
         self._end()
 
     def _look(self) -> None:
-        """Go on with the next process once this one has told of its current thread and then no more."""
+        """Continue with the next process once this one has written its current thread and then nothing more."""
         self._waited_s += QUIET_S
         heard = len(self._tap.data)
         is_whole = heard == self._heard and _LEAST in self._tap.data[self._begun_at :]
@@ -82,7 +82,7 @@ def _tree(pid: int) -> List[Found]:
 
 
 def _ask(found: Found) -> Optional[str]:
-    """None if the process was asked for its stacks; else what can be told without it."""
+    """Ask a process for its stacks and return None, or return what is known without asking it."""
     if found.state not in _CANNOT_ANSWER and _has_handler(found.pid):
         try:
             if process_tree.send(found, SIGNAL):
@@ -105,7 +105,7 @@ def describe(found: Found) -> str:
 
 
 def is_traced(pid: int) -> bool:
-    """Whether a debugger holds a process."""
+    """Return whether a debugger is attached to a process."""
     return _status(pid, "TracerPid") not in ("", "0")
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a process still makes progress; pure: the clock and the facts of /proc are arguments.
+"""Decides whether a process makes progress; pure: the clock and the facts from /proc are arguments.
 
-Frozen: stopped, stuck in the kernel, or silent although it had begun to send signs of life. Hung: it told of steps,
-and then of none for too long. A traced process is somebody's debugging session: its clocks stand still.
+Frozen: stopped, stuck in the kernel, or silent after it had begun to send signs of life. Hung: it reported steps, and
+then none for too long. While a process is traced, in a debugging session, its timers are paused.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import Optional
 
 from paddle_node.contract.classes import NamedTuple
 
-STOPPED_S = 3.0  # a stop that somebody takes back at once is none
-KERNEL_S = 10.0  # a busy disk holds a process in the kernel for a while
+STOPPED_S = 3.0  # a stop that is quickly undone does not count
+KERNEL_S = 10.0  # a busy disk can block a process in the kernel for a while
 
 FROZEN = "frozen"
 NO_STEP = "no step"
 
 
 class Limits(NamedTuple):
-    """Seconds without a sign of life, and without a step; 0 means never."""
+    """Seconds without a sign of life, and without a step; 0 disables the limit."""
 
     heartbeat_s: float
     step_s: float
 
 
 class Stall(NamedTuple):
-    """Why a process does not get on: FROZEN or NO_STEP, and a phrase for people."""
+    """Why a process makes no progress: FROZEN or NO_STEP, and a phrase for people."""
 
     kind: str
     what: str
 
 
 class StallDetector:
-    """What is known of one process's life.
+    """The state of one process's monitoring.
 
     Args:
-        now: monotonic seconds, as everywhere here.
+        now: monotonic time in seconds, as in all methods.
     """
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -47,27 +47,27 @@ class StallDetector:
         self._state_since = now
 
     def beat(self, now: float) -> None:
-        """It sent a sign of life."""
+        """Record a sign of life."""
         self._alive_at = now
 
     def step(self, now: float) -> None:
-        """It told of progress, which is a sign of life too if it ever sent one."""
+        """Record a step, which is also a sign of life if the process has ever sent one."""
         self._step_at = now
         if self._alive_at is not None:
             self._alive_at = now
 
     def forgive(self, late_s: float) -> None:
-        """Excuse all processes for a time in which the whole node was suspended."""
+        """Extend all deadlines by a time during which the whole node was suspended."""
         self._state_since += late_s
         self._alive_at = None if self._alive_at is None else self._alive_at + late_s
         self._step_at = None if self._step_at is None else self._step_at + late_s
 
     def judge(self, now: float, state: str, traced: bool) -> Optional[Stall]:
-        """Why it does not get on, or None.
+        """Return why the process makes no progress, or None.
 
         Args:
-            state: its letter in /proc/<pid>/stat.
-            traced: a debugger holds it.
+            state: the letter of its state in /proc/<pid>/stat.
+            traced: whether a debugger is attached.
         """
         if traced:
             self._alive_at = None if self._alive_at is None else now

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stops processes: TERM to their groups, a deadline, KILL, until none of the family is left.
+"""Stops processes: TERM to their groups, a deadline, then KILL, until none of them or their descendants remain.
 
-The family is looked up again each time: what forks while it is being stopped is found at the next look.
+The processes are searched again each time: one that forks during the stop is found in the next search.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from paddle_node.contract.names import PROC
 from paddle_node.linux import process_tree
 from paddle_node.linux.process_tree import Found
 
-KILL_S = 5.0  # a killed process can hang in the kernel, on a dead file system for one
+KILL_S = 5.0  # a killed process can hang in the kernel, for example on a dead file system
 FIRST_LOOK_S = 0.01
 LONGEST_LOOK_S = 0.2
 
 
 class Scope:
-    """Which processes a stop is about.
+    """The set of processes that a stop covers.
 
     Args:
-        marks: what the environment of every process of the job holds.
-        leaders: pids of processes that the agent started and has not reaped, so that they are still theirs.
-        sessions: pids, dead ones too, that named a session of what is to stop; None stops the whole job.
+        marks: variables in the environment of every process of the job.
+        leaders: the pids of processes that the agent started and has not reaped, which therefore are not reused.
+        sessions: pids, also of ended processes, that named a session to be stopped; None stops the whole job.
         names: the names of the processes to stop; used with sessions.
         more: finds further processes of the job; used without sessions.
     """
@@ -60,7 +60,7 @@ class Scope:
         ]
 
     def groups(self) -> Set[int]:
-        """Process groups whose number cannot have been given to somebody else."""
+        """Return the process groups whose number cannot have been reused by another program."""
         leaders = self._leaders()
         return leaders if self._sessions is None else leaders & self._sessions
 
@@ -69,10 +69,10 @@ class Scope:
 
 
 class Stop:
-    """One stop under way.
+    """A stop in progress.
 
     Args:
-        done: called once with the processes that are left and how many were killed.
+        done: called once with the processes that remain and the number of those killed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Stop:
     def _ask(self, found: List[Found]) -> None:
         groups = self._scope.groups()
         for group in groups:
-            for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process handles TERM once it goes on
+            for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process handles TERM once continued
                 _signal_group(group, number)
         for one in found:
             if one.group not in groups:
@@ -115,7 +115,7 @@ class Stop:
 
 
 def _signal_group(group: int, number: int) -> None:
-    # it may be empty, or have changed its user: the looks after this one find what is left
+    # it may be empty, or have changed its user: the next searches find what remains
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 

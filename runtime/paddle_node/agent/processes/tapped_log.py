@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log file that can also be listened to for a while, in bounded memory."""
+"""A log file whose new content can be captured for a while, in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class TappedLog(LogFile):
         self._taps: List[Tap] = []
 
     def write(self, data: bytes) -> None:
-        """Append, and let listeners hear it."""
+        """Append data, and pass it to the taps."""
         super().write(data)
         for tap in self._taps:
             tap.take(data)
 
     def tap(self, limit: int) -> Tap:
-        """Listen until `Tap.close`; at most `limit` bytes are kept."""
+        """Capture what is written until `Tap.close`; at most `limit` bytes are saved."""
         tap = Tap(limit, self._taps.remove)
         self._taps.append(tap)
         return tap
 
 
 class Tap:
-    """What was written since it was opened."""
+    """The data written since the tap was opened."""
 
     def __init__(self, limit: int, remove: Callable[[Tap], None]) -> None:
         self.data = b""
@@ -45,10 +45,10 @@ class Tap:
         self._remove = remove
 
     def take(self, data: bytes) -> None:
-        """Keep what there is room for."""
+        """Save data as far as there is room."""
         self.data += data[: self._limit - len(self.data)]
 
     def close(self) -> bytes:
-        """Listen no more; what was heard."""
+        """Stop capturing, and return what was captured."""
         self._remove(self)
         return self.data

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TLS connection between two nodes of a job, on the loop, in bounded memory.
+"""A TLS connection between two nodes of a job, driven by the loop, in bounded memory.
 
-Nothing is told or asked before the peer has presented the job's certificate.
+No request or data is sent before the peer has presented the job's certificate.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any, Callable
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.relay.tls import Identity
 
-READ_SIZE = 1 << 18  # bytes a turn, at most
+READ_SIZE = 1 << 18  # bytes per turn, at most
 HANDSHAKE_S = 5.0
 
-# On a link that is slower than this machine every packet would wake us. Once a peer sends much, who has read little
-# lets more come.
+# On a link that is slower than this machine, every packet would wake us up. While a peer sends much, a short read is
+# followed by a pause, so that more data arrives.
 MUCH = 1 << 18
 LITTLE = 1 << 16
 REST_S = 0.005
 
 
 class Channel:
-    """A connection; owns its socket.
+    """A connection that owns its socket.
 
     Args:
-        peer: a socket that is connected or just connecting, non-blocking.
-        opened: called once the peer is known.
-        received: called with what came; the bytes stay the same until it returns.
+        peer: a connected or connecting, non-blocking socket.
+        opened: called once the peer is authenticated.
+        received: called with received data, which stays unchanged until the call returns.
         room: called while `wants_room` is set and nothing waits to be sent.
         closed: called once, with the reason, unless `close` was called first.
 
     Attributes:
-        known: the peer has presented the job's certificate.
+        known: whether the peer has presented the job's certificate.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Channel:
         self._certificate = identity.certificate
         self._opened, self._received, self._room, self._closed = opened, received, room, closed
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._sealed, self._plain = memoryview(b""), memoryview(b"")  # buffers, from the first use on
+        self._sealed, self._plain = memoryview(b""), memoryview(b"")  # buffers, allocated on first use
         context = identity.server if is_server else identity.client
         self._tls = context.wrap_bio(self._in, self._out, server_side=is_server)
         self._unsent = memoryview(b"")
@@ -75,20 +75,20 @@ class Channel:
             self._listen()
 
     def send(self, data: bytes) -> None:
-        """Send all of `data` as the peer takes it; call it only from `opened`, `received` and `room`."""
+        """Send all of `data` as fast as the peer accepts it; call only from `opened`, `received` and `room`."""
         view = memoryview(data)
         while view:
             view = view[self._tls.write(view) :]
         self._flush()
 
     def want_room(self, wanted: bool) -> None:
-        """Whether `room` is to be called."""
+        """Set whether `room` is to be called."""
         if wanted != self._wants_room:
             self._wants_room = wanted
             self._watch()
 
     def close(self) -> None:
-        """Close the connection without a message."""
+        """Close the connection without notifying the peer."""
         if self.is_open:
             self.is_open = False
             self._deadline.cancel()
@@ -132,7 +132,7 @@ class Channel:
             self._loop.on_readable(self._fd, None if self._is_resting else self._readable)
 
     def _advance(self) -> None:
-        """Go on with what has come."""
+        """Process what has arrived."""
         try:
             if not self.known and not self._shake():
                 return
@@ -149,11 +149,11 @@ class Channel:
             self._end(error.strerror or str(error))
 
     def _decrypt(self) -> "tuple[int, bool]":
-        """Fill the buffer; returns how far, and whether there is more."""
+        """Fill the buffer; return the number of bytes, and whether there are more."""
         size = 0
         while size < READ_SIZE:
             try:
-                got: Any = self._tls.read(READ_SIZE - size, self._plain[size:])  # into the buffer: a count
+                got: Any = self._tls.read(READ_SIZE - size, self._plain[size:])  # into a buffer: a count
             except ssl.SSLWantReadError:
                 return size, False
             if not got:
@@ -162,7 +162,7 @@ class Channel:
         return size, True
 
     def _shake(self) -> bool:
-        """Go on with the handshake; True once the peer is known."""
+        """Continue the handshake; return True once the peer is authenticated."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -193,7 +193,7 @@ class Channel:
             self._room()
 
     def _flush(self) -> None:
-        """Hand to the system what it takes."""
+        """Write what the system accepts."""
         if not self.is_open:
             return
         try:

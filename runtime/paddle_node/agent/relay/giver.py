@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives one peer the files it asks for, also while they are still arriving here.
+"""Sends one peer the files that it requests, even while they are still arriving here.
 
-Read back from the disk, never from memory: a slow peer slows nobody. While a file's next bytes are not here yet, the
-peer hears so every WAIT_S; it moves on only from a node that says nothing at all.
+Data is read from the disk, not kept in memory, so a slow peer delays no other. While the next bytes of a file have not
+arrived yet, the peer is told to wait every WAIT_S; it switches only from a node that is entirely silent.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from paddle_node.agent.relay.tls import Identity
 from paddle_node.agent.relay.wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader, WireError, word
 
 WAIT_S = 1.0
-LEAST = 1 << 17  # bytes of a file that is still arriving that are worth a word
-PENDING_LIMIT = 1 << 14  # wants; an honest peer asks for far fewer ahead
+LEAST = 1 << 17  # bytes of an arriving file that are worth a message
+PENDING_LIMIT = 1 << 14  # requests; a correct peer asks for far fewer ahead
 
 
 class Giver:
-    """The giving side of one connection.
+    """The sending side of one connection.
 
     Args:
         ended: called once with this giver and the reason.
@@ -60,11 +60,11 @@ class Giver:
 
     @property
     def known(self) -> bool:
-        """Whether the peer is a node of the job."""
+        """Return whether the peer is authenticated as a node of the job."""
         return self._channel.known
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
         self._put_away()
         self._quiet()
@@ -86,14 +86,14 @@ class Giver:
             self._channel.want_room(bool(self._pending))
 
     def _give(self) -> None:
-        """Send one word; the loop comes back while the peer takes more."""
+        """Send one message; the loop calls again while the peer accepts more."""
         parts: List[bytes] = []
         size = 0
         due = b""
         while self._pending and size < CHUNK and not due:
             data, due = self._next(CHUNK - size)
             if not data and not due:
-                break  # nothing more is here
+                break  # nothing more has arrived
             parts.append(data)
             size += len(data)
         if size:
@@ -107,7 +107,7 @@ class Giver:
             self._channel.want_room(False)
 
     def _next(self, limit: int) -> "tuple[bytes, bytes]":
-        """The next bytes of the file that is due, and the word that must follow them."""
+        """Return the next bytes of the current file, and the message that must follow them."""
         digest, offset = self._pending[0]
         if self._open is None:
             self._open = self._look(digest, offset)
@@ -122,7 +122,7 @@ class Giver:
             return b"", word(AGAIN)
         try:
             data = self._open.read(offset, limit)
-        except OSError:  # the disk: another node may have it
+        except OSError:  # a disk error: another node may have the file
             self._put_away()
             self._pending.popleft()
             return b"", word(MISSING)
@@ -130,7 +130,7 @@ class Giver:
         if offset + len(data) == self._open.size:
             self._put_away()
             self._pending.popleft()
-            # an empty rest is no sign that nothing is here
+            # an empty read does not mean that nothing has arrived
             return data, b"" if data else word(WAIT)
         return data, b""
 
@@ -153,7 +153,7 @@ class Giver:
             self._open = None
 
     def _wait(self) -> None:
-        """Nothing is here yet: say so now and then, and go on once there is more."""
+        """Tell the peer to wait, at intervals, and continue once more has arrived."""
         self._channel.want_room(False)
         self._trees.arrivals.follow(self._pending[0][0], self._go_on)
         self._quiet()
@@ -176,7 +176,7 @@ class Giver:
 
 
 class _Open:
-    """A file that is being given."""
+    """A file that is being sent."""
 
     def __init__(self, fd: int, size: int, incoming: Optional[Incoming]) -> None:
         self.size = size
@@ -184,11 +184,11 @@ class _Open:
         self._incoming = incoming
 
     def is_stale(self) -> bool:
-        """Whether the bytes so far may be wrong: the file will begin anew."""
+        """Return whether the bytes sent so far may be wrong: then the file is sent again from its start."""
         return self._incoming is not None and self._incoming.dropped
 
     def read(self, offset: int, limit: int) -> bytes:
-        """What is here from an offset on; the last byte only once the digest was right."""
+        """Return the available bytes from an offset on; the last byte only once the digest was verified."""
         end = self.size
         if self._incoming is not None and not self._incoming.published:
             end = min(self._incoming.size, self.size - 1)
@@ -196,7 +196,7 @@ class _Open:
                 return b""
         wanted = max(0, min(limit, end - offset))
         data = os.pread(self._fd, wanted, offset) if wanted else b""
-        # the end of a file that arrives may be a hole that nobody has written yet
+        # an arriving file may end with a hole that has not been written yet
         return data + bytes(wanted - len(data))
 
     def close(self) -> None:

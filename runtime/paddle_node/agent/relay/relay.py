@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way between the nodes of one job while its trees travel: a listener, who takes from here, what is taken.
+"""File transfers between the nodes of one job while its trees are distributed: a listener, senders and a receiver.
 
-Only who presents the job's certificate gets anything, and only files of the job's own manifests. The listener is
-closed when dispatch is over.
+Only a peer with the job's certificate gets anything, and only files in the job's own manifests. The listener is closed
+when the distribution has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONNECTIONS = 64
 BACKLOG = 128
 SOURCES = 16
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-SHORT_S = 0.5  # until it is worth to try again
+SHORT_S = 0.5  # seconds until another attempt is worthwhile
 
 
 class Relay:
@@ -40,10 +40,10 @@ class Relay:
         self._taker: Optional[Taker] = None
 
     def open(self, asked: to_agent.Relay) -> None:
-        """Listen, and say where.
+        """Listen, and report the address and port.
 
         Raises:
-            ValueError: the address, the certificate or the key is none.
+            ValueError: the address, the certificate or the key is invalid.
             OSError: the address cannot be bound.
         """
         address = usual(asked.address)
@@ -61,14 +61,14 @@ class Relay:
         self._send("relaying", address=address, port=listener.getsockname()[1])
 
     def fetch(self, sources: Sequence[Source], wanted: Dict[str, int]) -> None:
-        """Take files from other nodes.
+        """Fetch files from other nodes.
 
         Args:
-            sources: their relays, 1 to SOURCES, the best first.
+            sources: the relays of the nodes to fetch from, 1 to SOURCES, the best first.
             wanted: sizes by digest, in the order in which they are needed.
 
         Raises:
-            ValueError: the sources are none.
+            ValueError: the sources are invalid.
         """
         if not 0 < len(sources) <= SOURCES:
             raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
@@ -89,7 +89,7 @@ class Relay:
         self._taker.start()
 
     def close(self) -> None:
-        """End every connection and the listener."""
+        """Close every connection and the listener."""
         if self._listener is not None:
             self._loop.on_readable(self._listener.fileno(), None)
             self._listener.close()
@@ -115,10 +115,10 @@ class Relay:
         try:
             peer, where = self._listener.accept()
         except OSError as error:
-            if error.errno in SHORT:  # who waits would call again at once
+            if error.errno in SHORT:  # a waiting connection would trigger the callback again immediately
                 self._loop.on_readable(self._listener.fileno(), None)
                 self._loop.after(SHORT_S, self._listen)
-            return  # else the peer was gone already
+            return  # else the peer had already left
         peer.setblocking(False)
         if len(self._givers) >= CONNECTIONS:
             self._make_room()
@@ -126,7 +126,7 @@ class Relay:
         self._givers[giver] = str(where[0])
 
     def _make_room(self) -> None:
-        """End the oldest connection of somebody who has not said who it is, or of anybody."""
+        """Close the oldest unauthenticated connection, or else the oldest one."""
         oldest = next((giver for giver in self._givers if not giver.known), next(iter(self._givers)))
         oldest.close()
         del self._givers[oldest]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes files from other nodes: from the first source that speaks, at the byte where the one before it stopped.
+"""Receives files from other nodes: from the first source that responds, from the byte where the previous one stopped.
 
-A source that ends, says nothing for STALL_S or gives wrong bytes is not asked again. What no source gives is left to
-who asked.
+A source that disconnects, is silent for STALL_S or sends wrong bytes is not asked again. Files that no source provides
+are left to the caller.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from paddle_node.agent.relay.wire import AGAIN, DATA, MISSING, Want, WireError, 
 from paddle_node.linux.inet import family_of
 
 STALL_S = 4.0
-BATCH = 256  # files in one list of wants
+BATCH = 256  # files in one request
 
 Source = Tuple[str, int]
 
 
 class Taker:
-    """One round of taking; everything happens in the loop.
+    """One round of fetching; everything happens in the loop.
 
     Args:
         sources: (address, port), the best first.
-        wanted: sizes by digest, in the order in which they are asked for.
-        arrived: called with digest and size of each file that is in the cache now.
-        broken: called once when a file cannot be written; nothing follows.
-        left: called when a source is given up, with a sentence.
-        ended: called once, when there is nothing more to get.
+        wanted: sizes by digest, in the order in which they are requested.
+        arrived: called with the digest and size of each file that is now in the cache.
+        broken: called once if a file cannot be written; no other call follows.
+        left: called with a message when a source is given up.
+        ended: called once, when no source can provide more.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Taker:
         self._sources = deque(sources)
         self._sizes = wanted
         self._arrived, self._broken, self._left, self._ended = arrived, broken, left, ended
-        self._to_ask: Deque[str] = deque(wanted)  # not yet asked of this source
-        self._due: Deque[str] = deque()  # asked, in the order in which they come
+        self._to_ask: Deque[str] = deque(wanted)  # not yet requested from this source
+        self._due: Deque[str] = deque()  # requested, in the order in which they arrive
         self._elsewhere: List[str] = []  # this source does not have them
         self._incoming: Optional[Incoming] = None
-        self._clean = True  # every byte of the file that is due came from this source
+        self._clean = True  # every byte of the current file came from this source
         self._channel: Optional[Channel] = None
         self._reader = WordReader()
         self._stall: Optional[Timer] = None
@@ -68,12 +68,12 @@ class Taker:
         self._over = False
 
     def start(self) -> None:
-        """Ask the first source."""
+        """Contact the first source."""
         self._empty_files()
         self._next_source("")
 
     def close(self) -> None:
-        """Give up; nothing is called any more."""
+        """Stop; no callback is called any more."""
         self._over = True
         self._hang_up()
 
@@ -84,7 +84,7 @@ class Taker:
                 self._store_small(digest, memoryview(b""))
 
     def _next_source(self, reason: str) -> None:
-        """Leave the source, if there is one, and go on with the next."""
+        """Leave the current source, if any, and continue with the next."""
         if self._over:
             return
         if reason:
@@ -128,13 +128,13 @@ class Taker:
             self._channel = None
 
     def _listen(self) -> None:
-        """Wait for a word, not longer than STALL_S."""
+        """Wait for a message for at most STALL_S."""
         if self._stall is not None:
             self._stall.cancel()
         self._stall = self._loop.after(STALL_S, lambda: self._next_source("no message for %.0f s" % STALL_S))
 
     def _ask(self) -> None:
-        """Ask for more files while few are due."""
+        """Request more files while few are outstanding."""
         while self._to_ask and len(self._due) <= BATCH and self._channel is not None:
             batch: List[Want] = []
             while self._to_ask and len(batch) < BATCH:
@@ -208,7 +208,7 @@ class Taker:
         self._arrived(digest, size)
 
     def _advance(self) -> None:
-        """A file is done with; ask for more, or end."""
+        """Finish a file; request more, or end."""
         if self._over or self._channel is None:
             return
         if self._to_ask:
@@ -219,7 +219,7 @@ class Taker:
             )
 
     def _begin_anew(self) -> None:
-        """The source found that its own bytes were wrong."""
+        """Restart a file, because the source found that its own bytes were wrong."""
         self._asked_file()
         if self._incoming is not None:
             self._arrivals.drop(self._incoming.digest)
@@ -227,11 +227,11 @@ class Taker:
         self._clean = True
 
     def _lied(self) -> None:
-        """The bytes of the file that is due were not those of its digest."""
+        """Handle a digest mismatch of the current file."""
         self._incoming = None
         if self._clean:
             self._next_source("it sent wrong bytes")
-        else:  # some came from an earlier source: this one gets a chance of its own
+        else:  # some bytes came from an earlier source: retry with this one alone
             self._sources.appendleft(_endpoint(self._here))
             self._next_source("wrong bytes from it or an earlier one")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS between the nodes of one job: both sides present one certificate, the job's, and accept no other.
+"""TLS between the nodes of one job: both sides present the job's certificate, and accept no other.
 
-The certificate and its key come from the launcher and stay in memory; the key is never in a named file where the
-kernel has memory files.
+The launcher sends the certificate and its key, which stay in memory; where the kernel supports in-memory files, the key
+is never in a named file.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from paddle_node.linux.descriptors import memory_file
 
 
 class Identity(NamedTuple):
-    """What a node needs to speak to its peers.
+    """A node's identity towards its peers.
 
     Attributes:
-        certificate: DER, what a peer must present.
+        certificate: the certificate that a peer must present, as DER.
     """
 
     server: ssl.SSLContext
@@ -26,11 +26,11 @@ class Identity(NamedTuple):
 
 
 def identity(certificate: str, key: str) -> Identity:
-    """Make both sides from PEM texts.
+    """Create the identity, for both sides of a connection, from PEM texts.
 
     Raises:
-        ValueError: they are no certificate and its key.
-        OSError: no file can be made for the key.
+        ValueError: they are not a certificate and its key.
+        OSError: the file for the key cannot be created.
     """
     try:
         der = ssl.PEM_cert_to_DER_cert(certificate)
@@ -50,5 +50,5 @@ def identity(certificate: str, key: str) -> Identity:
     except ssl.SSLError as error:
         raise ValueError("the relay's certificate or key cannot be used: %s" % error) from error
     if hasattr(contexts[0], "num_tickets"):
-        contexts[0].num_tickets = 0  # nobody comes a second time
+        contexts[0].num_tickets = 0  # no peer connects a second time
     return Identity(contexts[0], contexts[1], der)

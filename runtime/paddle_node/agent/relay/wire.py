@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages between two nodes inside TLS. Sans-IO.
 
-The asking node says which files it wants, from which byte on: `!I length | JSON [[digest, offset], ...]`. The giving
-node answers with words, `!BI kind, length | bytes`: the files' bytes one after the other in the order asked (DATA, cut
-anywhere), MISSING (the file that is due will not come from here), AGAIN (the file that is due begins anew at byte 0),
-WAIT (nothing yet, but alive).
+The receiving node sends the files it wants, and from which byte on: `!I length | JSON [[digest, offset], ...]`. The
+sending node answers with messages, `!BI kind, length | bytes`: the files' bytes, one file after another in the order
+requested (DATA, split anywhere), MISSING (this node will not send the current file), AGAIN (the current file restarts
+at byte 0), WAIT (nothing yet, but alive).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class WireError(Exception):
 
 
 def word(kind: int, body: bytes = b"") -> bytes:
-    """One message of the sending node."""
+    """Encode one message of the sending node."""
     return WORD.pack(kind, len(body)) + body
 
 
 def wants(items: List[Want]) -> bytes:
-    """One list of the asking node."""
+    """Encode one request of the receiving node."""
     body = json.dumps(items, separators=(",", ":")).encode()
     return _LENGTH.pack(len(body)) + body
 
@@ -48,10 +48,10 @@ class WantReader:
         self._buffer = bytearray()
 
     def feed(self, data: memoryview) -> List[Want]:
-        """Take bytes and return what they complete.
+        """Parse bytes and return the requests that they complete.
 
         Raises:
-            WireError: they are no list of wants.
+            WireError: the bytes are not a valid request.
         """
         self._buffer += data
         found: List[Want] = []
@@ -77,13 +77,13 @@ class WordReader:
 
     def __init__(self) -> None:
         self._head = b""
-        self._left = 0  # bytes of a DATA that are still to come
+        self._left = 0  # bytes of a DATA still to be received
 
     def feed(self, view: memoryview) -> List[Tuple[int, memoryview]]:
-        """Take bytes and return the words, or parts of DATA, that they hold.
+        """Parse bytes and return the messages, or parts of DATA, in them.
 
         Raises:
-            WireError: they are no words.
+            WireError: the bytes are not valid messages.
         """
         found: List[Tuple[int, memoryview]] = []
         while view:
