@@ -21,7 +21,7 @@ LIMIT = 1 << 14
 
 
 class Answer(NamedTuple):
-    """The identity that a Python reported, and the traces of its program, which is the first file, and its libraries."""
+    """The identity that a Python reported, and the traces of its program (the first file) and of its libraries."""
 
     version: str
     files: Tuple[Tuple[LocalPath, int, int, int, int], ...]
