@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has an engine start agents on nodes, many at once.
+"""Has an engine start agents on nodes, many in parallel.
 
 Each attempt runs on one of a bounded number of threads and ends in one event: `Connected` or `ConnectFailed`. The
-threads are daemons: who has asked to stop does not wait for a node that is silent. What the first login needs
-(a library, the packed agent) is made ready on a thread of its own while the launcher does other things.
+threads are daemons: the launcher can exit without waiting for a silent node. What the first login needs (a library,
+the packed agent) is prepared on a separate thread while the launcher does other things.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.digests import MEMORIES
 from paddle_node.contract.classes import dataclass
 
-A_NODE = 3  # a connection, and the two ends of the pipe that wakes whoever reads it; three pipes of a child
-OURS = 128  # files of the workspace on their way, collected logs, the terminal, the control socket
+A_NODE = 3  # a connection, and both ends of the pipe that wakes its reader; three pipes of a child
+OURS = 128  # files of the workspace being sent, collected logs, the terminal, the control socket
 
 
 def make_room(nodes: int) -> None:
     """Raise the soft limit of open files to the hard one.
 
     Raises:
-        UsageError: even that is too little for so many nodes.
+        UsageError: even the hard limit is too low for this number of nodes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -55,10 +55,10 @@ MAX_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Connected:
-    """A login succeeded; an agent is about to start behind this stream.
+    """A login succeeded; an agent is about to start at the other end of this stream.
 
     Attributes:
-        remark: why it took a login, for the log, or empty.
+        remark: why a login was necessary, for the log, or empty.
     """
 
     node_id: int
@@ -84,10 +84,10 @@ class Reconnected:
 
 @dataclass(frozen=True)
 class ReconnectFailed:
-    """A link has no other connection yet.
+    """A link has no new connection yet.
 
     Attributes:
-        is_final: it will get none: nobody is there any more.
+        is_final: whether it will get none, because the agent is gone.
     """
 
     node_id: int
@@ -100,8 +100,8 @@ class Connector:
     """Opens byte streams to nodes.
 
     Args:
-        events: gets one event for every attempt.
-        engine: starts the agents; checked.
+        events: the queue that receives one event per attempt.
+        engine: starts the agents; already checked.
 
     Attributes:
         reactor: the threads for links over these streams.
@@ -118,20 +118,20 @@ class Connector:
         self._begun: dict[int, float] = {}
 
     def begin(self, nodes: Iterable[Node]) -> None:
-        """Begin to connect to nodes that `connect` will ask for; an engine waits until it does."""
+        """Begin to connect to nodes that `connect` will request; an engine waits for those requests."""
         for node in nodes if self.engine.connects_early else ():
             self._begun[node.node_id] = self.connect(node.node_id, node.label, node.host, node.python)
 
     def connect(self, node_id: int, label: str, host: Host, python: str) -> float:
-        """Begin to connect, unless already begun; return immediately.
+        """Begin to connect, unless this has already begun; return immediately.
 
         Args:
-            node_id: in the event that says what came of it.
-            label: how messages name the node.
-            python: the job's interpreter there.
+            node_id: the ID in the event that reports the result.
+            label: the node's name in messages.
+            python: the job's interpreter on the node.
 
         Returns:
-            When it began, on the monotonic clock.
+            The start time, on the monotonic clock.
         """
         if node_id in self._begun:
             return self._begun.pop(node_id)
@@ -140,22 +140,22 @@ class Connector:
         return time.monotonic()
 
     def reconnect(self, link: Link, host: Host, python: str) -> None:
-        """Begin to give a link another connection, to the agent that lives on; returns at once."""
+        """Begin to give a link a new connection to its agent, which is still running; return immediately."""
         self._waiting.put(
             partial(self._attempt_reconnect, link, Target(link.node_id, link.name, host, python))
         )
         self._start_a_thread()
 
     def close(self) -> None:
-        """Begin no further attempt; those under way end by their own timeouts, or now."""
+        """Start no further attempt; those in progress end now or by their own timeouts."""
         self._closed = True
         self.engine.interrupt()
 
     def join(self, timeout_s: float) -> str:
-        """Wait until all connections have ended, or until the time is over; then end the engine, in seconds.
+        """Wait until all connections have ended or the timeout expires; then stop the engine, which takes seconds.
 
         Returns:
-            What may be left of what the engine started, or nothing.
+            What may remain of the engine's processes, or an empty string.
         """
         self.reactor.join(timeout_s)
         return self.engine.close()
@@ -171,7 +171,7 @@ class Connector:
         except queue.Empty:
             pass
         self._room.release()
-        if not (self._closed or self._waiting.empty()):  # it came when there was no room yet
+        if not (self._closed or self._waiting.empty()):  # it was requested when there was no free slot
             self._start_a_thread()
 
     def _attempt(self, node: Target) -> None:
@@ -198,7 +198,7 @@ class Connector:
         stream = self.engine.reconnect(node)
         try:
             position = hand_over(stream, link.key, link.release)
-            self._events.put(Reconnected(node.node_id, link))  # before what comes over it
+            self._events.put(Reconnected(node.node_id, link))  # before the data that arrives over it
             link.carry_on(stream, position)
         except BaseException:
             stream.close()
@@ -214,10 +214,10 @@ def _explained(node: Target, error: Exception) -> LauncherError:
 
 
 def prepare(plan: Plan, engine: Engine) -> threading.Thread:
-    """Begin to make ready what the first connection will need; the thread that returns ends when it is."""
+    """Start preparing what the first connection needs; the returned thread ends when it is ready."""
 
     def work() -> None:
-        with contextlib.suppress(OSError, ImportError):  # a connection meets it too, and tells it
+        with contextlib.suppress(OSError, ImportError):  # a connection will fail likewise, and report it
             packed_agent(folder=plan.settings.state.jobs / MEMORIES)
             engine.prepare()
 

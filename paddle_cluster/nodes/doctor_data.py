@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paddle.py doctor --json` prints: everything that was found out, as data. docs/doctor.md has the names."""
+"""The output of `paddle.py doctor --json`: all results as data. docs/doctor.md lists the names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle_cluster.nodes.findings import Finding
 
 
 def document(examined: Examined, took_s: float) -> str:
-    """One JSON object, indented, its numbers finite."""
+    """Return one indented JSON object; all its numbers are finite."""
     verdict = examined.verdict
     found = {
         "ok": not verdict.problems,
@@ -69,7 +69,7 @@ def _finding(one: Finding) -> dict[str, str]:
 
 
 def _finite(value: Any) -> Any:
-    """The value without records and without numbers that JSON does not have."""
+    """Return the value with records as objects and without numbers that JSON does not have."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paddle.py doctor` prints: a table of nodes, what they have in common, then the problems.
+"""The output of `paddle.py doctor`: a table of nodes, what they have in common, then the problems.
 
-Pure. A column that does not fit the screen is told below the table, for the nodes that differ from most others.
+Pure. A column that does not fit the screen is summarized below the table, for the nodes that differ from most others.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from paddle_cluster.text.wrapping import wrapped
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Disk
 
-ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted
+ROWS = 16  # up to this many nodes each have a row; beyond it, nodes like most others are only counted
 
 
 def lines(examined: Examined, took_s: float, width: int) -> list[str]:
-    """The whole report.
+    """Return the whole report.
 
     Args:
-        took_s: how long the examination took.
-        width: columns of the screen.
+        took_s: the duration of the examination in seconds.
+        width: the width of the screen in columns.
     """
     replies, verdict = examined.replies, examined.verdict
     answered = [reply for reply in replies if not reply.error]
@@ -92,7 +92,7 @@ def _listed(
 
 
 def _columns(listed: Sequence[Reply], values: dict[str, dict[str, str]]) -> list[str]:
-    """Columns that differ: what should be alike first, then the others."""
+    """Return the columns that differ: first those that should be equal, then the others."""
     differing = [name for name, found in values.items() if len(set(found.values())) > 1]
     differing.sort(key=lambda name: name != "address" and FACTS[name].measure is not None)
     return [name for name in differing if any(values[name].get(reply.name) for reply in listed)]
@@ -132,7 +132,7 @@ def _common(
 
 
 def _slowest(answered: Sequence[Reply]) -> str:
-    """How long each step took at most, and where."""
+    """Report the longest duration of each step, and its node."""
     slowest: dict[str, tuple[float, str]] = {}
     for reply in answered:
         for name, took_s in reply.answer.steps.items():
@@ -157,12 +157,12 @@ def _last(examined: Examined) -> str:
 
 @dataclass(frozen=True)
 class Fact:
-    """One column.
+    """One column of the table.
 
     Attributes:
-        read: the text for a node that answered; empty where it is not known.
-        measure: the number behind the text, for facts that differ from node to node anyway: of many nodes the range
-            is told. None: every difference is worth a line.
+        read: returns the text for a node that answered; empty if unknown.
+        measure: returns the number in the text, for facts that differ between nodes anyway: with many nodes, their
+            range is reported. None: every difference is reported.
     """
 
     read: Callable[[Reply], str]
@@ -221,7 +221,7 @@ def _other_disk(reply: Reply) -> Disk | None:
 
 def _root_dir(reply: Reply) -> str:
     root_dir, root = reply.answer.root_dir, reply.answer.root
-    if reply.is_local:  # each embedded node has a folder of its own
+    if reply.is_local:  # each embedded node has its own folder
         root_dir = root_dir.removesuffix(f"node_{reply.node_id}") + "node_<id>"
     return root_dir + (f" ({root.kind})" if root and root.kind else "")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects to every node, queries its properties and its routes to the others, chooses addresses, and judges.
 
-A job begins with it, and `paddle.py doctor` consists of it. Everything that can go on at once does: a node is asked
-in the same breath in which it is greeted, and all nodes try their ways together.
+A job begins with it, and `paddle.py doctor` consists of it. Everything possible runs in parallel: a node is queried
+together with the greeting, and all nodes probe their routes simultaneously.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.plan import Plan, values_in_files
 from paddle_node.contract.classes import dataclass
 
-EACH_S = 0.05  # of this machine for a node: a login, its answers
+EACH_S = 0.05  # seconds of this machine's CPU per node: a login, its answers
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Examined:
     """The result of an examination: the answers, the conclusions and the addresses.
 
     Attributes:
-        mode: the mode that the nodes were checked for.
-        fits_any_script: a job with --mode=collective would start, whatever the verdict.
+        mode: the mode for which the nodes were checked.
+        fits_any_script: whether a job with --mode=collective would start, regardless of the conclusion.
     """
 
     replies: tuple[Reply, ...]
@@ -47,10 +47,10 @@ class Examined:
 
 
 class Examination:
-    """Phases connect and preflight.
+    """The phases connect and preflight.
 
     Args:
-        connect: begins to connect to a node; its agent must be greeted and asked as soon as it is there.
+        connect: begins to connect to a node; its agent must be greeted and queried as soon as it is connected.
         enter: called with the name of each phase.
     """
 
@@ -129,7 +129,7 @@ class Examination:
         return choice
 
     def _set_folders_apart(self) -> None:
-        """Nodes that share ROOT_DIR get a job directory each, below node_<id>/ there; their cache may be one."""
+        """Give nodes that share ROOT_DIR separate job directories, below node_<id>/; they may share one cache."""
         if self._plan.settings.job.workspace is not None:
             return
         for group in shared_folders(list(self._replies())):
@@ -162,7 +162,7 @@ class Examination:
 
 
 def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
-    """Return what a plan, whose nodes have these addresses, asks of each node."""
+    """Return what a plan, whose nodes have these addresses, requires of each node."""
     settings = plan.settings
     is_sent = (
         settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE
@@ -185,21 +185,21 @@ def _error(record: NodeRecord, within_s: float) -> str:
     return f"no answer from this node within {within_s:.0f} s" if record.said.answer is None else ""
 
 
-ALL_PAIRS = 16  # nodes, up to which everyone tries everyone
-FIRST = 8  # of the pservers and trainers, whose ways to each other are tried in any case
+ALL_PAIRS = 16  # up to this many nodes, every node probes every other
+FIRST = 8  # of the pservers and trainers, whose routes to each other are always probed
 
 
 def to_try(
     node_ids: Sequence[int], pservers: Sequence[int], trainers: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
-    """By node, the other nodes that it tries: all of few nodes, O(log n) of n.
+    """Return, by node, the other nodes that it probes: all of them if they are few, else O(log n).
 
     With many nodes, node i probes nodes i+1, i+2, i+4, ... of the ring. Any partition into two halves breaks many of
     these probes, and an isolated node fails all of its own.
 
     Args:
-        node_ids: the nodes that can be asked; others are left out.
-        pservers, trainers: node ids by rank.
+        node_ids: the nodes that can be queried; others are left out.
+        pservers, trainers: node IDs by rank.
     """
     ids = list(dict.fromkeys(node_ids))
     if len(ids) <= ALL_PAIRS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing that went wrong in a job, as a value, or that it survived. Which was the cause is decided in `causes`."""
+"""One failure or survived incident of a job, as a value. `causes` decides which failure was the cause."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LEFT_OUT = "left out"
 
 
 class FailureKind(StrEnum):
-    """What happened; the words of `failure.json`."""
+    """The kind of failure; the values appear in `failure.json`."""
 
     NODE_LOST = "lost node"
-    CUT_OFF = "broken path"  # between two nodes that both answer us
-    FROZEN = "frozen"  # it lives and does nothing, and its time to recover is over
+    CUT_OFF = "broken path"  # between two nodes that both answer the launcher
+    FROZEN = "frozen"  # alive but idle, and its time to recover has passed
     STALLED = "stalled"  # frozen too, but it might have recovered
     HUNG = "hung"  # no step for too long
     EXIT = "exit"
@@ -32,19 +32,19 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that went wrong.
+    """One failure.
 
     Attributes:
-        node: how the screen names the node; for embedded nodes it is no host.
-        process: "trainer-2", or empty when it was the node itself.
+        node: the node's name on the screen; for embedded nodes, not a host.
+        process: "trainer-2", or empty if the node itself failed.
         what: for people: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
         tail: the last lines of the process's log.
-        log: where the whole log lies on the submitting machine, or empty.
-        code, signal: how it ended, where it ended.
-        at: seconds since 1970 by this machine's clock, when it was learned.
-        addresses: where others reach it, without ports.
-        stacks: where it was, if somebody could find out.
-        late: it came after the job was told to stop.
+        log: the path of the whole log on the submitting machine, or empty.
+        code, signal: the exit code or signal, if the process ended.
+        at: when the failure was detected, in seconds since 1970 by this machine's clock.
+        addresses: the addresses at which others reach it, without ports.
+        stacks: its stacks, if they could be obtained.
+        late: whether it happened after the job was asked to stop.
     """
 
     kind: FailureKind
@@ -63,28 +63,28 @@ class Failure:
 
     @property
     def role(self) -> str:
-        """ "pserver", "trainer", or "node"."""
+        """Return "pserver", "trainer", or "node"."""
         return self.process.partition("-")[0] or "node"
 
     @property
     def rank(self) -> int | None:
-        """The rank of the process; None of a node."""
+        """Return the rank of the process; None for a node."""
         rank = self.process.partition("-")[2]
         return int(rank) if rank.isdigit() else None
 
     @property
     def exit_code(self) -> ExitCode:
-        """5 for a node or pserver, 1 for a trainer."""
+        """Return 5 for a node or pserver, 1 for a trainer."""
         return ExitCode.PROCESS_FAILED if self.role == "trainer" else ExitCode.LOST
 
     def name(self) -> str:
-        """ "trainer 2 on node-c", "node node-c"."""
+        """Return a name such as "trainer 2 on node-c" or "node node-c"."""
         if not self.process:
             return f"node {self.node}"
         return f"{self.process.replace('-', ' ', 1)} on {self.node}"
 
     def headline(self) -> str:
-        """One line: who failed, where and how."""
+        """Return one line: what failed, where and how."""
         return f"{self.name()}: {self.what}"
 
 
@@ -92,7 +92,7 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
     """Describe how a process ended: "exit code 3", "signal 11 (SIGSEGV)".
 
     Args:
-        out_of_memory: whose counter of kills for lack of memory rose: "cgroup", "machine", or empty.
+        out_of_memory: which counter of out-of-memory kills rose: "cgroup", "machine", or empty.
     """
     if not signal_number:
         return f"exit code {code}"
@@ -109,7 +109,7 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
 
 @dataclass(frozen=True)
 class Incident:
-    """One thing that the job went on after.
+    """An event that the job survived.
 
     Attributes:
         kind: RESTART or LEFT_OUT.

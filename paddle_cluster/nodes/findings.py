@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of a check, and how equal findings of several nodes become one line."""
+"""The findings of a check, and how equal findings of several nodes are merged into one line."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from paddle_cluster.text.sizes import some
 from paddle_node.contract.classes import dataclass
 
-NAMED = 4  # so many nodes are named; further ones are counted
+NAMED = 4  # this many nodes are named; further ones are counted
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong (`serious`) or worth knowing.
+    """A problem (`serious`) or a warning.
 
     Attributes:
-        node: which node it is about, or empty for the job as a whole.
-        what: "port", "route", "python": the family of checks.
+        node: the node that it concerns, or empty for the job as a whole.
+        what: the family of checks: "port", "route", "python".
         text: what was expected, what was found, what to do next.
-        shared: how it reads when several nodes have it; `text` where that is empty.
+        shared: the text if several nodes have the same finding; `text` if empty.
     """
 
     node: str
@@ -30,10 +30,10 @@ class Finding:
 
 
 def told(findings: Iterable[Finding], nodes: int) -> tuple[str, ...]:
-    """One line a finding; what several nodes have is one line with their names.
+    """Return one line per finding; findings shared by several nodes become one line with their names.
 
     Args:
-        nodes: how many there are in all.
+        nodes: the total number of nodes.
     """
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
@@ -42,7 +42,7 @@ def told(findings: Iterable[Finding], nodes: int) -> tuple[str, ...]:
 
 
 def names(found: Sequence[str], nodes: int) -> str:
-    """Nodes in a sentence: all of them by name, or as many as are readable."""
+    """List nodes in a sentence: all by name, or as many as are readable."""
     if len(found) == nodes > NAMED:
         return f"all {nodes} nodes"
     return some(found, len(found) if len(found) == NAMED + 1 else NAMED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first questions to a node and its answers, before anything is changed on any node."""
+"""The first queries to a node and its answers, before anything is changed on any node."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Part, Way
 from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
 
-_SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
+_SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the transmission of the answer
 _PACKETS_A_SECOND = (
-    320  # of lines, from all nodes together: each wakes threads, and a core has some thousands of that
+    320  # lines from all nodes together: each wakes threads, and a core handles a few thousand wake-ups
 )
-_MOST_PACKETS_A_SECOND = 1000  # where so many lines come that nobody reads them one by one
+_MOST_PACKETS_A_SECOND = 1000  # when more lines arrive than can be read one by one
 _SHORTEST_PACE_S, _USUAL_PACE_S = 0.01, 0.2
 
 
@@ -36,7 +36,7 @@ def probe_of(
 
     Args:
         need_bytes, need_files: required free space and inodes.
-        gpus: ask nvidia-smi too, which may take a second or two.
+        gpus: whether to query nvidia-smi too, which may take a second or two.
     """
     settings = plan.settings
     is_pserver = node.node_id in plan.pserver_nodes
@@ -67,7 +67,7 @@ def probe_of(
 
 
 def pace_s(nodes: int) -> float:
-    """How long a node's lines wait for more of them: on the screen at once for a few nodes, in time for thousands."""
+    """Return how long a node's lines wait for more: shown immediately with few nodes, in time with thousands."""
     return max(
         _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
     )
@@ -75,16 +75,16 @@ def pace_s(nodes: int) -> float:
 
 @dataclass
 class Introduction:
-    """The messages of a node about itself.
+    """What a node has reported about itself.
 
     Attributes:
-        hostname: what the node calls itself.
-        answer: to `probe`; its address is the job's once that is chosen.
-        ways: results of its probes to other nodes.
-        neighbours: ids of nodes with marks in its ROOT_DIR.
-        clock: current offset of its clock.
+        hostname: the node's own name.
+        answer: the answer to `probe`; its address is the job's once that is chosen.
+        ways: the results of its probes to other nodes.
+        neighbours: the IDs of nodes with marks in its ROOT_DIR.
+        clock: the current offset of its clock.
         reading: bytes read of a checkpoint, and the total.
-        damaged: (path, problem) of the checkpoint's parts on it; None: it has not answered.
+        damaged: (path, problem) of the checkpoint's parts on it; None if it has not answered.
     """
 
     hostname: str = ""
@@ -96,22 +96,22 @@ class Introduction:
     damaged: tuple[tuple[str, str], ...] | None = None
 
     def hello(self, hello: Hello) -> None:
-        """Take its agent's first frame."""
+        """Store its agent's first frame."""
         self.hostname = hello.hostname
         self.clock.guess_s = hello.clock - time.time()
 
     def pong(self, pong: Pong) -> None:
-        """Take one more measurement of its clock."""
+        """Add one more measurement of its clock."""
         if pong.clock is not None:
             self.clock.answered(pong.seq, pong.clock)
 
     def probed(self, probed: Probed, plan: Plan) -> None:
-        """Take what preflight will judge."""
+        """Store what preflight will judge."""
         answer = answer_of(probed)
         self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
 
     def reached(self, reached: Reached) -> None:
-        """Take the peers that the node can connect to, and whose marks it sees."""
+        """Store which peers the node can connect to, and whose marks it sees."""
         self.ways, self.neighbours = reached
 
     def asked_to_verify(self) -> None:
@@ -119,11 +119,11 @@ class Introduction:
         self.reading, self.damaged = (0, 0), None
 
     def verifying(self, progress: Verifying) -> None:
-        """Take its progress in reading a checkpoint."""
+        """Store its progress in reading a checkpoint."""
         self.reading = progress.bytes, progress.total
 
     def verified(self, verified: Verified) -> None:
-        """Take the result of its verification."""
+        """Store the result of its verification."""
         self.damaged = verified.problems
 
     def take_parts(self, parts: tuple[Part, ...]) -> None:
@@ -132,7 +132,7 @@ class Introduction:
             self.answer = replace(self.answer, parts=parts)
 
     def take_address(self, own: str, chosen: Mapping[int, str], plan: Plan) -> None:
-        """The job's traffic goes there: of its busy ports and ways those count, and cores that are allowed.
+        """Use an address for the job's traffic: only its busy ports, routes and permitted cores count from now on.
 
         Args:
             chosen: the addresses of all nodes.

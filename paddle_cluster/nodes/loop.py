@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
+"""The single loop that owns a job's state: takes events from the queue, renews leases, detects silent nodes.
 
-Links and the connector post events from their threads; nothing else touches the roster. A handler that raises ends
-the wait: errors travel up to the job, which decides what to stop. A node is not trusted: `unread` decides about a
-message that is not within its limits, or that names what the job did not ask for (a handler raises ValueError).
+Links and the connector post events from their threads; no other code changes the roster. A handler that raises ends
+the wait: errors propagate to the job, which decides what to stop. Nodes are not trusted: `unread` handles a message
+that is not within its limits, or that names what the job did not ask for (a handler raises ValueError).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from paddle_cluster.nodes.roster import Roster
 from paddle_node.contract.classes import dataclass
 
 TICK_S = 0.25
-ALARM_S = 10.0  # a node that says nothing for so long is reported
-SPARING = 9  # times as long as one look whether a phase is done: until the next one
-DEAF_S = 2.0  # between two looks: this process did not run, as after Ctrl+Z, and heard nobody
+ALARM_S = 10.0  # a node that is silent this long is reported
+SPARING = 9  # multiples of the time that a check of a phase's end takes: the pause until the next check
+DEAF_S = 2.0  # between two checks: this process was suspended, for example by Ctrl+Z, and received nothing
 
 
 @dataclass(frozen=True)
 class Handlers:
-    """What to do with what happens.
+    """The handlers of all events.
 
     Attributes:
         events: event type -> handler.
-        messages: kind -> handler of the record of a message.
-        with_body: kind -> handler of the record and the body of a message.
-        silence: a node said nothing for ALARM_S.
-        back: a silent node spoke again.
-        lease: a node said nothing for a whole lease, and for what may be spared beyond it.
-        doubt: a node did not answer two pings, or its connection ended; called again and again.
-        unread: a message of a node, of this kind, is not valid.
+        messages: kind -> handler of a message's record.
+        with_body: kind -> handler of a message's record and body.
+        silence: called when a node has been silent for ALARM_S.
+        back: called when a silent node sends again.
+        lease: called when a node has been silent for a whole lease, plus the spare time.
+        doubt: called repeatedly while a node has not answered two pings, or its connection has ended.
+        unread: called with a node and a kind when a message is invalid.
     """
 
     events: Mapping[type, Callable[[Any], None]]
@@ -69,9 +69,9 @@ class Loop:
         self._seq = 0
 
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Handle events until `done()`; False when `timeout_s` passed first.
+        """Handle events until `done()`; return False if `timeout_s` passed first.
 
-        `done` gets a tenth of the time at most: one that looks at thousands of processes is not asked after each event.
+        `done` gets a tenth of the time at most: a check of thousands of processes is not run after each event.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         ask_at, is_due = 0.0, True
@@ -126,7 +126,7 @@ class Loop:
             return
         if now - self._looked_at >= DEAF_S or is_full(
             self._events
-        ):  # what nodes said meanwhile is still unread
+        ):  # messages that arrived meanwhile are still unread
             self._listens_since = now
         self._looked_at = now
         self._next_look = now + TICK_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan needs of each node besides disk and ports: descriptors, threads, memory. Estimates, on the safe side."""
+"""What a plan needs of each node besides disk and ports: descriptors, threads, memory. Conservative estimates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MEMORY = 256 << 20  # an interpreter with numpy, before it holds a model
 
 @dataclass(frozen=True)
 class Need:
-    """What the processes of one node need.
+    """The needs of the processes on one node.
 
     Attributes:
-        files: descriptors of the one that needs most.
-        threads: of all of them together.
-        memory_bytes: of all of them together, without any model.
+        files: descriptors of the process that needs most.
+        threads: threads of all processes together.
+        memory_bytes: memory of all processes together, without any model.
     """
 
     processes: int = 0
@@ -32,11 +32,11 @@ class Need:
 
 
 def needs(plan: Plan) -> dict[int, Need]:
-    """By node id."""
+    """Return the needs by node ID."""
     pservers, trainers = Counter(plan.pserver_nodes), Counter(plan.trainer_nodes)
     ports = len(plan.pserver_ports.configured) if plan.pserver_nodes else 0
     server_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes) * ports
-    if plan.mode is Mode.COLLECTIVE:  # each may talk to all
+    if plan.mode is Mode.COLLECTIVE:  # each may connect to all
         trainer_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes)
     else:
         trainer_files = _FILES + _FILES_A_CONNECTION * len(plan.pserver_nodes) * ports

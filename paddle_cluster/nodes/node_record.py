@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job's loop knows of one node: its connection, what it said of itself, its trees, and what the job did there.
+"""What the job's loop knows of a node: its connection, its reports, its trees, and what the job did there.
 
-Each part has its own record with the methods that change it; whoever else has a record reads it. Only the loop's thread
-calls these methods.
+Each part has its own record with the methods that change it; other holders of a record only read it. Only the loop's
+thread calls these methods.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paddle_node.contract.to_launcher import Hello, Pong
 
 @dataclass
 class Contact:
-    """Our connection to the agent of a node.
+    """The connection to a node's agent.
 
     Attributes:
         error: why the node could not be reached, or why it was lost.
-        attempts: how often it was connected to.
-        began_at: monotonic time of the last attempt.
-        heard_at: monotonic time of the last frame.
-        login_s: seconds to the agent's first word; 0 until then.
-        is_silent: it said nothing for so long that this was told.
+        attempts: how many times a connection was attempted.
+        began_at: the monotonic time of the last attempt.
+        heard_at: the monotonic time of the last frame.
+        login_s: seconds to the agent's greeting; 0 until then.
+        is_silent: whether its silence has been reported.
     """
 
     link: Link | None = None
@@ -44,36 +44,36 @@ class Contact:
     is_silent: bool = False
 
     def begin(self, at: float) -> None:
-        """We connect to it, perhaps once more."""
+        """Record an attempt to connect."""
         self.error = None
         self.attempts += 1
         self.began_at = at
 
     def make(self, link: Link) -> None:
-        """There is a byte stream to it."""
+        """Record a byte stream to the node."""
         self.link = link
         self.heard_at = time.monotonic()
 
     def greeted(self) -> None:
-        """The agent has spoken."""
+        """Record the agent's greeting."""
         self.login_s = time.monotonic() - self.began_at
 
     def hear(self) -> bool:
-        """A frame came; True when the node had been silent."""
+        """Record a frame; return True if the node had been silent."""
         self.heard_at = time.monotonic()
         was_silent, self.is_silent = self.is_silent, False
         return was_silent
 
     def quiet_since(self) -> float:
-        """The time of the last received bytes; their frames may not have been handled yet."""
+        """Return the time of the last received bytes; their frames may not have been handled yet."""
         return self.heard_at if self.link is None else max(self.heard_at, self.link.read_at)
 
     def fall_silent(self) -> None:
-        """No frame came for long."""
+        """Record that no frame has arrived for long."""
         self.is_silent = True
 
     def drop(self, error: LauncherError | None) -> None:
-        """The link is gone, or no longer needed."""
+        """Record that the link is gone or no longer needed."""
         if self.link is not None:
             self.link.close()
         self.link, self.error, self.is_silent = None, error, False
@@ -84,13 +84,13 @@ class Traces:
     """What the job started on a node, and what may still run there.
 
     Attributes:
-        used: a process was started there, so something may need cleaning.
-        stopped: the agent said that all is gone, but for what is `left`.
-        left: (pid, command) of what could not be stopped.
-        unsure: what may be left although the agent cannot tell, or empty.
-        parting: requests to stop some of its processes that it has not answered yet.
-        left_out: it was lost, and the job continued without it.
-        unread: how many of its messages could not be read, by their kind.
+        used: whether a process was started there, so that something may need cleaning.
+        stopped: whether the agent reported that all has ended, except what is `left`.
+        left: (pid, command) of processes that could not be stopped.
+        unsure: what may remain although the agent cannot tell, or empty.
+        parting: the number of unanswered requests to stop some of its processes.
+        left_out: whether it was lost, and the job continued without it.
+        unread: the number of its unreadable messages, by kind.
     """
 
     used: bool = False
@@ -102,11 +102,11 @@ class Traces:
     unread: dict[str, int] = field(default_factory=dict)
 
     def use(self) -> None:
-        """A process is started there."""
+        """Record that a process is started there."""
         self.used = True
 
     def meet(self) -> None:
-        """Another agent begins: what was said before was said by an agent before this one."""
+        """Reset the record for a new agent: earlier reports came from another one."""
         self.stopped, self.left, self.unsure = False, (), ""
 
     def stop(self, left: tuple[tuple[int, str], ...], unsure: str) -> None:
@@ -114,11 +114,11 @@ class Traces:
         self.stopped, self.left, self.unsure = True, left, unsure
 
     def part(self) -> None:
-        """It is asked to stop some of its processes."""
+        """Record a request to stop some of its processes."""
         self.parting += 1
 
     def parted(self) -> None:
-        """It did so, as far as it could."""
+        """Record that the request was carried out as far as possible."""
         self.parting = max(0, self.parting - 1)
 
     def miss(self, kind: str) -> bool:
@@ -127,7 +127,7 @@ class Traces:
         return self.unread[kind] == 1
 
     def leave_out(self) -> None:
-        """The job goes on without it."""
+        """Record that the job continues without the node."""
         self.left_out = True
 
 
@@ -136,8 +136,8 @@ class NodeRecord:
     """One node of a job.
 
     Attributes:
-        usage: what it was last seen to use.
-        name: how the screen names it.
+        usage: its last reported resource usage.
+        name: its name on the screen.
     """
 
     node: Node
@@ -153,21 +153,21 @@ class NodeRecord:
 
     @property
     def link(self) -> Link | None:
-        """The way to its agent, while there is one."""
+        """Return the link to its agent, if there is one."""
         return self.contact.link
 
     @property
     def spare_s(self) -> float:
-        """What it has beyond a lease to come back in, where it can."""
+        """Return the time beyond a lease in which the node can reconnect, if it can."""
         return self.link.key.spare_s if self.link is not None and self.link.key is not None else 0.0
 
     @property
     def is_broken(self) -> bool:
-        """Whether its link has no connection now."""
+        """Return whether its link has no connection now."""
         return self.link is not None and self.link.is_broken
 
     def set_apart(self, job_dir: str) -> None:
-        """Give it a job directory of its own."""
+        """Give it a separate job directory."""
         self.node = replace(self.node, job_dir=job_dir)
 
     def use(self, usage: NodeUsage) -> None:
@@ -180,15 +180,15 @@ class NodeRecord:
             self.link.send(kind, body, **fields)
 
     def connect(self, connector: Connector) -> None:
-        """Begin to connect to it, perhaps once more."""
+        """Begin to connect to the node."""
         node = self.node
         self.contact.begin(connector.connect(node.node_id, self.name, node.host, node.python))
 
     def connected(self, link: Link, plan: Plan, **more: Any) -> None:
-        """There is a byte stream to an agent that is about to start: greet it.
+        """Greet an agent that is about to start at the other end of a new byte stream.
 
         Args:
-            more: fields of `hello`.
+            more: further fields of `hello`.
         """
         self.contact.make(link)
         self.traces.meet()
@@ -203,7 +203,7 @@ class NodeRecord:
         )
 
     def hello(self, hello: Hello) -> None:
-        """Take the agent's first frame, and send the first ping that compares clocks."""
+        """Store the agent's first frame, and send the first ping, which compares clocks."""
         self.contact.greeted()
         self.said.hello(hello)
         self._compare_clocks()
@@ -214,12 +214,12 @@ class NodeRecord:
         self.send("ping", seq=seq)
 
     def pong(self, pong: Pong) -> None:
-        """Take its answer to a ping, one more measurement of its clock."""
+        """Handle its answer to a ping, which also measures its clock."""
         self.said.pong(pong)
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
-        """The link is gone, could not be made, or is no longer needed."""
+        """Drop the link: it is gone, could not be made, or is no longer needed."""
         self.contact.drop(error)
 
     def _compare_clocks(self) -> None:

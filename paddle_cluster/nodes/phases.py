@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each phase of a job took, on the monotonic clock, from the moment the command was given."""
+"""The duration of each phase of a job, on the monotonic clock, since the command was started."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class PhaseClock:
         self._first_step: float | None = None
         self._times: dict[str, float] = {
             "start": age_s
-        }  # the interpreter, its imports, a set-up that became it
+        }  # the interpreter, its imports, and a set-up that became this process
 
     @property
     def current(self) -> str:
-        """The phase that runs now, or empty before the first."""
+        """Return the current phase, or an empty string before the first."""
         return self._current
 
     def enter(self, phase: str) -> None:
@@ -39,7 +39,7 @@ class PhaseClock:
             self._first_step = time.monotonic() - self._started
 
     def times(self) -> dict[str, float]:
-        """Seconds by phase, then the time to the first step and the whole."""
+        """Return the seconds by phase, then the time to the first step and the total."""
         self.enter("")
         times = dict(self._times)
         if self._first_step is not None:

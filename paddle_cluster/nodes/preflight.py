@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges what the nodes answered to `probe` and `reach`, before anything is changed anywhere.
+"""Judges the nodes' answers to `probe` and `reach`, before anything is changed on any node.
 
-Pure: replies in, one table and the list of problems out. A problem stops the job, a remark does not. What several
-nodes have in common is told in one line.
+Pure: takes replies, returns one table and a list of problems. A problem stops the job, a warning does not. A finding
+shared by several nodes is reported in one line.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from paddle_cluster.text.sizes import duration, size_text
 from paddle_node.contract.classes import dataclass
 
 HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")
-MOST_WRONG = 64  # rows; what is wrong with how many is told below them
-LISTED = 16  # nodes, up to which the table of a job has a row for every one
+MOST_WRONG = 64  # rows; the number of further nodes with problems is printed below them
+LISTED = 16  # up to this many nodes each have a row in a job's table
 
 _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] = (
     machines.check,
@@ -35,11 +35,11 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
 
 @dataclass(frozen=True)
 class PreflightVerdict:
-    """The table, and what is wrong: rows in `red` have a problem.
+    """The table and the problems: rows in `red` have a problem.
 
     Attributes:
-        found: every finding, of one node each.
-        problems, remarks: the same as lines.
+        found: all findings, each about one node.
+        problems, remarks: the findings as lines.
     """
 
     rows: tuple[tuple[str, ...], ...]
@@ -50,13 +50,13 @@ class PreflightVerdict:
 
 
 def asked_modules(mode: Mode, wire: Wire, bootstrap: bool = False) -> tuple[str, ...]:
-    """What a job's Python is asked for: what it must have, and what makes the job faster."""
+    """Return the modules to ask a job's Python for: those that it needs, and those that make the job faster."""
     needed = needed_modules(mode, bootstrap)
     return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
 
 
 def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
-    """What a job's Python must have; a collective job may be any script, and one with `bootstrap` brings it along."""
+    """Return the modules that a job's Python needs; none for a collective job or with `bootstrap`."""
     return () if bootstrap or mode is Mode.COLLECTIVE else RUNTIME_MODULES
 
 
@@ -84,7 +84,7 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
 
 
 def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
-    """What nodes found out by themselves."""
+    """Yield the problems that nodes detected themselves."""
     for reply in replies:
         if reply.error:
             continue
@@ -93,7 +93,7 @@ def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
 
 
 def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
-    """Return the result of one node in a word or two; the findings have the details."""
+    """Return a node's result in a word or two; the findings have the details."""
     if reply.error:
         return "no answer"
     if reply.name in wrong:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job's loop knows of every node and process right now. Only the loop's thread changes these records."""
+"""The current state of every node and process in the job's loop. Only the loop's thread changes these records."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Stall:
     """A process that is alive but makes no progress.
 
     Attributes:
-        what: for people: "stopped by a signal (state T) for 3 s".
-        since: monotonic time.
+        what: a phrase for people: "stopped by a signal (state T) for 3 s".
+        since: the monotonic time when it began.
     """
 
     what: str
@@ -79,12 +79,12 @@ class ProcessRecord:
     """One requested process.
 
     Attributes:
-        restarts: how often it was restarted.
+        restarts: how many times it was restarted.
         endpoints: what a pserver reported when it answered on all its ports.
-        stall: why it makes no progress; only while FROZEN.
+        stall: why it makes no progress; set only while FROZEN.
         stacks: its stacks when last requested.
         facts: what it has reported, and what its agent has measured.
-        stepped_at: monotonic time of its last step; 0 before it.
+        stepped_at: the monotonic time of its last step; 0 before the first.
         left_at: when it exited with code 0, in seconds since 1970; 0 before that.
         last_lines: the end of its log at that time.
     """
@@ -102,21 +102,21 @@ class ProcessRecord:
 
     @property
     def state(self) -> ProcessState:
-        """Its state for people: one that is frozen or being ended runs."""
+        """Return its state for people: a frozen or ending process counts as running."""
         return _STATES.get(self.stage, ProcessState.RUNNING)
 
     @property
     def spoke(self) -> bool:
-        """Whether it has written a line."""
+        """Return whether it has written a line."""
         return self.facts.life.last_line is not None
 
     @property
     def has_samples(self) -> bool:
-        """False for a trainer whose passes have had no samples."""
+        """Return False for a trainer whose passes have had no samples."""
         return self.facts.progress is None or self.facts.progress.samples_per_s != 0
 
     def move(self, stage: Stage, stall: Stall | None = None) -> bool:
-        """Enter a stage; False, and nothing changes, where the table does not allow it, as for late news."""
+        """Enter a stage; return False, unchanged, if the table does not allow it, for example for a late message."""
         if stage not in MOVES[self.stage]:
             return False
         self.stage, self.stall = stage, stall
@@ -162,15 +162,15 @@ class ProcessRecord:
 
 @dataclass
 class Roster:
-    """All nodes by id, all processes by name, and what failed in order of arrival.
+    """All nodes by ID, all processes by name, and failures in order of arrival.
 
     Attributes:
-        collected: directory on this machine that gets log/ and output/.
-        failures: what failed and has not been dealt with, in order of arrival.
-        late: what ended since the job is being stopped.
-        incidents: what the job went on after.
-        messengers: processes that tell pservers who is gone: what each is to tell, by name.
-        asked: the node and the name of every process that was ever asked for.
+        collected: the directory on this machine for log/ and output/.
+        failures: failures that have not been handled, in order of arrival.
+        late: failures since the stop of the job began.
+        incidents: events that the job survived.
+        messengers: processes that report ended trainers to pservers: what each reports, by name.
+        asked: the node and the name of every process that was ever requested.
     """
 
     nodes: dict[int, NodeRecord]
@@ -183,42 +183,42 @@ class Roster:
     asked: set[tuple[int, str]] = field(default_factory=set)
 
     def all(self) -> list[NodeRecord]:
-        """Every node, in the order of their ids."""
+        """Return every node, ordered by ID."""
         return list(self.nodes.values())
 
     def live(self) -> list[NodeRecord]:
-        """Nodes with a link."""
+        """Return the nodes that have a link."""
         return [record for record in self.nodes.values() if record.link is not None]
 
     def trainers(self) -> list[ProcessRecord]:
-        """Trainers by rank."""
+        """Return the trainers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
     def known(self, node: NodeRecord, name: str) -> str:
         """Return the name of a process in a message of a node.
 
         Raises:
-            RecordError: that node was never asked for such a process.
+            RecordError: no such process was ever requested of that node.
         """
         if (node.node.node_id, name) not in self.asked:
             raise RecordError(f"proc: it was not asked for {name!r:.80}")
         return name
 
     def process(self, node: NodeRecord, name: str) -> ProcessRecord | None:
-        """The process that a node speaks of; None when the job continues without it, or it is a messenger.
+        """Return the process in a node's message; None if the job continues without it, or it is a messenger.
 
         Raises:
-            RecordError: that node was never asked for such a process.
+            RecordError: no such process was ever requested of that node.
         """
         found = self.processes.get(self.known(node, name))
         return found if found is not None and found.process.node_id == node.node.node_id else None
 
     def pservers(self) -> list[ProcessRecord]:
-        """Pservers by rank."""
+        """Return the pservers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
 
     def gradients(self) -> dict[int, Gradients]:
-        """Trainer -> its gradients, summed over pservers, and its largest lag; empty but in asynchronous training."""
+        """Return each trainer's gradients, summed over pservers, and largest lag; empty in synchronous training."""
         found: dict[int, Gradients] = {}
         lags: dict[int, int] = {}
         for record in self.pservers():
@@ -231,7 +231,7 @@ class Roster:
         return {trainer: one._replace(lag=lags.get(trainer, 0)) for trainer, one in found.items()}
 
     def fail_process(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> None:
-        """Note that a process failed; `known` are further fields of the Failure."""
+        """Record that a process failed; `known` are further fields of the Failure."""
         failure = self.failure_of(record, what, kind, **known)
         (self.late if failure.late else self.failures).append(failure)
 
@@ -257,13 +257,13 @@ class Roster:
         )
 
     def is_done_with(self, record: NodeRecord) -> bool:
-        """Whether a node has done all that the job needs of it, but for the rest of its logs."""
+        """Return whether a node has finished its part of the job, except for the rest of its logs."""
         node_id = record.node.node_id
         here = [one for one in self.processes.values() if one.process.node_id == node_id]
         return node_id != OUTPUT_NODE and bool(here) and all(one.stage is Stage.DONE for one in here)
 
     def fail_node(self, record: NodeRecord, what: str, kind: FailureKind = FailureKind.NODE_LOST) -> None:
-        """Note that a node was lost, or failed otherwise; no news of one that was left out or is done."""
+        """Record that a node was lost or failed; ignored for a node that was left out or is done."""
         if record.traces.left_out or (kind is FailureKind.NODE_LOST and self.is_done_with(record)):
             return
         answer = record.said.answer

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A visit to the nodes of a plan that changes nothing there: agents come, answer, and go again.
+"""A visit to the nodes of a plan that changes nothing there: agents start, answer, and exit.
 
-The connections are those of a job; what a job does with its nodes afterwards has no place here.
+Connections are made as for a job; what a job does with its nodes afterwards is not part of this module.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LEAVE_S = 2.0
 
 
 def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
-    """Examine the nodes of a plan; the agents are released in any case.
+    """Examine the nodes of a plan, and release the agents in any case.
 
     Args:
         enter: called with the name of each phase.
 
     Raises:
-        ProtocolError: a node talks nonsense.
-        UsageError: this process may not have so many connections.
+        ProtocolError: a node violates the protocol.
+        UsageError: this process is not allowed enough open files.
     """
     make_room(len(plan.nodes))
     visit = _Visit(plan)
@@ -45,7 +45,7 @@ def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
 
 
 class _Visit:
-    """Connections to the nodes, and what happens on them."""
+    """The connections to the nodes, and the handlers of their events."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -61,11 +61,11 @@ class _Visit:
         record.connect(self._connector)
 
     def leave(self) -> None:
-        """Let the agents go; those that do not say goodbye in time go by themselves when the connection ends."""
+        """Release the agents; those that do not say goodbye in time exit when the connection ends."""
         self._connector.close()
         for record in self.roster.live():
             record.send("bye", grace_s=0.0, drain_s=0.0)
-        with contextlib.suppress(ProtocolError):  # the verdict stands already
+        with contextlib.suppress(ProtocolError):  # the conclusion is already final
             self.loop.until(lambda: not self.roster.live(), LEAVE_S)
         for record in self.roster.live():
             record.drop(None)

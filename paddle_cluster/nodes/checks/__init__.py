@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What preflight judges, a family of checks a module: answers in, findings out, nothing asked and nothing printed."""
+"""The checks of preflight, one family per module: they judge answers and return findings, without queries or output."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether disks have room, take files, and let programs on them run."""
+"""Checks that disks have enough space, are writable, and allow programs on them to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW_INODES = 1000
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """ROOT_DIR, /tmp and the home directory of every node."""
+    """Check ROOT_DIR, /tmp and the home directory of every node."""
     for reply in replies:
         if reply.error:
             continue

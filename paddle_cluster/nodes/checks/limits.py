@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a node allows what the plan starts there (descriptors, threads, memory, cores, GPUs, long variables), and
-whether its clock agrees.
+"""Checks that a node allows what the plan starts there (descriptors, threads, memory, cores, GPUs, long variables), and
+that its clock agrees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Too few descriptors or threads are problems; memory and cores are remarks: nobody knows what a model needs."""
+    """Report too few descriptors or threads as problems; only warn about memory and cores: models' needs are unknown."""
     for name in demands.values_in_files:
         yield Finding("", "environment", told_long(name), serious=False)
     for reply in replies:
@@ -82,7 +82,7 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
 
 
 def check_clocks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """A remark for every clock that is surely off by more than CLOCK_REMARK_S."""
+    """Warn about every clock that is certainly off by more than CLOCK_REMARK_S."""
     for reply in replies:
         offset_s, error_s = reply.clock_offset_s, reply.clock_error_s
         if not reply.error and abs(offset_s) - (error_s if error_s < float("inf") else 0.0) > CLOCK_REMARK_S:

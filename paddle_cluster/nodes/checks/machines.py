@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether every node is a machine, and a folder, of its own."""
+"""Checks that every node is a separate machine with a separate folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddle_cluster.nodes.findings import Finding
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Nodes that could not be asked, machines listed twice, folders that several nodes write to."""
+    """Report nodes without an answer, machines listed twice, and folders that several nodes write to."""
     for reply in replies:
         if reply.error:
             yield Finding(reply.name, "", reply.error)
@@ -41,13 +41,13 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def shared_folders(replies: Sequence[Reply]) -> list[tuple[int, ...]]:
-    """Ids of nodes that write to one folder, group by group."""
+    """Return the IDs of nodes that write to the same folder, one group per folder."""
     beside: dict[int, set[int]] = {reply.node_id: set() for reply in replies if not reply.is_local}
     for reply in replies:
         for other in reply.neighbours:
             if reply.node_id in beside and other in beside:
                 beside[reply.node_id].add(other)
-                beside[other].add(reply.node_id)  # a mark may have come too late for one of two to see it
+                beside[other].add(reply.node_id)  # one of two marks may have been written too late
     groups: list[tuple[int, ...]] = []
     left = set(beside)
     for node_id in beside:
@@ -62,7 +62,7 @@ def shared_folders(replies: Sequence[Reply]) -> list[tuple[int, ...]]:
 
 
 def _twins(replies: Sequence[Reply]) -> Iterator[tuple[str, str]]:
-    """(name, the earlier name) of nodes that are one machine, with one ROOT_DIR, under two names."""
+    """Yield (name, the earlier name) of nodes that are the same machine, with one ROOT_DIR, under two names."""
     first: dict[tuple[str, ...], str] = {}
     for reply in replies:
         if reply.error:

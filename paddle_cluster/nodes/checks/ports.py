@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ports of parameter servers are free."""
+"""Checks that the ports of parameter servers are free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddle_node.contract.probed import Busy
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """One finding a node and owner, however many ports it has."""
+    """Report one finding per node and owner, regardless of the number of ports."""
     for reply in replies:
         if reply.error:
             continue
@@ -23,7 +23,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
         for owner, ports in owners.items():
             said = f"{spans(ports)} {'is' if len(ports) == 1 else 'are'} in use by"
             after = "" if demands.port_is_explicit else "; the next free ones are taken and published"
-            # nodes that run the same program on the same ports are told in one line, without its numbers
+            # nodes that run the same program on the same ports are reported in one line, without their numbers
             alike = re.sub(r"^pid \d+: ?", "", owner)
             yield Finding(
                 reply.name,
@@ -35,5 +35,5 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def busy(found: Sequence[Busy]) -> str:
-    """The ports for a table."""
+    """Format the ports for a table."""
     return f"busy: {spans([one.port for one in found])}" if found else "free"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's answers, and what a job demands of all nodes."""
+"""One node's answers, and what a job requires of all nodes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paddle_node.contract.probed import Way
 
 @dataclass(frozen=True)
 class Reply:
-    """What is known of one node after preflight.
+    """The answers of one node after preflight.
 
     Attributes:
-        error: why the node could not be asked, or empty.
-        python: the job's interpreter there, as configured.
+        error: why the node could not be queried, or empty.
+        python: the job's interpreter on the node, as configured.
         answer: its answer to `probe`.
-        ways: what came of trying to reach other nodes.
-        neighbours: ids of nodes that write to the same folder.
-        clock_offset_s: the node's clock minus ours, right to `clock_error_s`.
-        login_s: seconds from the start of the connection to the agent's first word.
-        hostname: what the node calls itself.
-        is_local: an embedded node: a folder of this machine.
+        ways: the results of its attempts to reach other nodes.
+        neighbours: the IDs of nodes that write to the same folder.
+        clock_offset_s: the node's clock minus this machine's, accurate to `clock_error_s`.
+        login_s: seconds from the start of the connection to the agent's greeting.
+        hostname: the node's own name.
+        is_local: whether this is an embedded node: a folder of this machine.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Reply:
 
 @dataclass(frozen=True)
 class Demands:
-    """What every node has to offer.
+    """The requirements that every node must meet.
 
     Attributes:
-        modules: what the job's Python must be able to import; with any, it must be 3.11 or newer.
-        port_is_explicit: a busy port is then a problem, not a reason to take the next one.
-        allow_mismatch: let nodes differ in Python, module versions and code.
-        bootstrap: the job brings its packages along: Python must be there, 3.11 or newer, and nothing else.
-        use_gpu: the job computes on GPUs.
-        deployed: the job runs in a directory that the nodes have (--job_workspace).
-        kernels: platforms that there are compiled loops for here; None: nothing is known of those of the nodes.
-        values_in_files: names of variables whose values are longer than an environment can hold.
+        modules: the modules that the job's Python must be able to import; with any, Python must be 3.11 or newer.
+        port_is_explicit: whether a busy port is a problem rather than a reason to take the next one.
+        allow_mismatch: whether nodes may differ in Python, module versions and code.
+        bootstrap: whether the job brings its own packages: only Python 3.11 or newer is then required.
+        use_gpu: whether the job computes on GPUs.
+        deployed: whether the job runs in an existing directory of the nodes (--job_workspace).
+        kernels: the platforms for which compiled loops exist here; None: nothing is known about those of the nodes.
+        values_in_files: the names of variables whose values are too long for an environment.
     """
 
     modules: tuple[str, ...]

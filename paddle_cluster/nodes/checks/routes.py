@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether nodes reach each other, and if not, in which direction between which of them."""
+"""Checks that nodes can reach each other, and reports the directions and pairs that fail."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def chosen_ways(replies: Sequence[Reply]) -> dict[tuple[int, int], Way]:
-    """(from, to) -> what came of it, at the addresses that the job takes."""
+    """Return the result of each (from, to) at the addresses that the job uses."""
     addresses = {reply.node_id: reply.answer.address for reply in replies if not reply.error}
     return {
         (reply.node_id, way.peer): way

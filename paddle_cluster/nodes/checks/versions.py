@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the job's Python is there, is new enough, has the modules, and is the same everywhere, as is code that
-nodes have already (--job_workspace).
+"""Checks that the job's Python exists, is new enough, has the modules, and is the same on all nodes, as well as
+code that is already on the nodes (--job_workspace).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NEWER_PYTHON = (
     "--bootstrap brings packages, not an interpreter: install one there (`uv python install 3.11` needs no root) "
     "and name it in PYTHON in conf.py"
 )
-NAMED = 5  # files that a finding names
+NAMED = 5  # files named in a finding
 _PACKAGES = {"zmq": "pyzmq"}
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Versions are compared with what most nodes have. A job without modules may be any script."""
+    """Compare versions with those of most nodes. A job without required modules may be any script."""
     usual = usual_versions(replies)
     for reply in replies:
         is_any_script = not demands.modules and not demands.bootstrap
@@ -44,7 +44,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
-    """What most nodes have, by name."""
+    """Return the versions that most nodes have, by name."""
     counts: dict[str, Counter[str]] = {}
     for reply in replies:
         for what, version in versions(reply.answer).items():
@@ -53,7 +53,7 @@ def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
 
 
 def versions(answer: Answer) -> dict[str, str]:
-    """Python by major.minor, modules by their full version."""
+    """Return Python's major.minor version and the full versions of modules."""
     found = {}
     if answer.python_version:
         found["python"] = ".".join(answer.python_version.split(".")[:2])
@@ -95,7 +95,7 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
 
 
 def _slower(reply: Reply) -> Iterator[Finding]:
-    """Nodes are asked for it only where the wire is encrypted."""
+    """Report nodes without fast encryption; they are queried for it only if the wire is encrypted."""
     module, oldest = SEALS
     have = reply.answer.modules.get(module)
     if module in reply.answer.modules and (not have or _release(have) < oldest):
@@ -121,7 +121,7 @@ def _without_kernels(reply: Reply, demands: Demands) -> Iterator[Finding]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version; none where it begins with something else."""
+    """Return the leading numbers of a version; empty if it does not begin with a number."""
     numbers = itertools.takewhile(lambda part: part.isascii() and part.isdigit(), version.split("."))
     return tuple(int(part[:9]) for part in numbers)
 
@@ -134,7 +134,7 @@ def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Files are compared with what most nodes have; with --allow_mismatch the job continues."""
+    """Compare files with those of most nodes; with --allow_mismatch the job continues."""
     asked = {reply.name: reply.answer.code for reply in replies if reply.answer.code is not None}
     usual = _usual_code(list(asked.values()))
     for name, code in asked.items():
@@ -152,7 +152,7 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
 
 
 def _usual_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
-    """What most nodes have, the first ones where as many have something else; None: it is not there."""
+    """Return the digest that most nodes have, the first one if there is a tie; None: the file does not exist."""
     paths = dict.fromkeys(path for code in codes for path in code)
     return {path: Counter(code.get(path) for code in codes).most_common(1)[0][0] for path in sorted(paths)}
 

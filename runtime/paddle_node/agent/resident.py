@@ -164,7 +164,7 @@ class ResidentAgent:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                if pid == self._job:  # a job whose launcher was lost, or that was ended from outside, is the last one
+                if pid == self._job:  # after a lost launcher or an end from outside, no further job
                     self._job = 0
                     self._until = time.monotonic() + self._wait_s if status == STAYS << 8 else 0.0
 
