@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of ssh configuration files: keywords, words, quotes, comments and Include, in OpenSSH's syntax."""
+"""Lines of ssh configuration files: keywords, arguments, quotes, comments and Include, in OpenSSH's syntax."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import NamedTuple
 from paddle_node.contract.classes import dataclass
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
-MAX_DEPTH = 16  # as OpenSSH's
+MAX_DEPTH = 16  # same as OpenSSH's
 
-# Options that the default client takes from the configuration.
+# Options that the default client supports.
 _TAKEN = """\
 hostname user port proxyjump proxycommand identityfile identitiesonly identityagent certificatefile
 userknownhostsfile globalknownhostsfile hostkeyalias connecttimeout serveraliveinterval"""
 TAKEN = frozenset(_TAKEN.split())
-# Options without effect on it.
+# Options that do not affect it.
 _WITHOUT_EFFECT = """\
 addkeystoagent addressfamily batchmode bindaddress bindinterface casignaturealgorithms
 challengeresponseauthentication channeltimeout checkhostip ciphers clearallforwardings compression
@@ -48,7 +48,7 @@ _KEYWORD = re.compile(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 
 
 class ConfigError(ValueError):
-    """A line of a configuration file cannot be used."""
+    """A line of a configuration file is invalid."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class ConfigLine:
     """One line of a file.
 
     Attributes:
-        keyword: in lower case.
-        rest: what follows it, unparsed.
+        keyword: the keyword in lower case.
+        rest: the text after it, unparsed.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class ConfigLine:
 
     @property
     def has_variables(self) -> bool:
-        """Whether it has a token or a variable, which only `ssh` expands in an Include."""
+        """Return whether it contains a token or a variable, which only `ssh` expands in an Include."""
         return "%" in self.rest or "$" in self.rest
 
     def error(self, what: str) -> ConfigError:
@@ -106,11 +106,11 @@ class ConfigLine:
 
 
 class PlacedLine(NamedTuple):
-    """A line where it counts.
+    """A line and its position in the Includes.
 
     Attributes:
-        depth: of the Includes that lead to it.
-        is_first: it begins a file.
+        depth: the depth of nested Includes.
+        is_first: whether it begins a file.
     """
 
     line: ConfigLine
@@ -119,7 +119,7 @@ class PlacedLine(NamedTuple):
 
 
 def fits(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern list of ssh_config and known_hosts is about a name; a `!` before a pattern excludes it."""
+    """Return whether a pattern list of ssh_config or known_hosts matches a name; `!` before a pattern excludes it."""
 
     def fits_one(pattern: str) -> bool:
         return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
@@ -129,7 +129,7 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def without_tilde(text: str) -> str:
-    """A path with its `~` expanded as `ssh` does."""
+    """Return a path with its `~` expanded as by `ssh`."""
     return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
@@ -142,15 +142,15 @@ def home() -> Path:
 
 
 def is_own(config: Path) -> bool:
-    """Whether SSH_CONFIG is the file that `ssh` reads by default."""
+    """Return whether SSH_CONFIG is the file that `ssh` reads by default."""
     return config == Path("~/.ssh/config").expanduser()
 
 
 def lines(path: Path) -> tuple[ConfigLine, ...]:
-    """The lines of one file; none where it does not exist.
+    """Return the lines of one file; none if it does not exist.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     try:
         status = path.stat()
@@ -173,7 +173,7 @@ def _lines(path: Path, version: tuple[int, int, int]) -> tuple[ConfigLine, ...]:
 
 
 def all_lines(config: Path) -> list[PlacedLine]:
-    """Return the lines of all files, in any section: the user's, then the system's, each with those that it includes.
+    """Return the lines of all files, in any section: the user's, then the system's, each followed by its Includes.
 
     Raises:
         OSError: a file cannot be read.
@@ -187,11 +187,11 @@ def all_lines(config: Path) -> list[PlacedLine]:
 
 
 def _placed(path: Path, folder: Path, top: Path, depth: int) -> Iterator[PlacedLine]:
-    """The lines of a file and of those that it includes.
+    """Yield the lines of a file and of the files that it includes.
 
     Args:
-        folder: where relative names in an Include are searched.
-        top: the file that leads to it.
+        folder: the folder in which relative names in an Include are searched.
+        top: the file that includes it, directly or indirectly.
     """
     for at, line in enumerate(lines(path)):
         yield PlacedLine(line, depth, at == 0)
@@ -209,7 +209,7 @@ def _placed(path: Path, folder: Path, top: Path, depth: int) -> Iterator[PlacedL
 
 
 def key_lines(given: Sequence[PlacedLine]) -> dict[str, ConfigLine]:
-    """The first line that names each key file, by its unexpanded name."""
+    """Return the first line that names each key file, by its unexpanded name."""
     found: dict[str, ConfigLine] = {}
     for line, _, _ in given:
         if line.keyword == "identityfile":
@@ -219,7 +219,7 @@ def key_lines(given: Sequence[PlacedLine]) -> dict[str, ConfigLine]:
 
 
 def has_effect(given: Sequence[PlacedLine]) -> bool:
-    """Whether any line can affect a login of the default client."""
+    """Return whether any line can affect a login of the default client."""
     return any(
         line.keyword not in WITHOUT_EFFECT
         and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ssh configuration if no `ssh` is installed: a common subset; anything else is refused with its line.
+"""Reads the ssh configuration if `ssh` is not installed: a common subset; other lines are rejected with an error.
 
-The result is that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
+The result equals that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def read(lines: Sequence[PlacedLine], host: Host, local_user: str, preset: Mappi
     """Return the options of the configuration for a host.
 
     Args:
-        lines: of all files.
-        preset: options that precede it.
+        lines: the lines of all files.
+        preset: options that take precedence over it.
 
     Raises:
         ConfigError: a line is not supported.
@@ -54,8 +54,8 @@ class _Reader:
         self._local_user = local_user
 
     def read(self, lines: Sequence[PlacedLine]) -> None:
-        """Take the options that apply; none of a file does if its Include is in a section for other hosts."""
-        sections = [True]  # by depth: whether the section there is for this host
+        """Apply matching options; a file whose Include is in a section for other hosts has none."""
+        sections = [True]  # by depth: whether the current section is for this host
         for line, depth, is_first in lines:
             is_active = depth == 0 or sections[depth - 1]
             if is_first:
@@ -82,7 +82,7 @@ class _Reader:
             self.options[name] = list(values)
 
     def _is_excluded(self, name: str) -> bool:
-        """Whether the other way to a proxy was named first; `ProxyJump none` excludes no ProxyCommand."""
+        """Return whether the other kind of proxy was named first; `ProxyJump none` does not exclude ProxyCommand."""
         if name == "proxycommand":
             return self.options.get("proxyjump", ["none"]) != ["none"]
         return name == "proxyjump" and "proxycommand" in self.options
@@ -118,15 +118,15 @@ class _Reader:
 
 
 def expanded_hostname(text: str, host: str) -> str:
-    """HostName with %h and %%."""
+    """Return HostName with %h and %% expanded."""
     return re.sub("%[h%]", lambda found: host if found[0] == "%h" else "%", text)
 
 
 def seconds(text: str) -> int:
-    """A time of ssh_config: 90, 1m30s.
+    """Parse a time of ssh_config, such as 90 or 1m30s.
 
     Raises:
-        ValueError: it is not a time.
+        ValueError: the text is not a time.
     """
     parts = re.findall(r"([0-9]+)([smhdw]?)", text.lower())
     if "".join(map("".join, parts)) != text.lower() or not parts:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host keys: the entries of known_hosts, their places, and what happens with a host that has none.
+"""Host keys: the entries of known_hosts, their positions, and the handling of hosts without an entry.
 
-A key that differs from a known one is refused, whatever the options. A new one is refused or, if the user asked
-for it, appended; no line is ever changed or removed. The files are read as OpenSSH reads them: hashed names,
-patterns, several keys per host, @revoked. Certificates (@cert-authority) cannot be checked, which the error says.
+A key that differs from a known one is rejected, regardless of the options. A new one is rejected or, if the user asked
+for it, appended; no line is ever changed or removed. The files are read as by OpenSSH: hashed names, patterns,
+several keys per host, @revoked. Certificates (@cert-authority) cannot be checked, as the error says.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class KnownLine:
 
     Attributes:
         names: comma-separated patterns, or one hashed name.
-        key: in base64.
+        key: the key in base64.
     """
 
     path: Path
@@ -80,25 +80,25 @@ class KnownLine:
 
     @property
     def where(self) -> str:
-        """As editors take it."""
+        """Return the position in the form that editors accept."""
         return f"{self.path}:{self.number}"
 
     def matches(self, name: str) -> bool:
-        """Whether it is about a host, given as `host` or `[host]:port`; case does not matter."""
+        """Return whether the line is for a host, given as `host` or `[host]:port`; case-insensitive."""
         name = name.lower()
         if self.names.startswith("|1|"):
             try:
                 return bool(HostKeys.hash_host(name, self.names) == self.names)
-            except (ValueError, AssertionError):  # a damaged line is about no host
+            except (ValueError, AssertionError):  # a damaged line is for no host
                 return False
         return fits(name, self.names.lower().split(","))
 
 
 class KnownHosts:
-    """The entries of known_hosts files; a file is read again only after it changed. Any thread may ask.
+    """The entries of known_hosts files; a file is read again only after a change. Thread-safe.
 
     Args:
-        accept_new: append keys of hosts that none of the files names to the user's first file.
+        accept_new: whether keys of hosts that none of the files names are appended to the user's first file.
     """
 
     def __init__(self, accept_new: bool) -> None:
@@ -107,20 +107,20 @@ class KnownHosts:
         self._files: dict[Path, _KnownFile] = {}
 
     def key_types(self, paths: Sequence[Path], name: str) -> list[str]:
-        """Types of the keys that are known of a host: a server has to show one of these."""
+        """Return the types of a host's known keys: the server must present one of these."""
         return [line.key_type for line in self._about(paths, name) if not line.marker]
 
     def check(
         self, paths: Sequence[Path], name: str, key: paramiko.PKey, system: Sequence[Path] = ()
     ) -> None:
-        """Judge the key that a host presented.
+        """Check the key that a host presented.
 
         Args:
             paths: the user's files; a missing one counts as empty.
-            system: more files, where no key is added.
+            system: further files, to which no key is added.
 
         Raises:
-            HostKeyError: it is not accepted.
+            HostKeyError: the key is not accepted.
             OSError: a file cannot be read or written.
         """
         lines = self._about((*paths, *system), name)
@@ -158,7 +158,7 @@ class KnownHosts:
 
 
 class _KnownFile:
-    """The lines of one file, those with plain names by name: with thousands of nodes a search is too slow."""
+    """The lines of one file, indexed by name if unhashed: with thousands of nodes a linear search is too slow."""
 
     def __init__(self, path: Path, version: tuple[int, int, int]) -> None:
         self.version = version
@@ -172,7 +172,7 @@ class _KnownFile:
                     self._plain.setdefault(name, []).append(line)
 
     def about(self, name: str) -> list[KnownLine]:
-        """Lines about a host, in their order."""
+        """Return the lines for a host, in order."""
         found = [*self._plain.get(name.lower(), ()), *(line for line in self._others if line.matches(name))]
         return sorted(found, key=lambda line: line.number)
 
@@ -187,12 +187,12 @@ def _lines(path: Path) -> Iterator[KnownLine]:
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """As `ssh-keygen -l` prints it: type and SHA256:..."""
+    """Return the fingerprint as printed by `ssh-keygen -l`: type and SHA256:..."""
     return f"{key.get_name()} {key.fingerprint}"
 
 
 def known_name(host: str, port: int) -> str:
-    """How known_hosts spells a host."""
+    """Return a host's name as spelled in known_hosts."""
     return host if port == 22 else f"[{host}]:{port}"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over SSH: one of fabric's connections a node, over a transport of ours.
+"""Byte streams to agents over SSH: one fabric connection per node, over our own transport.
 
-Host keys are always verified, on jump hosts too. Nobody is ever asked for a password or a passphrase. Every
-step has a time limit. Import this module only where a node needs SSH.
+Host keys are always verified, on jump hosts too. There is never a prompt for a password or a passphrase. Every step
+has a time limit. Import this module only if a node needs SSH.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from paddle_cluster.ssh.resolver import open_tcp
 from paddle_cluster.ssh.route import HostConfig, Routes
 from paddle_cluster.ssh.transport import BROKEN, GREETING, QuietTransport, SshStream
 
-WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
-REAP_S = 1.0  # for a ProxyCommand to end
+WINDOW = 1 << 20  # unread bytes of a node that may wait here; this is also the maximum per round trip
+REAP_S = 1.0  # seconds for a ProxyCommand to end
 Hops = tuple[HostConfig, ...]
 
 
 class _Shared:
-    """One connection, or the attempt to make it, and how many use it."""
+    """A connection or connection attempt, and the number of its users."""
 
     def __init__(self) -> None:
         self.made: Future[QuietTransport] = Future()
@@ -50,10 +50,10 @@ class _Shared:
 
 
 class Jumps:
-    """Connections by the way to them; any thread may ask.
+    """Shared connections to jump hosts, by their hops; thread-safe.
 
     Args:
-        wait_s: how long somebody else's attempt is waited for.
+        wait_s: how many seconds to wait for another thread's attempt.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -62,16 +62,16 @@ class Jumps:
         self._shared: dict[Hops, _Shared] = {}
 
     def use(self, way: Hops, make: Callable[[], QuietTransport]) -> tuple[QuietTransport, Callable[[], None]]:
-        """An open connection, and the function to call when it is no longer needed.
+        """Return an open connection, and the function to call when it is no longer needed.
 
         Raises:
-            TimeoutError: somebody else's attempt takes too long.
-            Exception: whatever `make` raised, here or for the one who was first.
+            TimeoutError: another thread's attempt takes too long.
+            Exception: whatever `make` raised, here or in the thread that made the attempt.
         """
         with self._lock:
             shared = self._shared.get(way)
             if shared is not None and shared.made.done() and not shared.made.result().is_active():
-                shared = None  # it broke; those who use it will notice
+                shared = None  # it broke; its users will notice
             is_first = shared is None
             if shared is None:
                 shared = self._shared[way] = _Shared()
@@ -86,7 +86,7 @@ class Jumps:
             raise
 
     def forget(self, way: Hops, connection: QuietTransport) -> None:
-        """Whoever asks from now on gets another connection: this one may be silent; those who use it keep it."""
+        """Stop sharing a connection, which may be silent; its current users keep it."""
         with self._lock:
             shared = self._shared.get(way)
             if shared is not None and shared.made.done() and shared.made.result() is connection:
@@ -98,7 +98,7 @@ class Jumps:
         except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
             with self._lock:
                 if self._shared.get(way) is shared:
-                    del self._shared[way]  # the next one tries anew
+                    del self._shared[way]  # the next thread tries again
             shared.made.set_exception(error)
 
     def _once(self, way: Hops, shared: _Shared) -> Callable[[], None]:
@@ -121,7 +121,7 @@ class Jumps:
 
 
 class FabricLogins(Logins):
-    """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
+    """All logins of a job: shared settings, keys and connections are loaded or opened once; thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)
@@ -131,15 +131,15 @@ class FabricLogins(Logins):
         self._jumps = Jumps(STEPS_OF_A_LOGIN * settings.connect_timeout_s)
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """As the ssh config has it."""
+        """Return the route according to the ssh config."""
         *jumps, last = self.hops(host)
         return (*(hop.text for hop in jumps), *[last.proxy_command] * bool(last.proxy_command), last.text)
 
     def hops(self, host: Host) -> tuple[HostConfig, ...]:
-        """The logins to make on the way to a node, the last one there.
+        """Return the logins on the route to a node, ending with the node's own.
 
         Raises:
-            ConnectError: a key is not there, or the ssh config cannot be read.
+            ConnectError: a key does not exist, or the ssh config cannot be read.
         """
         self.check_keys(host)
         try:
@@ -156,10 +156,10 @@ class FabricLogins(Logins):
     def _open(
         self, host: Host, hops: tuple[HostConfig, ...], opened: contextlib.ExitStack, is_jump: bool
     ) -> QuietTransport:
-        """An authenticated connection to the last of some hops, over a shared one to the hop before it.
+        """Return an authenticated connection to the last hop, over a shared one to the hop before it.
 
         Args:
-            opened: gets what is to be let go of with the connection.
+            opened: receives what is to be released with the connection.
         """
         jump: QuietTransport | None = None
         if hops[:-1]:
@@ -187,7 +187,7 @@ class FabricLogins(Logins):
             raise ConnectError(host.text, error.reason, error.hint) from error
         except TurnedAwayError as busy:
             raise TurnedAwayError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
-        except TimeoutError as error:  # the one who logs in there for all takes too long
+        except TimeoutError as error:  # the thread that logs in there for all takes too long
             raise ConnectError(host.text, f"no login to its jump host {hops[-1].host} in time") from error
 
     def _open_jump(self, host: Host, hops: tuple[HostConfig, ...]) -> QuietTransport:
@@ -197,7 +197,7 @@ class FabricLogins(Logins):
         return transport
 
     def _timeout_s(self, hop: HostConfig) -> float:
-        """Of each step of a login: CONNECT_TIMEOUT_S of conf.py precedes ConnectTimeout of the ssh config."""
+        """Return the timeout of each step: CONNECT_TIMEOUT_S of conf.py precedes ConnectTimeout of the ssh config."""
         ours = self._settings.connect_timeout_s
         is_default = ours == SshSettings.connect_timeout_s
         return hop.connect_timeout_s if hop.connect_timeout_s and is_default else ours
@@ -213,7 +213,7 @@ class FabricLogins(Logins):
             auth_strategy=SimpleNamespace(authenticate=partial(self._keys.authenticate, hop=hop)),
             timeout=timeout_s,
         )
-        # the connection itself is given no keys, so all that hosts present come here
+        # the connection itself is given no keys, so all keys that hosts present are checked here
         connection.client.set_missing_host_key_policy(
             SimpleNamespace(
                 missing_host_key=lambda client, hostname, key: self._known.check(
@@ -252,22 +252,22 @@ class FabricLogins(Logins):
 
 
 def connection_to(hop: HostConfig, **connect: object) -> fabric.Connection:
-    """Returns a connection that is not open yet: all values are given, so its configuration is empty.
+    """Return an unopened connection: all values are given, so its configuration is empty.
 
-    Each has a configuration of its own, because it writes to it: shared, it would fail in other threads.
+    Each has its own configuration, because it writes to it: a shared one would fail in other threads.
     """
     return fabric.Connection(
         hop.host,
         user=hop.user,
         port=hop.port,
         config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),
-        gateway=False,  # the way there is a socket of ours, over a jump host that others share
+        gateway=False,  # the connection to it is a socket of ours, over a shared jump host
         connect_kwargs=connect,
     )
 
 
 def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:
-    """What the SSH connection runs over: TCP, a channel of the jump host before it, or a ProxyCommand."""
+    """Return the transport of the SSH connection: TCP, a channel of the previous jump host, or a ProxyCommand."""
     if hop.proxy_command:
         return ProxySocket(hop.proxy_command)
     if jump is not None:
@@ -276,13 +276,13 @@ def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> A
 
 
 class ProxySocket(socket.socket):
-    """A ProxyCommand as a plain socket: our end of a pair; the other end is the command's standard input and output.
+    """A ProxyCommand as a socket: our end of a socket pair, whose other end is the command's standard input and output.
 
     Args:
-        command: for the user's shell, as `ssh` has it.
+        command: a command line for the user's shell, as for `ssh`.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the command cannot be started.
     """
 
     def __init__(self, command: str) -> None:
@@ -300,7 +300,7 @@ class ProxySocket(socket.socket):
             raise
 
     def close(self) -> None:
-        """End the command and forget it."""
+        """Stop the command and close the socket."""
         super().close()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.returncode is None:

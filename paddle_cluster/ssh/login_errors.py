@@ -36,14 +36,14 @@ _NO_BANNER = ("banner", "EOF in transport thread", "No existing session")
 
 @dataclass(frozen=True)
 class Attempt:
-    """What was tried, for messages.
+    """A login attempt, for messages.
 
     Attributes:
         node: the node as the user wrote it.
-        hop: the login, a jump host's or the node's own.
+        hop: the login to a jump host or to the node itself.
         via: the jump host before it, or None.
         is_jump: whether the hop is a jump host on the way.
-        timeout_s: of each step.
+        timeout_s: the timeout of each step.
     """
 
     node: str
@@ -54,7 +54,7 @@ class Attempt:
 
 
 def is_worth_another_try(error: Exception) -> bool:
-    """Whether a server that is merely busy with other logins (MaxStartups) may have caused it."""
+    """Return whether a server that is merely busy with other logins (MaxStartups) may be the cause."""
     if isinstance(error, ConnectionResetError | EOFError):
         return True
     plain = type(error) is SSHException
@@ -66,7 +66,7 @@ def is_worth_another_try(error: Exception) -> bool:
 
 
 def explain(error: Exception, attempt: Attempt) -> ConnectError:
-    """Turn what the SSH library or the kernel raised into an error with a reason and a hint."""
+    """Convert an error of the SSH library or the kernel into one with a reason and a hint."""
     reason, hint = _reason(error, attempt)
     if attempt.is_jump:
         reason = f"jump host {attempt.hop.text}: {reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all logins have in common: keys that must exist, attempts at busy servers, and what starts on the node."""
+"""The common part of all logins: key checks, retries at busy servers, and the command that is started on the node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 RETRY_S = (
     0.1,
     0.4,
-)  # least and most before the second attempt at a busy server; doubled for each further one
+)  # the minimum and maximum pause before the second attempt at a busy server; doubled for each further one
 LONGEST_RETRY_S = 2.0
 
 
 class TurnedAwayError(Exception):
-    """A server turned a login away that it may admit a moment later (MaxStartups)."""
+    """A server rejected a login that it may accept a moment later (MaxStartups)."""
 
     def __init__(self, error: ConnectError) -> None:
         super().__init__(str(error))
@@ -29,19 +29,19 @@ class TurnedAwayError(Exception):
 
 
 class Logins(ABC):
-    """All logins of a job, or of a command; any thread may log in."""
+    """All logins of a job or of a command; thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings
 
     def connect(self, host: Host, python: str) -> Stream:
-        """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
+        """Log in to a node and start an agent there; blocks for at most a few times `connect_timeout_s`.
 
         Args:
-            python: the job's interpreter; runs the agent where the node's python3 is missing or too old.
+            python: the job's interpreter; it runs the agent if the node's python3 is missing or too old.
 
         Raises:
-            ConnectError: the node cannot be reached; says why and what to do.
+            ConnectError: the node cannot be reached; the error says why and what to do.
         """
         self.check_keys(host)
         deadline = time.monotonic() + self._settings.connect_timeout_s
@@ -50,9 +50,9 @@ class Logins(ABC):
             try:
                 return self._log_in(host, python, agent_bootstrap(), is_fresh=False)
             except TurnedAwayError as busy:
-                import random  # few servers are ever busy
+                import random  # servers are rarely busy
 
-                # jitter, or a crowd that was turned away comes back as a crowd
+                # jitter, so that rejected clients do not all retry at the same time
                 wait_s = random.uniform(least_s, most_s)  # noqa: S311
                 if time.monotonic() + wait_s >= deadline:
                     raise busy.error from busy.__cause__
@@ -60,7 +60,7 @@ class Logins(ABC):
                 most_s = min(2 * most_s, LONGEST_RETRY_S)
 
     def reconnect(self, host: Host, python: str) -> Stream:
-        """Log in one time to a node where an agent is alive, and start what brings the connection to it.
+        """Log in once to a node whose agent is running, and start the command that passes the connection to it.
 
         Raises:
             ConnectError: the node cannot be reached now.
@@ -76,22 +76,22 @@ class Logins(ABC):
         """Log in and start a command; raises ConnectError, or TurnedAwayError.
 
         Args:
-            is_fresh: over no connection that exists already: it may be the one that was lost.
+            is_fresh: whether to use a new connection: an existing one may be the one that was lost.
         """
 
     def close(self) -> None:  # noqa: B027 - logins on threads of this process end by their own timeouts
-        """End the logins under way; those that succeeded stay."""
+        """Stop the logins in progress; finished ones stay open."""
 
     @abstractmethod
     def route(self, host: Host) -> tuple[str, ...]:
-        """The jump hosts or the ProxyCommand on the route to a node, then its user@address:port. Connects to nothing.
+        """Return the route to a node without connecting: jump hosts or the ProxyCommand, then its user@address:port.
 
         Raises:
             ConnectError: a key does not exist, or the ssh config cannot be read.
         """
 
     def check_keys(self, host: Host) -> None:
-        """Raise ConnectError unless the private keys exist that conf.py names for a node."""
+        """Raise ConnectError unless the private keys that conf.py names for a node exist."""
         own = self._settings.key_of(host)
         for path in filter(None, (own, *self._settings.identity_files)):
             if not path.is_file():

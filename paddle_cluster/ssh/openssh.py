@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over the user's own `ssh`: a process for each node, with every setting of ~/.ssh/config.
+"""Byte streams to agents over the user's own `ssh`: one process per node, with all settings of ~/.ssh/config.
 
-Host keys are always verified, on jump hosts too. Nobody is ever asked for anything. A login that fails is told in
-the words of `paddle_cluster.ssh.reasons`, as those of the library are.
+Host keys are always verified, on jump hosts too. There is never a prompt. A failed login is reported with the texts of
+`paddle_cluster.ssh.reasons`, like those of the library.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.openssh_query import argv, ask, config_text, not_started, readable
 from paddle_cluster.ssh.openssh_words import FailedLogin, Words, explain
 
-TURN_S = 0.05  # what a write waits for a node that takes nothing
-ENDS_S = 1.0  # for `ssh` to end by itself, then after SIGTERM, then after SIGKILL
+TURN_S = 0.05  # seconds that a write waits for a node that reads nothing
+ENDS_S = 1.0  # seconds for `ssh` to end by itself, then after SIGTERM, then after SIGKILL
 READ_SIZE = 1 << 16
-FAILED = 255  # the status of an `ssh` that lost its connection, or never had one
+FAILED = 255  # the exit status of an `ssh` that lost its connection, or never had one
 
 
 class OpenSshStream:
-    """Bytes to and from a command on a node; one thread at a time reads, one writes, any closes.
+    """A byte stream to a command on a node; one thread at a time reads, one writes, any closes.
 
     Args:
-        argv: of `ssh`.
+        argv: the command line of `ssh`.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: `ssh` cannot be started.
 
     Attributes:
-        bootstrap: what the command waits for on its standard input.
-        words: what `ssh` says.
+        bootstrap: the data that the command expects on its standard input.
+        words: the messages of `ssh`.
     """
 
     def __init__(self, argv: Sequence[str], bootstrap: Bootstrap) -> None:
@@ -73,10 +73,10 @@ class OpenSshStream:
         self._fd = self._poll.fileno()
 
     def wait_for_login(self, limit_s: float) -> bool:
-        """Whether `ssh` asked for the command, or the node spoke, before `ssh` ended; blocks until one of these.
+        """Block until `ssh` requests the command, the node sends data, or `ssh` ends; return False in the last case.
 
         Raises:
-            TimeoutError: none of them happened.
+            TimeoutError: none of these happened.
         """
         deadline = time.monotonic() + limit_s
         while not self.words.is_logged_in:
@@ -86,7 +86,7 @@ class OpenSshStream:
             with contextlib.suppress(BlockingIOError):
                 if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                     return True
-                self._hear()  # a command that ended at once was asked for all the same
+                self._hear()  # a command that ended immediately was requested nevertheless
                 break
         return self.words.is_logged_in
 
@@ -95,24 +95,24 @@ class OpenSshStream:
         self._tell(signal.SIGTERM)
 
     def fileno(self) -> int:
-        """Readable while `read` has data or the end of the stream."""
+        """Return the descriptor, readable while `read` has data or the end of the stream."""
         return self._fd
 
     @property
     def may_live_on(self) -> bool:
-        """Whether nothing is known of the command's end: the connection alone may be lost."""
+        """Return whether the command may still be running: only the connection may have been lost."""
         code = self._process.returncode
         return code is None or code < 0 or code == FAILED
 
     def may_block(self) -> bool:
-        """Always false: reading a socket sends nothing to the other end."""
+        """Return False: reading a socket sends nothing to the other end."""
         return False
 
     def read(self, limit: int) -> bytes | None:
         """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now.
 
         Raises:
-            FrameError: a shell took the agent's code for its commands.
+            FrameError: a shell interpreted the agent's code as its own commands.
         """
         self._hear()
         self.bootstrap.check_unrepeated(self.words.others)
@@ -122,10 +122,10 @@ class OpenSshStream:
             return None
 
     def write(self, data: bytes) -> int:
-        """How much of `data` was taken within about TURN_S.
+        """Return how many bytes of `data` were accepted within about TURN_S.
 
         Raises:
-            OSError: `ssh` is gone, or `close` was called.
+            OSError: `ssh` has ended, or `close` was called.
         """
         if self._closing.is_set():
             raise ConnectionError("the stream was closed")
@@ -137,16 +137,16 @@ class OpenSshStream:
             return 0
 
     def close(self) -> None:
-        """End what `ssh` hears; the agent then stops everything and goes, and `ssh` with it."""
+        """Close the standard input of `ssh`; the agent then stops everything and exits, and `ssh` with it."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def end(self) -> str:
-        """Why the stream ended; closes it. Afterwards nothing of `ssh` and its jump hosts is left."""
+        """Close the stream and return why it ended. No process of `ssh` or its jump hosts remains afterwards."""
         self._closing.set()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # nobody reads any more what would keep it busy
+            self._socket.shutdown(socket.SHUT_RDWR)  # output that is no longer read would block it
         code = self._end_process()
         self._hear()
         self._poll.close()
@@ -163,18 +163,18 @@ class OpenSshStream:
         return reason + (f": {said}" if said else "")
 
     def _hear(self) -> None:
-        """Take what waits on standard error, as much as one look brings."""
+        """Read what is available on standard error, in one read."""
         if self._stderr.closed:
             return
         data = self._stderr.read(READ_SIZE)
         if data:
             self.words.feed(data)
         elif data == b"":
-            with contextlib.suppress(OSError):  # it was taken out before
+            with contextlib.suppress(OSError):  # it was already removed
                 self._poll.unregister(self._stderr)
 
     def _end_process(self) -> int | None:
-        """The status of `ssh`, which gets some time to end by itself; or None: it does not."""
+        """Return the status of `ssh`, which gets some time to end by itself; None if it does not end."""
         process = os.pidfd_open(self._process.pid)
         try:
             ended = select.poll()
@@ -185,7 +185,7 @@ class OpenSshStream:
                 self._tell(number)
             if not ended.poll(ENDS_S * 1000):
                 return None
-            self._tell(signal.SIGTERM)  # what it began and left; its number is its own until it is waited for
+            self._tell(signal.SIGTERM)  # its children; its number stays reserved until it is reaped
         finally:
             os.close(process)
         return self._process.wait()
@@ -196,7 +196,7 @@ class OpenSshStream:
 
 
 class OpenSshLogins(Logins):
-    """All logins of a job; any thread may log in."""
+    """All logins of a job; thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)
@@ -207,14 +207,14 @@ class OpenSshLogins(Logins):
         self._is_closed = False
 
     def close(self) -> None:
-        """End the logins under way; those that succeeded stay."""
+        """Stop the logins in progress; finished ones stay open."""
         with self._lock:
             self._is_closed = True
             for stream in self._under_way:
                 stream.interrupt()
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """As `ssh -G` resolves it."""
+        """Return the route as resolved by `ssh -G`."""
         self.check_keys(host)
         found = self._options_of(host)
         (command,), (jumps,) = found.get("proxycommand", ["none"]), found.get("proxyjump", ["none"])
@@ -225,7 +225,7 @@ class OpenSshLogins(Logins):
 
     def _options_of(self, host: Host, node: Host | None = None) -> Options:
         with readable(self._config) as config:
-            # a jump host has its own route: conf.py's is to the node
+            # a jump host has its own route: the one in conf.py is for the node
             settings = self._settings
             words = argv(settings, config, host, jump=settings.jump if node is None else "")
             return ask(words[1:], (node or host).text)
@@ -268,5 +268,5 @@ class OpenSshLogins(Logins):
 
 
 def _login_of(found: Options) -> str:
-    """Who logs in where."""
+    """Return the user and address of a login."""
     return f"{found['user'][0]}@{found['hostname'][0]}:{found['port'][0]}"

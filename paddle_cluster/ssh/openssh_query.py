@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `ssh` is called: its command line and the configuration before the user's own, and what `ssh -G HOST` resolves.
+"""Runs `ssh`: its command line, the configuration that precedes the user's own, and the output of `ssh -G HOST`.
 
-What conf.py says and what holds for every login stands in a configuration file, since that alone reaches the `ssh`
-of jump hosts too; it includes the user's. For each option the first value counts.
+The settings of conf.py and of every login are in a configuration file, since only that also reaches the `ssh` of jump
+hosts; it includes the user's file. The first value of each option counts.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from paddle_cluster.ssh.openssh_words import not_looked_up
 from paddle_node.linux.descriptors import memory_file
 
 OLDEST = (8, 0)
-ASK_S = 20.0  # for `ssh -G`, which runs the commands of `Match exec`
+ASK_S = 20.0  # seconds for `ssh -G`, which runs the commands of `Match exec`
 _VERSION = re.compile(r"OpenSSH_(?:\w+_)?([0-9]+)\.([0-9]+)")
 
 _asking = threading.Lock()
 PROGRAM = "ssh"
 USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
 
-# A server that is silent for so long has gone; then `ssh` ends, even where nobody is left to end it.
+# A server that is silent this long is gone; `ssh` then ends, even if no launcher is left to end it.
 ALIVE_S = 10
 ALIVE_COUNT = 2
 
-# As scp and sftp have it: a session for a program and no person; nothing is forwarded, nothing else is run.
+# As for scp and sftp: a session for a program, not a person; nothing is forwarded, and no other command is run.
 _SESSION = ("-T", "-x", "-a", "-e", "none")
 _ALONE = ("ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none")
 
 
 def config_text(settings: SshSettings, is_fresh: bool) -> str:
-    """An ssh_config for all logins of a job, those at jump hosts too.
+    """Return an ssh_config for all logins of a job, including those at jump hosts.
 
     Args:
-        is_fresh: over no connection that is there already (ControlPath): it may be the one that was lost.
+        is_fresh: whether to avoid an existing connection (ControlPath): it may be the one that was lost.
     """
     return "".join(f"{line}\n" for line in _lines(settings, is_fresh))
 
@@ -57,11 +57,11 @@ def config_text(settings: SshSettings, is_fresh: bool) -> str:
 def _lines(settings: SshSettings, is_fresh: bool) -> Iterator[str]:
     yield "BatchMode yes"
     yield f"StrictHostKeyChecking {'accept-new' if settings.accept_new_host_keys else 'yes'}"
-    yield "UpdateHostKeys no"  # many at once would each write known_hosts anew
+    yield "UpdateHostKeys no"  # otherwise many processes would rewrite known_hosts at the same time
     yield f"ConnectTimeout {math.ceil(settings.connect_timeout_s)}"
     yield f"ServerAliveInterval {ALIVE_S}"
     yield f"ServerAliveCountMax {ALIVE_COUNT}"
-    yield "LogLevel DEBUG1"  # says who is being logged in to, with which keys, and when that is done
+    yield "LogLevel DEBUG1"  # reports the server, the keys offered, and the end of the login
     if is_fresh:
         yield "ControlPath none"
     if settings.known_hosts != Path(USER_KNOWN_HOSTS).expanduser():
@@ -69,19 +69,19 @@ def _lines(settings: SshSettings, is_fresh: bool) -> Iterator[str]:
     for path in settings.identity_files:
         yield f"IdentityFile {_quoted(path)}"
     yield from included(settings.config)
-    if settings.identity_files or settings.host_keys:  # named ones would else be tried in the place of these
+    if settings.identity_files or settings.host_keys:  # otherwise named ones would be tried instead of these
         for name in DEFAULT_KEYS:
             if (path := Path.home() / ".ssh" / name).is_file():
                 yield f"IdentityFile {_quoted(path)}"
 
 
 def argv(settings: SshSettings, config: str, host: Host, *command: str, jump: str) -> list[str]:
-    """What runs a command on a node, or nothing but a login.
+    """Return the command line that runs a command on a node, or only logs in.
 
     Args:
         config: the path of a file with `config_text`.
-        command: one text for the shell there.
-        jump: jump hosts for it, as SSH_JUMP has them, or empty: what the ssh config says.
+        command: one text for the shell on the node.
+        jump: the jump hosts, in the form of SSH_JUMP, or empty: those of the ssh config.
     """
     words = [PROGRAM, "-F", config, *_SESSION]
     for option in (*_ALONE, *jump_option(jump, host)):
@@ -100,34 +100,34 @@ def destination(host: Host) -> list[str]:
 
 
 def jump_option(jump: str, host: Host) -> Iterator[str]:
-    """The option that has SSH_JUMP in the place of the configuration's jump hosts, if there is one."""
+    """Yield the option that replaces the configuration's jump hosts by SSH_JUMP, if set."""
     if not jump:
         return
     before = []
     for text in jump.split(","):
         hop = parse_host(text)
         if (hop.name, hop.port) == (host.name, host.port):
-            break  # a jump host that is a node itself
+            break  # a jump host that is itself a node
         before.append(hop.describe())
     yield f"ProxyJump={','.join(before) or 'none'}"
 
 
 def included(config: Path) -> Iterator[str]:
-    """Lines that read the user's configuration and the system's as `ssh` does without `-F`."""
-    for name in (config.absolute(), SYSTEM_CONFIG):  # a relative one would be sought in ~/.ssh
+    """Yield lines that include the user's and the system's configuration as `ssh` does without `-F`."""
+    for name in (config.absolute(), SYSTEM_CONFIG):  # a relative path would be searched in ~/.ssh
         yield f'Include "{name}"'
-        yield "Host *"  # whatever section the file ended with
+        yield "Host *"  # ends any section at the end of the file
 
 
 def _quoted(path: Path) -> str:
-    """A path as an option's value, without the %-forms that it would have there."""
+    """Return a path as an option's value, with its percent signs escaped."""
     text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{text}"'
 
 
 def is_usable() -> bool:
-    """Whether PATH has an OpenSSH of 8.0 or newer, and this user an account, which it needs."""
-    with contextlib.suppress(KeyError), _asking:  # one question, not one for each thread
+    """Return whether PATH has OpenSSH 8.0 or newer, and this user has an account, which it needs."""
+    with contextlib.suppress(KeyError), _asking:  # one query, not one per thread
         return bool(pwd.getpwuid(os.getuid())) and _is_new_enough(shutil.which(PROGRAM) or "")
     return False
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the standard error of `ssh`: the progress of a login, and why it failed.
+"""Parses the standard error of `ssh`: the progress of a login, and why it failed.
 
-Until the login is over all lines are its own; then its own end in CR LF, and others are the node's. All are text of
-somebody else: bounded, and made visible before anybody sees them.
+Before the login is complete, all lines are from `ssh`; afterwards its own lines end in CR LF, and others are from the
+node. All of them are untrusted: limited in length, and escaped before they are shown.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from paddle_node.contract.classes import dataclass
 
 KEPT_LINES = 40
 LONGEST_LINE = 2000  # bytes
-KEPT = 1000  # bytes of what the node says
+KEPT = 1000  # bytes of the node's output
 DEBUG = "debug1: "
 
-# What a session ends with, and what is said after the end of the way to a server, which says why itself.
+# Messages at the end of a session, and those after the loss of a server's transport, which reports its own reason.
 _NOISE = re.compile(
     r"Authenticated to .*|Transferred: sent .*|Bytes per second: .*|Killed by signal 1\.|@+||"
     r".*: terminating, [0-9]+ bad configuration options|"
@@ -36,7 +36,7 @@ CONFIG_MISTAKE = r"^.+ line [0-9]+: .*$|^Can't open user config.*$"
 
 @dataclass
 class _Server:
-    """Who is being logged in to."""
+    """The server that is being logged in to."""
 
     host: str = ""
     port: int = 22
@@ -47,9 +47,9 @@ class Words:
     """The lines so far.
 
     Attributes:
-        is_logged_in: the node's command was asked for.
-        is_let_in: the last server took the user.
-        own: the last lines of `ssh` itself, and of those on the way, without those that tell nothing.
+        is_logged_in: whether the node's command was requested.
+        is_let_in: whether the last server accepted the user.
+        own: the last lines of `ssh` itself and of the jump hosts, without uninformative ones.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,12 @@ class Words:
 
     @property
     def others(self) -> str:
-        """The last output of the node."""
+        """Return the last output of the node."""
         return (self._others + self._rest).decode("utf-8", "replace").strip()
 
     @property
     def last(self) -> str:
-        """The last line of `ssh` that says something."""
+        """Return the last informative line of `ssh`."""
         return visible(self.own[-1].removeprefix("ssh: ").rstrip(".")) if self.own else ""
 
     def _take(self, line: str) -> None:
@@ -136,7 +136,7 @@ class FailedLogin:
 
     Attributes:
         node: the node as the user wrote it.
-        timeout_s: of a connection; limit_s: of all of it, if that is over.
+        timeout_s: the timeout of a connection; limit_s: that of the whole login, if it has expired.
     """
 
     node: str
@@ -145,7 +145,7 @@ class FailedLogin:
 
 
 def explain(words: Words, attempt: FailedLogin) -> tuple[ConnectError, bool]:
-    """Why a login failed, and whether a server that is merely busy may have caused it."""
+    """Explain why a login failed, and return whether a server that is merely busy may be the cause."""
     text = "\n".join(words.own)
     reason, is_busy = _late(words, attempt), False
     for pattern, tell in _TABLE if reason is None else ():
@@ -255,7 +255,7 @@ def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
             f"{_place(words, attempt)} accepted the login but opens no session: {found[1]}.",
             "See MaxSessions of sshd there.",
         )
-    words.proxy_ended = False  # the jump host is not to blame, or is named
+    words.proxy_ended = False  # the jump host is not the cause, or is named
     if "prohibited" in found[1]:
         return reasons.no_forwarding(f"{words.server.user}@{where(words.server)}", found[1])
     return reasons.out_of_reach(words.target or attempt.node, found[1])
@@ -277,12 +277,12 @@ def _not_connected(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 
 def _place(words: Words, attempt: FailedLogin) -> str:
-    """The server; behind a ProxyCommand, which alone knows it, the node."""
+    """Return the server; with a ProxyCommand, which alone knows it, the node."""
     return where(words.server) if words.server.host else attempt.node
 
 
 def _hung_up(words: Words, attempt: FailedLogin) -> tuple[Reason, bool]:
-    """There was no word about what is wrong: a connection ended."""
+    """Explain a connection that ended without a message about the cause."""
     if words.greeting and _BUSY not in words.greeting:
         why = f"it sent {words.greeting!r}"
         return reasons.no_ssh(_place(words, attempt), attempt.timeout_s, why), False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys that a login offers: private key files with their certificates, then those of the ssh agent."""
+"""The keys offered at a login: private key files with their certificates, then those of the ssh agent."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.route import HostConfig
 from paddle_node.contract.classes import dataclass
 
-AGENT_S = 30.0  # for the ssh agent to answer: it may prompt the user
+AGENT_S = 30.0  # seconds for the ssh agent to answer: it may prompt the user
 _BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
 
 
 @dataclass(frozen=True)
 class _KeyFile:
-    """One file that IdentityFile names.
+    """A file named by IdentityFile.
 
     Attributes:
-        public: the public key, or b"" where it cannot be read without a passphrase.
-        private: the private key; or why there is none.
-        certificate: from the file beside it, or None.
+        public: the public key, or b"" if it cannot be read without a passphrase.
+        private: the private key, or why there is none.
+        certificate: the certificate in the file beside it, or None.
     """
 
     public: bytes
@@ -49,10 +49,10 @@ class KeyRing:
         self._loaded: dict[Path, _KeyFile] = {}
 
     def authenticate(self, transport: paramiko.Transport, hop: HostConfig) -> None:
-        """Offer one key after the other until one is accepted.
+        """Offer one key after another until one is accepted.
 
         Raises:
-            SSHException: why the last key was refused.
+            SSHException: why the last key was rejected.
         """
         refused = SSHException("No authentication methods available")
         with contextlib.closing(_Agent(hop.agent)) as agent:
@@ -71,10 +71,10 @@ class KeyRing:
         raise refused
 
     def _keys(self, hop: HostConfig, agent: _Agent) -> Iterator[paramiko.PKey | SSHException]:
-        """Return all keys to offer, or why one cannot be used."""
+        """Yield all keys to offer, or why one cannot be used."""
         named = []
         for path in hop.keys:
-            with self._lock:  # an RSA key takes long to check: once, not once for each thread that waits
+            with self._lock:  # an RSA key takes long to check: do it once, not once per waiting thread
                 if path not in self._loaded:
                     self._loaded[path] = _load(path)
             named.append(self._loaded[path])
@@ -126,7 +126,7 @@ def _certificates(paths: Iterable[Path]) -> Iterator[PublicBlob]:
 
 
 def _with_certificates(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -> Iterator[paramiko.PKey]:
-    """The key with each certificate that is for it, then alone."""
+    """Yield the key with each certificate for it, then the key alone."""
     for one in certificates:
         if _certified(one) == _fields(key.asbytes(), 1):
             certified = AgentKey(key.agent, key.blob) if isinstance(key, AgentKey) else copy.copy(key)
@@ -147,7 +147,7 @@ def _certified(certificate: PublicBlob) -> bytes | None:
 
 
 def _fields(blob: bytes, count: int) -> bytes | None:
-    """What follows some length-prefixed fields, or None where they are not whole."""
+    """Return what follows some length-prefixed fields, or None if they are incomplete."""
     for _ in range(count):
         size = int.from_bytes(blob[:4], "big") + 4
         if size > len(blob):
@@ -186,12 +186,12 @@ def _unusable(path: Path, public: bytes, error: Exception) -> str:
 
 
 def _public_half(path: Path) -> bytes:
-    """The public key of a file, which the file beside it has, or the private one's unencrypted part; or b""."""
+    """Return a file's public key, from the file beside it or from the private key's unencrypted part; or b""."""
     with contextlib.suppress(OSError, ValueError):
         text = path.read_text(encoding="ascii")
         if text.startswith(_BEGIN):
             data = base64.b64decode(text.partition(_BEGIN)[2].partition(_END)[0])
-            rest = _fields(data.removeprefix(_MAGIC), 3)  # cipher, its key, that one's options
+            rest = _fields(data.removeprefix(_MAGIC), 3)  # cipher, key derivation function, its options
             return rest[8:][: int.from_bytes(rest[4:8], "big")] if rest else b""
         if path.suffix != ".pub":
             path = path.with_name(f"{path.name}.pub")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a login to a node failed, and what to do about it: the texts for both SSH clients."""
+"""Explains why a login to a node failed, and what to do about it: the texts for both SSH clients."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
 class Reason(NamedTuple):
-    """One sentence on what happened, and another on what to do next, or nothing."""
+    """One sentence on what happened, and another on what to do next, or an empty string."""
 
     what: str
     hint: str = ""
 
 
 class Login(Protocol):
-    """Who logs in where."""
+    """The user and server of a login."""
 
     @property
     def user(self) -> str:
-        """Of the machine; empty where it is not known."""
+        """The user on the server; empty if unknown."""
 
     @property
     def host(self) -> str:
-        """Its name or address."""
+        """The server's name or address."""
 
     @property
     def port(self) -> int:
-        """Of the SSH server."""
+        """The port of the SSH server."""
 
 
 def where(login: Login) -> str:
-    """As messages name a server."""
+    """Return the server as messages name it."""
     return f"{login.host}:{login.port}"
 
 
 def unknown_key(login: Login, key: str) -> Reason:
-    """known_hosts has no key of the host, which showed this one."""
+    """Explain that known_hosts has no key of the host, which presented this one."""
     port = "" if login.port == 22 else f"-p {login.port} "
     return Reason(
         f"its host key is not in known_hosts: {key}.",
@@ -49,7 +49,7 @@ def unknown_key(login: Login, key: str) -> Reason:
 
 
 def certified(key: str, place: str) -> Reason:
-    """known_hosts has an authority for the host, and no key."""
+    """Explain that known_hosts has an authority for the host, but no key."""
     return Reason(
         f"its host key {key} is certified by the authority at {place}, which the default client cannot check.",
         f"{OPENSSH}, which checks host certificates, or add the key itself to known_hosts.",
@@ -57,7 +57,7 @@ def certified(key: str, place: str) -> Reason:
 
 
 def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
-    """known_hosts has other keys of the host, in these places."""
+    """Explain that known_hosts has other keys of the host, in these places."""
     if not is_same_type:
         return Reason(
             f"its host key {sent} is not known; {places} has one of another type.",
@@ -71,12 +71,12 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
 
 
 def revoked_key(key: str, place: str) -> Reason:
-    """known_hosts marks the key as @revoked."""
+    """Explain that known_hosts marks the key as @revoked."""
     return Reason(f"its host key {key} is revoked {place}.", "Do not log in there.")
 
 
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
-    """The server took none of the keys."""
+    """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""
     return Reason(
         f"auth refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
@@ -87,12 +87,12 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
 
 
 def unresolved(host: str, why: str) -> Reason:
-    """The resolver knows no such name."""
+    """Explain that the resolver knows no such name."""
     return Reason(f"cannot resolve {host}: {why}.", "Check HOSTS and your ssh config.")
 
 
 def out_of_reach(target: str, why: str) -> Reason:
-    """A jump host can be logged in to, and the node cannot be reached from there."""
+    """Explain that the login to a jump host succeeds, but the node cannot be reached from it."""
     return Reason(
         f"the jump host before it cannot reach {target}: {why}.",
         "Check that the node is up and sshd listens there.",
@@ -100,7 +100,7 @@ def out_of_reach(target: str, why: str) -> Reason:
 
 
 def no_forwarding(target: str, why: str) -> Reason:
-    """A jump host can be logged in to, and does not forward connections to nodes."""
+    """Explain that the login to a jump host succeeds, but it does not forward connections to nodes."""
     return Reason(
         f"its jump host {target} does not forward connections: {why}.",
         "Check AllowTcpForwarding, PermitOpen and DisableForwarding of its sshd, and its authorized_keys "
@@ -109,7 +109,7 @@ def no_forwarding(target: str, why: str) -> Reason:
 
 
 def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
-    """The server offers only algorithms that the default client does not support."""
+    """Explain that the server offers only algorithms that the default client does not support."""
     return Reason(
         f"{target} offers only {kind} that the default client does not support: {', '.join(offered)}.",
         f"{OPENSSH}.",
@@ -117,17 +117,17 @@ def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
 
 
 def no_answer(target: str, limit_s: float) -> Reason:
-    """No answer was received."""
+    """Explain that no answer was received."""
     return Reason(f"no answer from {target} within {limit_s:g} s.", "Check that the node is up.")
 
 
 def closed_port(target: str) -> Reason:
-    """Nobody listens."""
+    """Explain that no process listens on the port."""
     return Reason(f"{target} refuses connections.", "Check that sshd runs there, and its port.")
 
 
 def no_ssh(target: str, limit_s: float, why: str) -> Reason:
-    """The port accepts connections but does not speak SSH, or the server is overloaded."""
+    """Explain that the port accepts connections but does not speak SSH, or the server is overloaded."""
     return Reason(
         f"{target} accepts connections but does not speak SSH within {limit_s:g} s: {why}.",
         "Check the port, and that sshd there is not overloaded (MaxStartups).",
@@ -135,10 +135,10 @@ def no_ssh(target: str, limit_s: float, why: str) -> Reason:
 
 
 def hung_up(target: str) -> Reason:
-    """The server ended the connection before anybody was logged in."""
+    """Explain that the server closed the connection before the login was complete."""
     return Reason(f"{target} closed the connection during the login.", "See sshd's log there.")
 
 
 def no_route(target: str, why: str) -> Reason:
-    """The kernel knows no way."""
+    """Explain that the kernel has no route."""
     return Reason(f"{target}: {why}.", "Check the node's address and your routes.")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident agents: those that earlier jobs left on the nodes, and those that this job asks for (`RESIDENT_S`).
+"""Resident agents: those that earlier jobs left on the nodes, and those that this job requests (`RESIDENT_S`).
 
-A record of this user's (0600) says where an agent waits, with the certificate and the key that both sides present. The
-key was made for that agent alone and went to its node inside SSH. A record counts as long as a login would go the same
-way: same ssh config, same known hosts, same settings, same agent. Whatever is different, or goes wrong: the node is
-logged in to, as without a record.
+A record of this user's (0600) has an agent's address, with the certificate and the key that both sides present. The key
+was created for that agent alone and sent to its node inside SSH. A record is valid as long as a login would be the
+same: same ssh config, known hosts, settings and agent. If anything differs or fails, the launcher logs in to the node
+as it does without a record.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from paddle_node.contract.classes import dataclass
 from paddle_node.contract.records import Port, Secret, read_text
 from paddle_node.linux.descriptors import memory_file
 
-FOLDER = ".residents"  # below the jobs' states
-REACH_S = 0.5  # a connection that takes longer is no shorter way than a login
+FOLDER = ".residents"  # below the state directories of the jobs
+REACH_S = 0.5  # a connection that takes longer is no faster than a login
 ANSWER_S = 3.0
-SPARE_S = 60.0  # beyond its time, for a job's end
+SPARE_S = 60.0  # extra seconds beyond its time, for a job's end
 NONCE_BYTES = 16
 
 
 @dataclass(frozen=True)
 class _Record:
-    """One agent that waits.
+    """The record of a waiting agent.
 
     Attributes:
-        login: what a login there would go by: another one then, and this agent counts no more.
+        login: the digest of what a login depends on: once that changes, the record is invalid.
     """
 
     address: str
@@ -60,10 +60,10 @@ class _Record:
 
 
 class Residents:
-    """The resident agents of a job's nodes; `connect` is called by any thread, all else by the loop's.
+    """The resident agents of a job's nodes; any thread may call `connect`, only the loop's thread the other methods.
 
     Args:
-        plan: with RESIDENT_S.
+        plan: a plan with RESIDENT_S.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -77,20 +77,20 @@ class Residents:
         self._busy: set[int] = set()
         self._made: dict[int, Certificate] = {}
         self._knocks: dict[int, tuple[socket.socket, str, int]] = {}
-        self._way = ""  # what logins go by, but for the known hosts
+        self._way = ""  # what logins depend on, except for the known hosts
         self._known_hosts: bytes | None = None
         self._reading = threading.Lock()
 
     @property
     def wait_for_all(self) -> bool:
-        """Whether there may be one on every node: no login is likely then."""
+        """Return whether every node may have one: then a login is unlikely."""
         return len(self._known) == len(self._nodes)
 
     def connect(self, node_id: int) -> tuple[TlsStream | None, str]:
-        """A stream to the agent that waits on a node, if there is one; blocks for ANSWER_S at most.
+        """Return a stream to the agent that waits on a node, if there is one; blocks for at most ANSWER_S.
 
         Returns:
-            The stream, or None and why it cannot be had though it was there; the node is to be logged in to then.
+            The stream, or None and why a recorded agent is not available; the caller must then log in to the node.
         """
         self._reached.pop(node_id, None)
         record = self._known.pop(node_id, None)
@@ -115,7 +115,7 @@ class Residents:
         return stream, ""
 
     def wish(self, node_id: int) -> dict[str, Any] | None:
-        """What `hello` says to an agent: it, or one after it, is to wait for the next job here."""
+        """Return the `hello` field that asks an agent to wait here for the next job, or to leave one that does."""
         if node_id not in self._nodes or node_id in self._busy:
             return None
         if node_id in self._reached:
@@ -124,14 +124,14 @@ class Residents:
         return {"name": self._name(node_id), "wait_s": self._wait_s, **asdict(made)}
 
     def offered(self, node_id: int, address: str, port: int) -> None:
-        """An agent listens for the next job: find out meanwhile whether it can be reached from here.
+        """Check in the background whether an agent that listens for the next job can be reached from here.
 
         Raises:
-            ValueError: that is no address.
+            ValueError: the address is invalid.
         """
         self._login(
             anew=True
-        )  # this login may have added known hosts; what is changed from now on, no login went by
+        )  # this login may have added known hosts; later changes were not used by any login
         family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
         knock = socket.socket(family, socket.SOCK_STREAM)
         knock.setblocking(False)
@@ -139,7 +139,7 @@ class Residents:
         self._knocks[node_id] = (knock, address, port)
 
     def keep(self) -> None:
-        """The job is over: remember who waits now."""
+        """Save the records of the waiting agents at the end of the job."""
         for node_id in self._reached:
             with contextlib.suppress(OSError):
                 os.utime(self._path(node_id))
@@ -153,12 +153,12 @@ class Residents:
         self._knocks.clear()
 
     def _login(self, anew: bool) -> str:
-        """What a login goes by, as a digest, or nothing where that cannot be read: a login tells why.
+        """Return a digest of what a login depends on, or "" if that cannot be read: a login reports the reason.
 
         Args:
-            anew: known hosts as they are now, not as they were looked at last.
+            anew: whether to read the known hosts again, instead of using the last result.
         """
-        with self._reading:  # once, not once for each thread that waits
+        with self._reading:  # once, not once per waiting thread
             try:
                 self._way = self._way or _way(self._ssh, self._state)
                 if anew or self._known_hosts is None:
@@ -177,14 +177,14 @@ class Residents:
         content = load_cached(path)
         try:
             return None if content is None else read_text(_Record, content, "resident agent", str(path))
-        except ValueError:  # of another version
+        except ValueError:  # written by another version
             return None
 
     def _path(self, node_id: int) -> Path:
         return self._state / FOLDER / self._name(node_id)
 
     def _name(self, node_id: int) -> str:
-        """Of the record, and of the agent: one for each node as it is configured, from this state directory."""
+        """Return the name of the record and the agent: one per node as configured, in this state directory."""
         node: Node = self._nodes[node_id]
         about = [
             node.host.text,
@@ -202,11 +202,11 @@ class BusyError(Exception):
 
 
 def _call(record: _Record, wait_s: float) -> TlsStream:
-    """A stream to an agent that has begun to speak.
+    """Return a stream to an agent that has begun to answer.
 
     Raises:
-        BusyError: it serves another job.
-        OSError, ValueError: nobody is there, or who does not know our key, or whose key is another one.
+        BusyError: it is serving another job.
+        OSError, ValueError: no agent is there, or it does not know our key, or it has another key.
     """
     certificate = ssl.PEM_cert_to_DER_cert(record.certificate)
     context = _context(record, certificate)
@@ -219,7 +219,7 @@ def _call(record: _Record, wait_s: float) -> TlsStream:
         request: Mapping[str, Any] = {"nonce": nonce, "wait_s": wait_s}
         stream.call(certificate, json.dumps(request).encode() + b"\n", time.monotonic() + ANSWER_S)
         stream.begin(Bootstrap(nonce, b""), str)
-    except ConnectionError as error:  # it listens, and ends what it has not begun
+    except ConnectionError as error:  # it listens, but closes connections that it does not serve
         connection.close()
         raise BusyError from error
     except BaseException:
@@ -239,7 +239,7 @@ def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
 
 
 def _way(ssh: SshSettings, state: Path) -> str:
-    """What a login goes by, as a digest: settings, ssh config, user, and the agent that it would start."""
+    """Return a digest of what a login depends on: settings, ssh config, user, and the agent that it would start."""
     agent = packed_agent(folder=state / MEMORIES).digest
     about = (repr(ssh), config_lines.digest(ssh.config), os.environ.get("USER"), agent)
     return _digest(repr(about).encode("utf-8", "surrogateescape"))

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-TRIES = 4  # attempts for one silent server, the first immediately
+TRIES = 4  # attempts per silent server, the first immediately
 
 
 class NameTimeoutError(TimeoutError):
@@ -24,13 +24,13 @@ class SilentError(TimeoutError):
 
 
 def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.socket:
-    """A connection to a server that has answered a greeting; blocks for about `timeout_s`.
+    """Return a connection to a server that has answered a greeting; blocks for about `timeout_s`.
 
     While no server answers, further connections are started in parallel, because packets can be lost.
 
     Raises:
         NameTimeoutError: the resolver did not answer.
-        SilentError: a connection was accepted, and no answer came over it.
+        SilentError: a connection was accepted, but no answer arrived.
         OSError: the reason why the last address failed.
     """
     deadline = time.monotonic() + timeout_s
@@ -52,7 +52,7 @@ def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.
 
 
 class _Race:
-    """Connections that wait for an answer; the first one that has it is kept."""
+    """Connections that wait for an answer; the first one to get it is kept."""
 
     def __init__(self, port: int, greeting: bytes) -> None:
         self.error: OSError = OSError("the host has no address")
@@ -71,7 +71,7 @@ class _Race:
 
     @property
     def is_on(self) -> bool:
-        """Whether a connection is waiting."""
+        """Return whether a connection is waiting."""
         return bool(self._waiting)
 
     def late(self) -> OSError:
@@ -83,7 +83,7 @@ class _Race:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)
-        # a frame must not wait for the acknowledgement of the one before
+        # a frame must not wait for the acknowledgement of the previous one
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = connection.connect_ex(_with_zone(address, self._port))
         if code not in (0, errno.EINPROGRESS):
@@ -94,7 +94,7 @@ class _Race:
         self._poll.register(connection, select.POLLOUT)
 
     def wait(self, until: float) -> socket.socket | None:
-        """The connection that has an answer; None where all have failed, or at a time of the monotonic clock."""
+        """Return the connection that has an answer; None if all have failed, or at a time of the monotonic clock."""
         while self._waiting and (left_s := until - time.monotonic()) > 0:
             for fd, _ in self._poll.poll(left_s * 1000):
                 connection = self._waiting[fd]
@@ -111,7 +111,7 @@ class _Race:
     def _step(self, connection: socket.socket) -> bool:
         """Continue with a connection; return whether it has an answer."""
         if connection not in self._greeted:
-            connection.send(self._greeting)  # raises the reason where there is no connection
+            connection.send(self._greeting)  # raises the reason if there is no connection
             self._greeted.add(connection)
             self._poll.modify(connection, select.POLLIN)
             return False
@@ -131,11 +131,11 @@ def _with_zone(address: str, port: int) -> tuple[str, int] | tuple[str, int, int
 
 
 def addresses(host: str, timeout_s: float) -> list[str]:
-    """Numeric addresses of a host, in the order in which to try them.
+    """Return a host's numeric addresses, in the order in which to try them.
 
     Raises:
         NameTimeoutError: the resolver did not answer.
-        socket.gaierror: there is no such name.
+        socket.gaierror: the name does not exist.
     """
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -143,7 +143,7 @@ def addresses(host: str, timeout_s: float) -> list[str]:
         except (OSError, ValueError):
             continue
         return [host]
-    # a thread of its own, left behind where the resolver hangs: nothing can cut it short
+    # a separate thread, abandoned if the resolver hangs: it cannot be interrupted
     answers: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
     threading.Thread(target=_ask, args=(host, answers), name=f"resolve {host}", daemon=True).start()
     began = time.monotonic()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config, with tokens expanded.
 
-If OpenSSH 8.0 or newer is installed, `ssh -G` resolves each host. It is not run if no line of the configuration has an
-effect.
+If OpenSSH 8.0 or newer is installed, `ssh -G` resolves each host. It is not run if no line of the configuration
+has an effect.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class ExpansionError(ValueError):
 
 @dataclass(frozen=True)
 class HostConfig:
-    """One login, as the configuration resolves it.
+    """One login, as resolved from the configuration.
 
     Attributes:
-        jump: jump hosts as in ProxyJump, or empty.
-        proxy_command: what the connection runs over, or empty.
-        keys: private key files to offer, in this order.
-        missing_keys: key files that the configuration names and that do not exist, each with its line.
-        certificates: certificates for these keys.
+        jump: jump hosts in the form of ProxyJump, or empty.
+        proxy_command: the command that provides the connection, or empty.
+        keys: the private key files to offer, in this order.
+        missing_keys: missing key files that the configuration names, each with its line.
+        certificates: the certificates for these keys.
         identities_only: whether keys of the agent count only if they are among `keys`.
         agent: the socket of the ssh agent, or empty.
-        known_hosts: the user's files with host keys; new keys go into the first.
-        global_known_hosts: the system's.
-        key_alias: under which name known_hosts has the host (HostKeyAlias), or empty.
+        known_hosts: the user's files with host keys; new keys are added to the first.
+        global_known_hosts: the system's files with host keys.
+        key_alias: the name under which known_hosts lists the host (HostKeyAlias), or empty.
         connect_timeout_s: ConnectTimeout, or None.
         alive_s: ServerAliveInterval, or 0.
     """
@@ -74,7 +74,7 @@ class HostConfig:
 
     @property
     def text(self) -> str:
-        """Its name in messages."""
+        """The host's name in messages."""
         return f"{self.user}@{self.host}:{self.port}"
 
 
@@ -87,11 +87,11 @@ def local_user() -> str:
 
 
 def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine]) -> HostConfig:
-    """The login that options describe.
+    """Return the login that options describe.
 
     Args:
-        options: as `ssh -G` prints them; those left out have their defaults.
-        key_lines: the line of the configuration that names a key file, to report one that does not exist.
+        options: as printed by `ssh -G`; missing ones have their defaults.
+        key_lines: the configuration's line for each key file, to report a missing one.
 
     Raises:
         ExpansionError: a value cannot be expanded.
@@ -171,11 +171,11 @@ class _Expansion:
         return os.environ[found[2]]
 
     def path(self, text: str) -> Path:
-        """A file that a value names."""
+        """Return the file that a value names."""
         return Path(self(without_tilde(text)))
 
     def known_hosts(self, text: str) -> Path:
-        """Newer versions of `ssh` print these names expanded."""
+        """Return the known_hosts file that a value names; newer versions of `ssh` print these names expanded."""
         plain = without_tilde(text)
         try:
             return Path(plain) if Path(plain).exists() else self.path(text)
@@ -183,14 +183,14 @@ class _Expansion:
             return Path(plain)
 
     def agent(self, text: str) -> str:
-        """The socket that IdentityAgent names: a path, or a variable that holds one."""
+        """Return the socket that IdentityAgent names: a path, or a variable that contains one."""
         if text == "SSH_AUTH_SOCK" or (text.startswith("$") and not text.startswith("${")):
             return os.environ.get(text.removeprefix("$"), "")
         return str(self.known_hosts(text)) if text else ""
 
 
 class Routes:
-    """Routes to nodes; each host is resolved one time. Thread-safe."""
+    """Routes to nodes; each host is resolved once. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings
@@ -200,10 +200,10 @@ class Routes:
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
 
     def to(self, node: Host) -> tuple[HostConfig, ...]:
-        """The logins to make, the last one at the node itself; blocks while `ssh -G` runs.
+        """Return the logins on the route, ending with the node's own; blocks while `ssh -G` runs.
 
         Raises:
-            ConnectError: `ssh` refuses the configuration.
+            ConnectError: `ssh` rejects the configuration.
             OSError, ValueError: the configuration cannot be read.
         """
         settings = self._settings
@@ -236,11 +236,11 @@ class Routes:
                 found.set_result(host_config(host, self._options(host, node, way), self._key_lines))
             except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
                 with self._lock:
-                    del self._found[host, way]  # the next one asks again
+                    del self._found[host, way]  # the next thread asks again
                 found.set_exception(error)
         try:
             return found.result()
-        except ConnectError as error:  # it names the node that was first
+        except ConnectError as error:  # it names the first node that asked
             raise ConnectError(node.text, error.reason, error.hint) from error
 
     def _options(self, host: Host, node: Host, way: str) -> Options:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One SSH connection, and the two directions of a command over a channel of it.
+"""An SSH connection, and the byte stream to a command over one of its channels.
 
-The cheapest algorithms that both sides have, and next to no work while it is idle: the library's own connection wakes
-ten times a second to see whether it was closed; this one sleeps until bytes come, and is woken by the end of its
-socket. The library's thread that times a handshake is not needed: the login has deadlines of its own.
+It uses the cheapest algorithms that both sides support, and does almost no work while idle: the library's own
+connection wakes up ten times a second to check whether it was closed; this one sleeps until bytes arrive, and the end
+of its socket wakes it up. The library's handshake timer thread is not needed: the login has its own deadlines.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from paramiko.packet import Packetizer
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_node.contract.opening import marker
 
-BROKEN = (OSError, EOFError, paramiko.SSHException)  # what the library raises on a connection that is gone
-QUIET_S = 15.0  # after so long without a byte a connection asks whether there is still somebody
+BROKEN = (OSError, EOFError, paramiko.SSHException)  # errors of the library on a lost connection
+QUIET_S = 15.0  # after this many seconds without a byte, a connection checks that its peer is alive
 STACK_SIZE = 512 << 10
 JOIN_S = 1.0
 
-# Authenticated and in hardware: they cost a third of what the library's first choice with its MAC does.
+# Authenticated and in hardware: they cost a third of the library's first choice with its MAC.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
-# An RSA key signs in more than one way; the first way, with SHA-1, is no longer accepted.
+# An RSA key has several signature algorithms; the first one, with SHA-1, is no longer accepted.
 SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 VERSION = f"SSH-2.0-paramiko_{paramiko.__version__}"
@@ -38,7 +38,7 @@ GREETING = f"{VERSION}\r\n".encode()
 
 _stack_size = threading.Lock()
 
-# the library's threads would else print their tracebacks on the terminal; and each line costs, shown or not
+# otherwise the library's threads print tracebacks on the terminal; and each line costs time, shown or not
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
@@ -47,8 +47,8 @@ class NothingInCommonError(paramiko.SSHException):  # type: ignore[misc]
     """The server offers only algorithms that the library does not support.
 
     Attributes:
-        kind: of algorithm, in the plural.
-        offered: their names.
+        kind: the kind of algorithm, in the plural.
+        offered: the names of the server's algorithms.
     """
 
     def __init__(self, kind: str, offered: Sequence[str]) -> None:
@@ -58,19 +58,19 @@ class NothingInCommonError(paramiko.SSHException):  # type: ignore[misc]
 
 
 class _Packets(Packetizer):  # type: ignore[misc]
-    """Packets without a timer thread for each handshake.
+    """A packet layer without a timer thread per handshake.
 
     Attributes:
-        is_greeted: whether the server has our greeting.
+        is_greeted: whether our greeting was sent to the server.
     """
 
     is_greeted = False
 
     def start_handshake(self, timeout: float) -> None:
-        """Nothing: `Transport.start_client` has a deadline."""
+        """Do nothing: `Transport.start_client` has a deadline."""
 
     def write_all(self, out: bytes) -> None:
-        """Write all but a greeting that was sent when the connection was made."""
+        """Write everything except a greeting that was sent when the connection was opened."""
         if out == GREETING and self.is_greeted:
             return
         super().write_all(out)
@@ -80,12 +80,12 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
     """A connection whose thread sleeps while nothing happens.
 
     Args:
-        sock: what it runs over: a socket, or a channel of a jump host.
-        key_types: types of host key to ask for first, because these are known.
-        timeout_s: for each step of the login.
+        sock: the transport: a socket, or a channel of a jump host.
+        key_types: the host key types to request first, because such keys are known.
+        timeout_s: the timeout of each step of the login.
 
     Attributes:
-        let_go: called once when the connection was closed.
+        let_go: called once after the connection was closed.
     """
 
     def __init__(self, sock: Any, key_types: Sequence[str], timeout_s: float) -> None:
@@ -94,7 +94,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self._refused: dict[int, paramiko.ChannelException] = {}
         self.let_go: Callable[[], None] = _nothing
         self.local_version = VERSION
-        self.packetizer.is_greeted = type(sock) is socket.socket  # as `open_tcp` gives it
+        self.packetizer.is_greeted = type(sock) is socket.socket  # as returned by `open_tcp`
         self.banner_timeout = self.auth_timeout = self.channel_timeout = timeout_s
         security = self.get_security_options()
         security.ciphers = _first(CIPHERS, security.ciphers)
@@ -103,7 +103,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         security.key_types = _first(wanted, security.key_types)
 
     def start(self) -> None:
-        """Start the thread, with the little stack that it needs: there may be thousands."""
+        """Start the thread with the small stack that it needs: there may be thousands."""
         with _stack_size:
             before = threading.stack_size(STACK_SIZE)
             try:
@@ -112,12 +112,12 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
                 threading.stack_size(before)
 
     def be_quiet(self, alive_s: float) -> None:
-        """The login is over: wake only for bytes, or to ask for some after `alive_s`, if that is less than QUIET_S."""
+        """End the login phase: wake up only for bytes, or for a keepalive after `alive_s` if less than QUIET_S."""
         quiet_s = min(alive_s or QUIET_S, QUIET_S)
         self.sock.settimeout(quiet_s)
         self.set_keepalive(int(quiet_s))
 
-    # The library has one place for the reasons of all threads that open channels; here each thread gets its own.
+    # The library stores one error for all threads that open channels; here each thread has its own.
 
     def _next_channel(self) -> int:
         self._opening.number = number = int(super()._next_channel())
@@ -138,7 +138,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         return error
 
     def kill(self, channel: paramiko.Channel) -> None:
-        """Ask the server to kill the command of a channel; OpenSSH refuses for root."""
+        """Ask the server to kill a channel's command; OpenSSH refuses for root."""
         request = paramiko.Message()
         request.add_byte(cMSG_CHANNEL_REQUEST)
         request.add_int(channel.remote_chanid)
@@ -148,7 +148,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self._send_user_message(request)
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
-        """Raise an error that names the algorithms of the server if the library supports none of them."""
+        """Raise an error that names the server's algorithms if the library supports none of them."""
         offer = paramiko.Message(m.asbytes())
         offer.packet.seek(m.packet.tell())
         offered = self._really_parse_kex_init(offer)
@@ -163,10 +163,10 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         super()._parse_kex_init(m)
 
     def close(self) -> None:
-        """End the connection and its thread; what was sent still arrives."""
+        """Close the connection and stop its thread; data already sent is still delivered."""
         with contextlib.suppress(OSError, EOFError):
             if isinstance(self.sock, socket.socket):
-                self.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread
+                self.sock.shutdown(socket.SHUT_RDWR)  # wakes up the thread
             else:
                 self.sock.close()
         super().close()
@@ -186,21 +186,21 @@ def _nothing() -> None:
     pass
 
 
-TURN_S = 0.05  # what a write waits for a node that takes nothing
+TURN_S = 0.05  # seconds that a write waits for a node that reads nothing
 EXIT_STATUS_S = 1.0
-PIECE = 1 << 15  # a little over the most that one SSH packet takes
+PIECE = 1 << 15  # slightly more than the payload of one SSH packet
 STDERR_KEPT = 1000
 
 
 class SshStream:
-    """Bytes to and from a command on a node; one thread at a time reads, one writes, any closes.
+    """A byte stream to a command on a node; one thread at a time reads, one writes, any closes.
 
     Args:
-        channel: where the command runs; the SSH library's.
-        close_connection: closes what the channel runs over; called at least once.
+        channel: the SSH library's channel on which the command runs.
+        close_connection: closes the connection below the channel; called at least once.
 
     Attributes:
-        bootstrap: what the command waits for on its standard input.
+        bootstrap: the data that the command expects on its standard input.
     """
 
     def __init__(self, channel: Any, bootstrap: Bootstrap, close_connection: Callable[[], None]) -> None:
@@ -217,24 +217,24 @@ class SshStream:
         self._fd: int = channel.fileno()
 
     def fileno(self) -> int:
-        """Readable while `read` has data or the end of the stream."""
+        """Return the descriptor, readable while `read` has data or the end of the stream."""
         return self._fd
 
     @property
     def may_live_on(self) -> bool:
-        """Whether nothing is known of the command's end: the connection alone may be lost."""
+        """Return whether the command may still be running: only the connection may have been lost."""
         return not (self._channel.exit_status_ready() and self._channel.exit_status >= 0)
 
     def may_block(self) -> bool:
-        """Whether so much was read that the next `read` tells the node to go on sending."""
+        """Return whether the next `read` will send the node a window update."""
         return bool(self._unacknowledged + PIECE > self._channel.in_window_threshold)
 
     def read(self, limit: int) -> bytes | None:
         """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now.
 
         Raises:
-            OSError: the node cannot be told to go on sending.
-            FrameError: a shell took the agent's code for its commands.
+            OSError: the window update cannot be sent to the node.
+            FrameError: a shell interpreted the agent's code as its own commands.
         """
         try:
             return self._read(limit)
@@ -242,15 +242,15 @@ class SshStream:
             raise ConnectionError(f"the connection ended: {error}") from error
 
     def _read(self, limit: int) -> bytes | None:
-        may_block = self.may_block()  # as whoever calls was told
+        may_block = self.may_block()  # as announced to the caller
         self._read_stderr(PIECE)
         if not self._has_begun:
             self.bootstrap.check_unrepeated(self._stderr.decode("ascii", "replace"))
         if not self._channel.recv_ready():
-            # bytes that came before the end came before this look
+            # bytes before the end arrived before this check
             is_over = self._channel.eof_received or self._channel.closed
             return b"" if is_over and not self._channel.recv_ready() else None
-        # the library speaks to the node once the threshold is passed
+        # the library sends a window update once the threshold is exceeded
         room = limit if may_block else int(self._channel.in_window_threshold) - self._unacknowledged
         if not room:
             return None
@@ -263,7 +263,7 @@ class SshStream:
         return data
 
     def write(self, data: bytes) -> int:
-        """How much of `data` the node took within about TURN_S.
+        """Return how many bytes of `data` the node accepted within about TURN_S.
 
         Raises:
             OSError: the node is gone, or `close` was called.
@@ -280,13 +280,13 @@ class SshStream:
     def close(self) -> None:
         """Close the connection; the agent then stops everything and exits."""
         self._closing.set()
-        if not self._has_begun:  # a login script that waits or has stopped itself would stay
+        if not self._has_begun:  # a login script that waits or has stopped itself would remain
             with contextlib.suppress(*BROKEN):
                 self._channel.get_transport().kill(self._channel)
-        self._close_connection()  # not the channel: that would take away the descriptor somebody still watches
+        self._close_connection()  # not the channel: that would close a descriptor that is still being polled
 
     def end(self) -> str:
-        """Why the stream ended; closes it."""
+        """Close the stream and return why it ended."""
         if self._channel.eof_received and not self._closing.is_set():
             self._channel.status_event.wait(EXIT_STATUS_S)
         self._read_stderr(self._channel.in_window_size)
@@ -297,11 +297,11 @@ class SshStream:
             self._channel.close()
         said = self._stderr.decode("utf-8", "replace").strip()
         reason = f"the node agent ended with status {code}" if code >= 0 else "the connection ended"
-        cause = str(lost or "") if code < 0 else ""  # an EOFError says nothing
+        cause = str(lost or "") if code < 0 else ""  # an EOFError has no message
         return reason + (f" ({cause})" if cause else "") + (f": {said}" if said else "")
 
     def _read_stderr(self, limit: int) -> None:
-        # it shares the channel's window: unread, it would stop the stream
+        # it shares the channel's window: unread, it would block the stream
         while limit > 0 and self._channel.recv_stderr_ready():
             said = bytes(self._channel.recv_stderr(min(limit, STDERR_KEPT)))
             limit -= len(said)

@@ -16,7 +16,7 @@ CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Report too few descriptors or threads as problems; only warn about memory and cores: models' needs are unknown."""
+    """Report too few descriptors or threads as problems; only warn about memory and cores: a model's use is unknown."""
     for name in demands.values_in_files:
         yield Finding("", "environment", told_long(name), serious=False)
     for reply in replies:
