@@ -15,9 +15,9 @@ __all__ = ["ConditionalBlock", "IfElse", "Switch", "While"]
 
 
 class While:
-    """`with While(cond).block():` runs what is in the block as long as `cond`, which the block writes, holds.
+    """`with While(cond).block():` repeats the block as long as `cond`, which the block updates, is true.
 
-    Values written to a variable that was made outside of the block stay when the loop is over.
+    Values that the block writes to outer variables remain after the loop.
     """
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
@@ -47,7 +47,7 @@ class While:
 
 
 class ConditionalBlock:
-    """`with ConditionalBlock([cond], is_scalar_condition=True).block():` runs the block if the condition holds."""
+    """`with ConditionalBlock([cond], is_scalar_condition=True).block():` runs the block if the condition is true."""
 
     def __init__(
         self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None
@@ -76,9 +76,9 @@ def _when(condition: Variable) -> AbstractContextManager[None]:
 
 
 class Switch:
-    """Runs the first of several blocks whose condition holds.
+    """Runs the first of several blocks whose condition is true.
 
-    `with Switch() as switch:`, and in it `with switch.case(cond): ...` and `with switch.default(): ...`.
+    Inside `with Switch() as switch:`, use `with switch.case(cond): ...` and `with switch.default(): ...`.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -94,7 +94,7 @@ class Switch:
         self._is_open = False
 
     def case(self, condition: Variable) -> AbstractContextManager[None]:
-        """Return the block of a case, to be filled in a `with`."""
+        """Return the block of a case; fill it in a `with` statement."""
         if not self._is_open:
             raise FluidError("case must be called inside of `with Switch() as switch:`")
         fails = self._helper.apply("logical_not", {"X": condition})
@@ -106,17 +106,17 @@ class Switch:
         return _when(self._helper.apply("logical_and", {"X": before, "Y": condition}))
 
     def default(self) -> AbstractContextManager[None]:
-        """Return the block that runs if no case holds, to be filled in a `with`."""
+        """Return the block that runs if no condition is true; fill it in a `with` statement."""
         if self._none_before is None:
             raise FluidError("default must come after the first case")
         return _when(self._none_before)
 
 
 class IfElse:
-    """Rows for which a (rows, 1) condition holds go one way, all others another one.
+    """Computes rows in one of two branches, depending on a (rows, 1) condition.
 
     `with ie.true_block(): x = ie.input(a); ie.output(f(x))`, likewise `false_block`; `ie()` returns the outputs
-    with the rows in their old order. Both ways run, each with its rows, which may be none.
+    with the rows in their original order. Both branches run, each on its rows, of which there can be none.
     """
 
     def __init__(self, cond: Variable, name: str | None = None) -> None:
@@ -128,16 +128,16 @@ class IfElse:
 
     @contextmanager
     def true_block(self) -> Iterator[None]:
-        """Fill the way of the rows for which the condition holds."""
+        """Fill the branch for the rows whose condition is true."""
         yield from self._along(True)
 
     @contextmanager
     def false_block(self) -> Iterator[None]:
-        """Fill the way of the other rows."""
+        """Fill the branch for the other rows."""
         yield from self._along(False)
 
     def input(self, x: Variable) -> Variable:
-        """Return the rows of x that go this way."""
+        """Return the rows of x that belong to this branch."""
         if self._way is None:
             raise FluidError("IfElse.input must be called inside of true_block or false_block")
         if x.name not in self._inputs:
@@ -152,13 +152,13 @@ class IfElse:
         return self._inputs[x.name][0 if self._way else 1]
 
     def output(self, *outs: Variable) -> None:
-        """Say what comes out of this way."""
+        """Set the outputs of this branch."""
         if self._way is None:
             raise FluidError("IfElse.output must be called inside of true_block or false_block")
         self._outputs[self._way] += outs
 
     def __call__(self) -> list[Variable]:
-        """Return the outputs of both ways, joined."""
+        """Return the outputs of both branches, merged."""
         yes, no = self._outputs[True], self._outputs[False]
         if len(yes) != len(no) or not yes:
             raise FluidError(f"both branches must have the same outputs, got {len(yes)} and {len(no)}")

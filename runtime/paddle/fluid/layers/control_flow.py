@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that steer: comparisons, arrays of values, sequences by time steps, Print; `blocks` and `rnn`."""
+"""Layers for control flow: comparisons, arrays of values, sequences by time steps, Print; see `blocks` and `rnn`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def create_array(dtype: npt.DTypeLike) -> Variable:
 
 
 def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
-    """Write x at number i of an array, or of a new one, and return the array."""
+    """Write x at index i of an array, or of a new one, and return the array."""
     if array is None:
         array = create_array(x.dtype)
     LayerHelper("array_write").apply_all(
@@ -119,17 +119,17 @@ def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scrip
     """Return the input; every run prints its first `summarize` values (-1: all) to standard error.
 
     Args:
-        first_n: number of runs that show it; -1: all.
-        message: printed before it.
+        first_n: number of runs that print; -1: all.
+        message: text before the values.
         summarize: number of values.
-        print_tensor_name: show the name.
-        print_tensor_type: show the dtype.
-        print_tensor_shape: show the sizes.
-        print_tensor_lod: show the sequences.
-        print_phase: "forward", "backward" or "both": show the value, its gradient, or both.
+        print_tensor_name: print the name.
+        print_tensor_type: print the dtype.
+        print_tensor_shape: print the shape.
+        print_tensor_lod: print the LoD.
+        print_phase: "forward", "backward" or "both": print the value, its gradient, or both.
 
     Raises:
-        FluidError: print_phase is something else.
+        FluidError: unknown print_phase.
     """
     print_phase, inputs = given.pop("print_phase"), {"In": given.pop("input")}
     if str(print_phase).upper() not in ("FORWARD", "BACKWARD", "BOTH"):

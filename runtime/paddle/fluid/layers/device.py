@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""get_places: the devices that a program may run over."""
+"""get_places: the devices that a program can run on."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["get_places"]
 
 
 def get_places(device_count: int | None = None, device_type: str | None = None) -> list[Place]:
-    """Return places, such as `CompiledProgram.with_data_parallel` takes.
+    """Return places, for example for `CompiledProgram.with_data_parallel`.
 
     Args:
-        device_count: the first so many; None: all selected GPUs, or CPU_NUM places of the processor.
+        device_count: number of places; None: all selected GPUs, or CPU_NUM places of the processor.
         device_type: "CPU" or "CUDA" in any case; None: GPUs if there are any.
 
     Raises:
-        FluidTypeError: the type is another.
-        FluidError: CPU_NUM is no positive number.
+        FluidTypeError: unknown device_type.
+        FluidError: CPU_NUM is not a positive number.
     """
     kind = ("CUDA" if is_compiled_with_cuda() else "CPU") if device_type is None else device_type.upper()
     if kind == "CPU":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""data, as scripts before 1.6 (`layers.data`) and later ones (`fluid.data`) make it, readers in a program, and load."""
+"""data, in the form before 1.6 (`layers.data`) and the later one (`fluid.data`), readers in a program, and load."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def data(
     type: VarType = VarType.LOD_TENSOR,
     stop_gradient: bool = True,
 ) -> Variable:
-    """Return a variable that is fed; a second call with the same name and shape returns the same one.
+    """Return a variable that is fed; a second call with the same name and shape returns the same variable.
 
     Args:
-        name: what it is fed by.
+        name: name in the feed.
         shape: sizes; None or -1 is unknown.
-        append_batch_size: put the batch, -1, before the shape, unless a size in it is unknown.
-        dtype: of its values.
+        append_batch_size: prepend the batch size, -1, to the shape, unless it contains an unknown size.
+        dtype: dtype of its values.
         lod_level: depth of its sequences.
-        type: what it is.
-        stop_gradient: derive nothing for it.
+        type: type of the variable.
+        stop_gradient: compute no gradient for it.
     """
     sizes = _sizes(shape)
     if append_batch_size and all(size >= 0 for size in sizes):
@@ -71,19 +71,19 @@ def data(
 
 
 def _sizes(shape: Sequence[int | None]) -> list[int]:
-    """Return -1 for each unknown size: None, or any number below 0."""
+    """Return the sizes with -1 for each unknown one: None, or any number below 0."""
     return [-1 if size is None or size < 0 else int(size) for size in shape]
 
 
 def sized_data(
     name: str, shape: Sequence[int | None], dtype: npt.DTypeLike = "float32", lod_level: int = 0
 ) -> Variable:
-    """Return a variable that is fed, of the shape as it is given: `fluid.data`, with None or -1 for the batch."""
+    """Return a variable that is fed, with exactly the given shape: `fluid.data`, with None or -1 for the batch."""
     return data(name, shape, append_batch_size=False, dtype=dtype, lod_level=lod_level)
 
 
 class _Unread(PyReader):
-    """A reader whose variables are made, and which nothing reads from until `read_file`."""
+    """A reader whose variables exist, but which nothing reads until `read_file`."""
 
     def __init__(self, feed_list: Sequence[Variable], capacity: int, name: str | None) -> None:
         super().__init__(feed_list, capacity, name=name)
@@ -98,13 +98,13 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> PyReader:
-    """Return a reader of batches that have a value for each of the shapes; -1 stands for the batch.
+    """Return a reader of batches with one value per shape; -1 stands for the batch.
 
-    `read_file` gives its variables; its decorate_ methods say where batches come from, `start()` begins a pass,
-    and a run raises `fluid.core.EOFException` at its end, after which `reset()` is due.
+    `read_file` returns its variables; its decorate_ methods set the source of the batches, `start()` begins a pass,
+    and at its end a run raises `fluid.core.EOFException`, after which `reset()` must be called.
 
     Raises:
-        FluidError: shapes, dtypes and lod_levels are not as many.
+        FluidError: shapes, dtypes and lod_levels differ in number.
     """
     levels = [0] * len(shapes) if lod_levels is None else list(lod_levels)
     if not len(shapes) == len(dtypes) == len(levels):
@@ -125,12 +125,12 @@ def py_reader(
 def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> PyReader:
-    """Return a reader for variables that `data` made; see `py_reader`."""
+    """Return a reader for variables created by `data`; see `py_reader`."""
     return _Unread(feed_list, capacity, name)
 
 
 def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
-    """Return the variables that a run fills with a batch: one alone, or a list."""
+    """Return the variables that each run fills with a batch: one variable, or a list."""
     variables = reader.append_read()
     return variables[0] if len(variables) == 1 else variables
 
@@ -138,7 +138,7 @@ def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
 def double_buffer(
     reader: PyReader | ReaderVariable, place: Place | None = None, name: str | None = None
 ) -> PyReader | ReaderVariable:
-    """Return a reader that a thread reads ahead for; a py_reader itself, whose batches are made ahead anyway."""
+    """Return a reader that prefetches in a thread; a py_reader is returned unchanged, because it always prefetches."""
     return reader if isinstance(reader, PyReader) else reader.around("create_double_buffer_reader", {})
 
 

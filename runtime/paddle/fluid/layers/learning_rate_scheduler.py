@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning rates that change with the number of runs, t, which is 0 in the first (1 for noam_decay).
 
-The operators have the role LRSched, by which a transpiler moves them to the servers."""
+The operators have the role LRSched, by which a transpiler recognises them and moves them to the servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def noam_decay(d_model: float, warmup_steps: float) -> Variable:
 
 
 def _decay(name: str, says: str, rate: Callable[[Any, Any, Variable], Any]) -> Callable[..., Variable]:
-    """Return the decay of a row; `rate` makes it of the learning rate, the decay rate and t/steps."""
+    """Return the decay layer of a row; `rate` computes it from the learning rate, the decay rate and t/steps."""
 
     def build(given: dict[str, Any]) -> Variable:
         with default_main_program()._lr_schedule_guard():
@@ -65,7 +65,7 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """Return (η − end)(1 − min(t, steps)/steps)^power + end; with cycle steps grows to the next multiple of itself."""
+    """Return (η − end)(1 − min(t, steps)/steps)^power + end; with cycle, steps grows to its next multiple."""
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:
@@ -79,7 +79,7 @@ def polynomial_decay(
 
 
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Variable:
-    """Return η/2 (cos(π epoch/epochs) + 1), with epoch = t/step_each_epoch rounded down."""
+    """Return η/2 (cos(π epoch/epochs) + 1), where epoch is t/step_each_epoch rounded down."""
     if step_each_epoch < 1 or epochs < 1:
         raise FluidError(f"cosine_decay: expected positive numbers, got {step_each_epoch} and {epochs}")
     with default_main_program()._lr_schedule_guard():
@@ -92,7 +92,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
     """Return values[i] for the first i with t < boundaries[i], else the last value.
 
     Raises:
-        FluidError: there is not one value more than boundaries.
+        FluidError: the number of values is not the number of boundaries + 1.
     """
     if len(values) != len(boundaries) + 1:
         raise FluidError(f"piecewise_decay: {len(boundaries)} boundaries need {len(boundaries) + 1} values")

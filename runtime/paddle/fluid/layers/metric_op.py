@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy and auc: how good predictions are."""
+"""accuracy and auc: the quality of predictions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def accuracy(
     correct: Variable | None = None,
     total: Variable | None = None,
 ) -> Variable:
-    """Return the share of rows whose label is among the k best, float32 [1].
+    """Return the share of rows whose label is among the k highest scores, float32 [1].
 
     Args:
         input: scores, (N, classes).
         label: (N, 1) int64.
-        k: how many count.
-        correct: gets their number, int32 [1].
-        total: gets the number of rows.
+        k: number of highest scores.
+        correct: receives the number of correct rows, int32 [1].
+        total: receives the number of rows.
     """
     helper = LayerHelper("accuracy")
     values, places = topk(input, k)
@@ -55,9 +55,9 @@ def auc(
         input: probabilities, (N, 2).
         label: (N, 1), 0 or 1.
         curve: "ROC".
-        num_thresholds: buckets of the probability.
-        topk: has no meaning.
-        slide_steps: how many batches the second area is of.
+        num_thresholds: number of buckets of the probability.
+        topk: ignored.
+        slide_steps: number of batches that the second area covers.
     """
     helper = LayerHelper("auc")
     areas, stats = [], []

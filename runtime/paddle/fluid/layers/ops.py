@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of single elements, a row each, in the shape of x; running sums, uniform numbers."""
+"""Elementwise functions, one row each, in the shape of x; running sums, uniform random numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DynamicRNN and StaticRNN: blocks that run over the steps of sequences, or of dense inputs."""
+"""DynamicRNN and StaticRNN: blocks that run over the steps of sequences or of dense inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DynamicRNN", "StaticRNN"]
 
 
 class _Unrolled:
-    """What both have: a body with states and outputs."""
+    """Common base: a body with states and outputs."""
 
     def __init__(self, layer_type: str, name: str | None) -> None:
         self._helper = LayerHelper(layer_type, name)
@@ -33,7 +33,7 @@ class _Unrolled:
         self._results: list[Variable] = []
 
     def __call__(self) -> Variable | list[Variable]:
-        """Return what the steps put out: one variable, or a list."""
+        """Return the outputs of all steps: one variable, or a list."""
         if not self._results:
             raise FluidError(f"{self._helper.layer_type}: the block is not filled, or it has no output")
         return self._results[0] if len(self._results) == 1 else self._results
@@ -48,7 +48,7 @@ class _Unrolled:
         return self._body
 
     def _inner(self, outer: Variable, shape: Sequence[int], lod_level: int = 0) -> Variable:
-        """Add what a step sees of a variable; it has the same name and hides it."""
+        """Add the variable that a step sees instead of an outer one; it has the same name and hides it."""
         variable = self._open("input").create_var(outer.name, shape, outer.dtype, lod_level=lod_level)
         variable.stop_gradient = outer.stop_gradient
         return variable
@@ -77,8 +77,8 @@ class _Unrolled:
 class DynamicRNN(_Unrolled):
     """A block that runs over the steps of sequences.
 
-    At a step it sees the rows of the sequences that still go on. Memories belong to sequences whatever their order:
-    `need_reorder` has no meaning.
+    A step sees the rows of the sequences that have not ended. Memories belong to their sequences in any order:
+    `need_reorder` is ignored.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -120,7 +120,7 @@ class DynamicRNN(_Unrolled):
         return inner
 
     def static_input(self, x: Variable) -> Variable:
-        """Return what belongs to the sequences of a step: a row each, or a sequence each if x has LoD."""
+        """Return the part of x for the sequences of a step: one row per sequence, or one sequence each if x has LoD."""
         inner = self._inner(x, x.shape, x.lod_level)
         self._statics.append(x)
         return inner
@@ -133,7 +133,7 @@ class DynamicRNN(_Unrolled):
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> Variable:
-        """Return a memory that starts as `init`, a row a sequence, or as rows of `shape` full of a value."""
+        """Return a memory that starts as `init`, one row per sequence, or as rows of `shape` filled with `value`."""
         body = self._open("memory")
         if init is None:
             if shape is None or not self._inputs:
@@ -143,11 +143,11 @@ class DynamicRNN(_Unrolled):
         return self._state(init)
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Let a memory be `new_mem` at the next step."""
+        """Set the memory to `new_mem` for the next step."""
         self._update(ex_mem, new_mem)
 
     def output(self, *outputs: Variable) -> None:
-        """Say what a step puts out; the results have the LoD of the step inputs."""
+        """Set the outputs of a step; the results have the LoD of the step inputs."""
         self._open("output")
         self._outputs += outputs
 
@@ -181,7 +181,7 @@ class StaticRNN(_Unrolled):
         self._body = None
 
     def step_input(self, x: Variable) -> Variable:
-        """Return a step of an input (steps, ...)."""
+        """Return one step of an input (steps, ...)."""
         inner = self._inner(x, x.shape[1:])
         self._inputs.append(x)
         return inner
@@ -195,7 +195,7 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory that starts as `init`, or as `shape` full of a value with as many rows as `batch_ref`."""
+        """Return a memory that starts as `init`, or as `shape` filled with a value, with the row count of `batch_ref`."""
         body = self._open("memory")
         if init is None:
             if shape is None or batch_ref is None:
@@ -208,15 +208,15 @@ class StaticRNN(_Unrolled):
         return self._state(init)
 
     def update_memory(self, mem: Variable, var: Variable) -> None:
-        """Let a memory be `var` at the next step."""
+        """Set the memory to `var` for the next step."""
         self._update(mem, var)
 
     def step_output(self, o: Variable) -> None:
-        """Say what a step puts out."""
+        """Add an output of a step."""
         self._open("step_output")
         self._outputs.append(o)
 
     def output(self, *outputs: Variable) -> None:
-        """Say what a step puts out, several at once."""
+        """Add several outputs of a step."""
         for each in outputs:
             self.step_output(each)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables made of nothing or put together: constants, parameters, copies, ranges, sums, order."""
+"""Layers that create and combine variables: constants, parameters, copies, ranges, sums, sorting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def create_tensor(dtype: npt.DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:
-    """Return a variable that an operator will give a shape."""
+    """Return a variable whose shape is set by the operator that writes it."""
     helper = LayerHelper("create_tensor", name)
     return helper.block.create_var(helper.name, dtype=dtype, persistable=persistable)
 
@@ -52,7 +52,7 @@ def create_global_var(
     force_cpu: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return a variable of block 0 that the startup program sets to one value."""
+    """Return a variable of block 0 that the startup program fills with one value."""
     helper = LayerHelper("global_var")
     variable = helper.create_global_variable(name, shape, dtype, persistable=persistable)
     helper.set_variable_initializer(variable, Constant(float(value), force_cpu))
@@ -116,7 +116,7 @@ def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:
-    """Return a copy of a variable or an array, in `output` if that is given."""
+    """Return a copy of a variable or an array; it is written to `output` if that is given."""
     helper = LayerHelper("assign")
     if isinstance(input, Variable):
         output = output if output is not None else helper.create_variable_for_type_inference(input.dtype)
@@ -132,7 +132,7 @@ def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = 
 
 
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """Turn x round along one or several axes."""
+    """Return x with the order of elements reversed along one or several axes."""
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     return LayerHelper("reverse").apply("reverse", {"X": x}, {"axis": axes})
 
@@ -149,7 +149,7 @@ def range(
 def linspace(
     start: float | Variable, stop: float | Variable, num: int | Variable, dtype: npt.DTypeLike
 ) -> Variable:
-    """Return num numbers from start to stop, both among them."""
+    """Return num evenly spaced numbers from start to stop, including both."""
     inputs = {"Start": _number(start, dtype), "Stop": _number(stop, dtype), "Num": _number(num, "int32")}
     return LayerHelper("linspace").apply("linspace", inputs, stop_gradient=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for training on several machines, made of a program for one; above `parallel`."""
+"""Programs for training on several machines, derived from a program for one; above `parallel`."""
 
 from paddle.fluid.errors import answering
 from paddle.fluid.program.memory import memory_optimize, release_memory

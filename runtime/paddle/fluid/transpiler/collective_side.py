@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of trainers that train without servers (mode nccl2).
+"""Programs of trainers without servers (mode nccl2).
 
-The main program stays as it is: what runs it sums gradients over trainers, or averages parameters. The startup program
-gets the meeting.
+The main program is unchanged: the code that runs it sums gradients over trainers, or averages parameters. The startup
+program gets the operators with which trainers meet.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def transpile_collective(
     current_endpoint: str,
     sync_mode: bool,
 ) -> None:
-    """Note the trainers on a program, and add their meeting to its startup program.
+    """Record the trainers in a program, and add their meeting to its startup program.
 
     Raises:
-        FluidError: something does not fit; the message says what.
+        FluidError: an argument is invalid; the message names it.
     """
     if not isinstance(trainers, str):
         raise FluidError(f"trainers: expected 'ip:port,ip:port' in nccl2 mode, got {trainers!r}")
@@ -88,7 +88,7 @@ def _check_groups(config: DistributeTranspilerConfig, count: int) -> None:
 
 
 def _identities(config: DistributeTranspilerConfig) -> list[str]:
-    """Return the names of all variables that ranks of the original meet by."""
+    """Return the names of all variables that the original's ranks use to meet."""
     rings = range(config.nccl_comm_num)
     names = [f"NCCLID_{ring}" if ring else "NCCLID" for ring in rings]
     if config.use_hierarchical_allreduce:

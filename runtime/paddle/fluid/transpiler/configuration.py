@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributeTranspilerConfig: how a program is distributed; dispatchers: which server gets which slice."""
+"""DistributeTranspilerConfig: how a program is distributed; dispatchers, which assign slices to servers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Protocol
 
 
 class Named(Protocol):
-    """What is dispatched."""
+    """An object that is dispatched."""
 
     name: str
 
 
 class PSDispatcher(ABC):
-    """Base of all dispatchers, also those of users."""
+    """Base of all dispatchers, including those of users."""
 
     def __init__(self, pserver_endpoints: Sequence[str]) -> None:
         self._eps = list(pserver_endpoints)
@@ -30,7 +30,7 @@ class PSDispatcher(ABC):
         return self._eps
 
     def reset(self) -> None:
-        """Begin with the first server again."""
+        """Start with the first server again."""
         self._step = 0
 
     @abstractmethod
@@ -39,7 +39,7 @@ class PSDispatcher(ABC):
 
 
 class RoundRobin(PSDispatcher):
-    """One after the other, going on where the last call ended."""
+    """Assigns the servers in turn, continuing where the last call ended."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
         """See `PSDispatcher`."""
@@ -51,7 +51,7 @@ class RoundRobin(PSDispatcher):
 
 
 class HashName(PSDispatcher):
-    """By a hash of the parameter slice's name, the same in every process and for its gradient."""
+    """Assigns by a hash of the parameter slice's name, the same in every process and for its gradient."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
         """See `PSDispatcher`."""
@@ -66,24 +66,24 @@ def _hash(name: str) -> int:
 
 @dataclass
 class DistributeTranspilerConfig:
-    """Plain settings.
+    """The settings of a transpiler.
 
     Attributes:
         slice_var_up: cut large parameters into slices for several servers.
-        split_method: a class that says which server gets which slice; None: RoundRobin.
-        min_block_size: least elements of a slice, 8192 or more.
-        enable_dc_asgd: compensate for delay; asynchronous mode alone.
+        split_method: dispatcher class that assigns slices to servers; None: RoundRobin.
+        min_block_size: minimum number of elements of a slice, at least 8192.
+        enable_dc_asgd: compensate for delay; asynchronous mode only.
         mode: "pserver" or "nccl2".
-        print_log: has no meaning.
+        print_log: ignored.
         wait_port: False: `get_trainer_program` never waits for servers.
         runtime_split_send_recv: not supported: gradients are split by operators.
         sync_mode: None or True leaves it to `transpile`; False makes it asynchronous.
         nccl_comm_num: connections between ranks.
-        use_hierarchical_allreduce: reduce in groups first.
-        hierarchical_allreduce_inter_nranks: ranks of a group.
+        use_hierarchical_allreduce: reduce within groups first.
+        hierarchical_allreduce_inter_nranks: number of ranks per group.
         hierarchical_allreduce_exter_nranks: number of groups.
-        table_rule: of the distributed embedding: "sgd": plain descent with the sum of the trainers' gradients, as in
-            the original; "own": the optimizer's rule with their mean, on the rows of a batch.
+        table_rule: update rule of the distributed embedding: "sgd": plain descent with the sum of the trainers'
+            gradients, as in the original; "own": the optimizer's rule with their mean, on the rows of a batch.
         k_steps: mode nccl2: steps between averages of the trainers' parameters. Synchronous trainers wait for each
             other there (local SGD), or with 1 sum gradients; asynchronous ones never wait for another's steps.
     """

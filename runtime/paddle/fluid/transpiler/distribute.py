@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributeTranspiler: makes the programs of trainers and servers out of the program for one machine."""
+"""DistributeTranspiler: derives the programs of trainers and servers from the program for one machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ORDERS = {
 
 
 def _takes_old_calls(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the method, which also takes the arguments of older versions."""
+    """Return the method wrapped so that it also accepts the arguments of older versions."""
 
     @wraps(method)
     def call(*args: Any, **named: Any) -> Any:
@@ -65,10 +65,10 @@ class DistributeTranspiler:
     """Rewrites programs; see `transpile`."""
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
-        """Take settings.
+        """Create a transpiler.
 
         Raises:
-            FluidError: min_block_size is less than 8192, split_method is no dispatcher class, or mode is unknown.
+            FluidError: min_block_size is less than 8192, split_method is not a dispatcher class, or mode is unknown.
         """
         self.config = config or DistributeTranspilerConfig()
         self.vars_overview = VarsDistributed()
@@ -98,17 +98,17 @@ class DistributeTranspiler:
         """Change a program and its startup program into those of a trainer, in place.
 
         Args:
-            trainer_id: from 0; servers may give any.
-            program: None is the default one; after `minimize`.
-            trainers: how many; in nccl2 mode "ip:port,ip:port" of all.
+            trainer_id: rank of the trainer, from 0; on servers any number.
+            program: the program after `minimize`; None: the default main program.
+            trainers: number of trainers; in nccl2 mode "ip:port,ip:port" of all.
             sync_mode: servers, or in nccl2 mode trainers, wait for all trainers in every step.
-            startup_program: None is the default one.
-            slice_var_up: the older place of the setting of that name.
+            startup_program: None: the default startup program.
+            slice_var_up: old form of the setting with this name.
 
-        Calls of 0.11 to 0.14 are taken as well: the updates first, and settings among the arguments by position.
+        Calls of 0.11 to 0.14 are accepted too: they pass the updates first, and settings as positional arguments.
 
         Raises:
-            FluidError: something does not fit; the message says what.
+            FluidError: an argument or the program is unsuitable; the message says why.
         """
         program = program or default_main_program()
         startup = startup_program or default_startup_program()
@@ -139,15 +139,15 @@ class DistributeTranspiler:
         self._rewrite()
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """Return the trainer's program, without updates; the same object that was transpiled.
+        """Return the trainer's program, without updates; it is the object that was transpiled.
 
         Args:
-            wait_port: wait first until every server listens, without end; who does not is told now and then. The
-                trainer's deadlines begin after that. False: they begin with its first run.
+            wait_port: first wait until every server listens, without a limit; missing servers are logged at intervals.
+                The trainer's deadlines begin after that. False: they begin with its first run.
 
         Raises:
             FluidError: nothing was transpiled, or there is no such trainer.
-            ConfigError: an endpoint has port 0, which no trainer can wait for.
+            ConfigError: an endpoint has port 0, on which no server can be found.
         """
         if not self.pserver_endpoints:
             raise FluidError("call transpile before get_trainer_program, with the addresses of servers")
@@ -194,11 +194,11 @@ class DistributeTranspiler:
     def get_startup_program(
         self, endpoint: str, pserver_program: Program | None = None, startup_program: Program | None = None
     ) -> Program:
-        """Return the program that gives a server's variables their first values.
+        """Return the program that sets the initial values of a server's variables.
 
         Args:
-            pserver_program: its main program; None makes it.
-            startup_program: has no meaning.
+            pserver_program: its main program; None: it is created.
+            startup_program: ignored.
         """
         server = pserver_program or self.get_pserver_program(endpoint)
         return server_startup(
@@ -235,7 +235,7 @@ class DistributeTranspiler:
             raise FluidError(f"{endpoint!r} is not one of the servers: {', '.join(self.pserver_endpoints)}")
 
     def _place(self, cutting: bool, dispatcher: PSDispatcher) -> None:
-        """Find out what is updated and how, and which server has which slice of it."""
+        """Determine the updates, and which server gets which slice."""
         block = self._origin.global_block()
         self._updates = optimizing(block)
         pairs = params_and_grads(self._updates)
@@ -271,7 +271,7 @@ class DistributeTranspiler:
         self._prefetched = prefetchable(self.origin_program, [each.param for each in self._placed])
 
     def _rewrite(self) -> None:
-        """Make the program and its startup program those of a trainer."""
+        """Change the program and its startup program into those of a trainer."""
         endpoints, trainer_id, main = (
             self.pserver_endpoints,
             self.trainer_id,
@@ -300,7 +300,7 @@ class DistributeTranspiler:
             growing.rewrite_startup(self.startup_program, table)
 
     def _note(self, program: Program, current_endpoint: str) -> None:
-        """Note on the program and here where everything lies."""
+        """Record the location of all variables on the program and in this object."""
         program._is_distributed = True
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = current_endpoint

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading what parameter servers keep: optimizers' state and tables, under the names of one machine.
+"""Saving and loading the state of parameter servers: optimizers' state and tables, under the names of one machine.
 
-Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine. A distributed embedding
-lies in `<dirname>/__lookup_table__/<table>_<i>`, the rows of server i as selected rows, and what its update rule
-keeps for them in `<table>_<i>.states`: every server writes its own, on its own machine; any number of servers can
-begin with them, each with the files of all.
+Trainer 0 saves it; the files can be loaded by any number of servers, and on one machine. The rows of a distributed
+embedding on server i are in `<dirname>/__lookup_table__/<table>_<i>`, as selected rows, and the state of its update
+rule for them in `<table>_<i>.states`. Every server writes its own files, on its own machine. Any number of servers can
+load them, if each has the files of all.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def save_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Save all that is kept from run to run: parameters, what optimizers keep, rates; see `save_vars`.
+    """Save all persistable variables: parameters, optimizer state, learning rates; see `save_vars`.
 
-    Of a transpiled program every trainer saves what it has itself, and trainer 0 also what servers have.
+    With a transpiled program, every trainer saves its own variables, and trainer 0 also those of the servers.
 
     Raises:
         NotInitialisedError: a variable has no value.
-        PserverError: a server does not give its variables.
+        PserverError: a server does not send its variables.
     """
     program = main_program or default_main_program()
     save_all(executor, dirname, program, filename, fetch=program._is_chief)
@@ -62,7 +62,7 @@ def save_persistables(
 def save_all(
     executor: object, dirname: str | os.PathLike[str], program: Program, filename: str | None, *, fetch: bool
 ) -> None:
-    """Do what `save_persistables` does; `fetch`: whether to get from servers what they have."""
+    """Do the same as `save_persistables`; `fetch`: whether to include the servers' variables."""
     remote = _remote(program)
     if not program._distributed_lookup_tables and not remote:
         variable_files.save_persistables(executor, dirname, program, filename)
@@ -90,14 +90,14 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load what `save_persistables` saved; see `load_vars`.
+    """Load the files of `save_persistables`; see `load_vars`.
 
     A server's program loads its slices of the files. A trainer's program loads its own variables, and on trainer 0 also
     those of the servers, which start with these values if they are loaded before the first step.
 
     Raises:
         ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype.
-        FluidError: a server's variables are to come from one file for all.
+        FluidError: a server's variables would come from one file for all variables.
     """
     program = main_program or default_main_program()
     overview = program._parameters_on_pservers
@@ -152,7 +152,7 @@ def read_table_files(folder: Path, variable: Variable, *, with_states: bool = Fa
     """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, one is damaged, or some have no states.
+        ModelFileError: there is no file, a file is damaged, or some files have no states.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
@@ -175,10 +175,10 @@ def read_table_files(folder: Path, variable: Variable, *, with_states: bool = Fa
 
 
 def read_table_file(path: Path, name: str, *, with_states: bool) -> SelectedRows:
-    """Return the rows of a table's file, with `with_states` also what its update rule kept for them, if that is there.
+    """Return the rows of a table's file; with `with_states` also their update rule's state, if it was saved.
 
     Raises:
-        ModelFileError: a file is missing or damaged, or the states are those of other rows.
+        ModelFileError: a file is missing or damaged, or the states belong to other rows.
     """
     rows, beside = read_table(path, name), path.with_name(f"{path.name}{TABLE_STATES}")
     if not with_states or not beside.exists():
@@ -199,7 +199,7 @@ def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
 
 
 def _own(program: Program, remote: Container[str]) -> list[Variable]:
-    """Return what a program keeps where it runs."""
+    """Return the persistable variables that a program holds in its own process."""
     found: Iterable[Any] = program.list_vars()
     others = {*program._distributed_lookup_tables}
     return [
@@ -208,7 +208,7 @@ def _own(program: Program, remote: Container[str]) -> list[Variable]:
 
 
 def _remote(program: Program) -> dict[str, list[VarDistributed]]:
-    """Return the variables of a trainer's program that only servers keep: name -> parts, in their order."""
+    """Return the variables of a trainer's program that only servers hold: name -> parts, in their order."""
     overview = program._parameters_on_pservers
     found: dict[str, dict[int, VarDistributed]] = {}
     if isinstance(overview, VarsDistributed) and _connection(program) is not None:
@@ -219,7 +219,7 @@ def _remote(program: Program) -> dict[str, list[VarDistributed]]:
 
 
 def _connection(program: Program) -> Connection | None:
-    """Return the way to the servers of a trainer's program."""
+    """Return the connection from a trainer's program to the servers."""
     return next((each for each in program._connections if isinstance(each, Connection)), None)
 
 
@@ -235,7 +235,7 @@ def _fetched(program: Program, parts: list[VarDistributed]) -> Any:
 
 
 def _save_tables(program: Program, folder: Path) -> None:
-    """Let servers save the tables of a trainer's program.
+    """Make the servers save the tables of a trainer's program.
 
     Raises:
         PserverError: a server cannot write.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's startup program: each variable's first value, at the size that the variable has on the server.
+"""A server's startup program: the initial value of each variable, at the variable's size on the server.
 
-What is drawn alike at any size is drawn at the slice's. All else is made whole, by all operators that it comes of, and
-cut.
+Values that do not depend on the size are created at the slice's size. All others are created whole, with all operators
+that lead to them, and then cut.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def server_startup(
     endpoint: str,
     tables: Sequence[str] = (),
 ) -> Program:
-    """Return the program that gives a server's variables their first values.
+    """Return the program that sets the initial values of a server's variables.
 
     Args:
-        startup: the startup program for one machine, as it was before transpiling.
-        tables: the distributed embeddings, which begin without rows.
+        startup: the startup program for one machine, before transpiling.
+        tables: the distributed embeddings, which start without rows.
     """
     program = Program()
     program.random_seed = startup.random_seed
@@ -67,16 +67,15 @@ def server_startup(
 def _places(
     name: str, slices: Sequence[tuple[PlacedSlice, Mapping[str, str]]], known: Block
 ) -> list[tuple[str, PlacedSlice | None]]:
-    """Return what a variable is called on the server, for each slice there; nothing if the server has none of it."""
+    """Return the variable's name on the server for each of its slices there; empty if the server has none."""
     cut: list[tuple[str, PlacedSlice | None]] = [(names[name], at) for at, names in slices if name in names]
     return [each for each in cut or [(name, None)] if known.has_var(each[0])]
 
 
 def _drawn_anywhere(ops: Sequence[Operator]) -> set[str]:
-    """Return the variables whose first value may be drawn at a slice's size.
+    """Return the variables whose initial value can be drawn at a slice's size.
 
-    One operator writes it, nothing goes into it, and it goes into nothing else: what it goes into would be that of a
-    server's own draw.
+    One operator without inputs writes it, and no operator reads it: a reader would see the server's own draw.
     """
     writers: dict[str, list[Operator]] = {}
     for op in ops:
@@ -91,7 +90,7 @@ def _drawn_anywhere(ops: Sequence[Operator]) -> set[str]:
 
 
 def _leading_to(names: set[str], ops: Sequence[Operator]) -> list[Operator]:
-    """Return the operators that the values of some variables come of, in their order."""
+    """Return the operators that some variables' values depend on, in program order."""
     needed, found = set(names), []
     for op in reversed(ops):
         if not needed.isdisjoint(op.output_names):
@@ -106,7 +105,7 @@ def _append_whole(block: Block, origin: Block, op: Operator) -> None:
 
 
 def _whole(block: Block, origin: Block, name: str) -> str:
-    """Return what a variable is called while it is whole: its own name, unless that is a slice's here."""
+    """Return the name of the whole variable: its own name, unless a slice has that name here."""
     variable = origin.var(name)
     if block.has_var(name) and block.var(name).shape != variable.shape:
         name += "@WHOLE"
@@ -116,7 +115,7 @@ def _whole(block: Block, origin: Block, name: str) -> str:
 
 
 def _cut(block: Block, whole: str, here: str, at: PlacedSlice | None) -> None:
-    """Give a variable its rows of a whole one."""
+    """Set a variable to its rows of a whole one."""
     if here == whole:
         return
     rows, shape = whole, block.var(here).shape

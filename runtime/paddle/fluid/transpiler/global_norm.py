@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipping by the global norm of gradients whose parameters lie on several servers.
+"""Clipping by the global norm of gradients whose parameters are on several servers.
 
-Where trainers wait for each other, a server averages their gradients and gives each trainer the sum of squares of its
-slices. Trainers add up those of all servers, which gives the same number to each, and send it back; whichever comes
-first lets a server clip, decay and update. Elsewhere a trainer clips what it sends by the norm of its own gradients,
-which are what an update then consists of.
+In synchronous training, a server averages the trainers' gradients and sends each trainer the sum of squares of its
+slices. Trainers add the sums of all servers, which gives all of them the same total, and send it back; the first one
+to arrive lets a server clip, decay and update. In asynchronous training, a trainer clips by the norm of its own
+gradients, of which an update then consists.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class NormGroup:
         total: variable of the sum of squares of all gradients.
         squares: parameter -> variable of its gradient's sum of squares.
         summing: operators that compute these.
-        factors: operators that make of the total what gradients are multiplied by.
-        scaling: operators that multiply them.
+        factors: operators that compute the gradients' factor from the total.
+        scaling: operators that multiply the gradients.
     """
 
     total: str
@@ -39,7 +39,7 @@ class NormGroup:
 
     @property
     def common(self) -> frozenset[str]:
-        """What is computed for all parameters together."""
+        """The operators that are computed for all parameters together."""
         return frozenset({self.total, *(name for op in self.factors for name in op.output_names)})
 
     def total_of(self, server: int) -> str:
@@ -57,7 +57,7 @@ def norm_groups(updates: Sequence[Operator]) -> list[NormGroup]:
 
 
 def clip_on_trainers(program: Program, groups: Sequence[NormGroup]) -> None:
-    """Make the clipping of these groups part of a trainer's way to the servers: no update has it then."""
+    """Move the clipping of these groups from the updates to the trainer's program."""
     ops = [op for group in groups for op in (*group.summing, *group.factors, *group.scaling)]
     block = program.global_block()
     for at, op in enumerate(block.ops):
@@ -79,10 +79,10 @@ def exchange_totals(
     trainer_id: int,
     after: Variable,
 ) -> list[Variable]:
-    """Append what adds up the servers' sums of squares and sends the totals back; return what is sent after that.
+    """Append the operators that add up the servers' sums and send the totals back; return what is sent after.
 
     Args:
-        block: a trainer's, behind the barrier of its gradients.
+        block: a trainer's block, after the barrier of its gradients.
     """
     sent = []
     for group in groups:
@@ -100,7 +100,7 @@ def exchange_totals(
 
 
 def append_sum_of_squares(block: Block, group: NormGroup, mine: Sequence[PlacedSlice], server: int) -> None:
-    """Append to a server's block what adds up the squares of the gradients of its slices, which are averages by now."""
+    """Append to a server's block operators that sum the squares of its slices' gradients, which are averages here."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
     role = {OP_ROLE: int(OpRole.OPTIMIZE)}

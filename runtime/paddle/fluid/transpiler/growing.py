@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distributed embedding: a table whose rows lie on servers alone, row i on server i mod servers, i unsigned.
+"""The distributed embedding: a table whose rows are on servers only, row i on server i mod servers, i unsigned.
 
 A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the table, answer
-fetches and save. A program may have several tables.
+fetches and save. A program can have several tables.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class GrowingTable:
     """One table of a program.
 
     Attributes:
-        name: of the table.
+        name: the name of the table.
         grad: name of its gradient.
-        shape: (rows, width); the number of rows bounds nothing.
-        begins: attributes of lookup_sparse_table that say what rows begin with.
-        prefix: of the names of what is fetched, which are the original's where the program has one table.
-        rule: attributes of update_sparse_table that say how rows are updated; None: by sgd, with the sum of gradients.
+        shape: (rows, width); the number of rows is not a limit.
+        begins: attributes of lookup_sparse_table that give the initial values of rows.
+        prefix: prefix of the names of fetched variables, which are the original's if the program has one table.
+        rule: attributes of update_sparse_table that define the update of rows; None: sgd with the sum of gradients.
     """
 
     name: str
@@ -48,24 +48,24 @@ class GrowingTable:
     rule: Mapping[str, Any] | None = None
 
     def asked(self, server: int) -> str:
-        """Return the name of the ids that a server is asked for."""
+        """Return the name of the ids that are requested from a server."""
         return f"{self.prefix}prefetch_compress_in_tmp_{server}"
 
     def found(self, server: int) -> str:
-        """Return the name of the rows that it answers with."""
+        """Return the name of the rows that a server answers with."""
         return f"{self.prefix}prefetch_compress_out_tmp_{server}"
 
 
 def growing_tables(main: Program, startup: Program, pairs: Mapping[str, str]) -> list[GrowingTable]:
-    """Return the distributed embeddings of a program, in the order of names.
+    """Return the distributed embeddings of a program, sorted by name.
 
     Args:
-        main: after `minimize`.
-        startup: has the operators that give the tables their first values.
+        main: the program after `minimize`.
+        startup: has the operators that initialize the tables.
         pairs: parameter -> gradient.
 
     Raises:
-        FluidError: one is used in a way that servers cannot serve.
+        FluidError: a table is used in a way that servers do not support.
     """
     lookups = [op for block in main.blocks for op in block.ops if op.type == _LOOKUP]
     names = sorted({op.inputs["W"][0] for op in lookups if op.attrs["is_distributed"]})
@@ -99,12 +99,12 @@ def _growing_table(
 def own_rule(
     table: GrowingTable, tables: Collection[str], updates: Sequence[Operator], startup: Program
 ) -> GrowingTable:
-    """Return a table that is updated as other parameters are.
+    """Return a table with the update rule of the other parameters.
 
     Args:
         tables: names of all tables.
-        updates: of the program, with those of the tables.
-        startup: says what the rule's arrays begin with.
+        updates: updates of the program, including those of the tables.
+        startup: gives the initial values of the rule's arrays.
 
     Raises:
         FluidError: no other parameter is updated, or its rule cannot update single rows.
@@ -133,10 +133,10 @@ def own_rule(
 
 
 def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int) -> None:
-    """Replace the lookups by split_ids, prefetch and merge_ids at the place of the first one, in place.
+    """Replace the lookups by split_ids, prefetch and merge_ids at the position of the first one, in place.
 
     Raises:
-        FluidError: the ids of a later lookup are not there yet at the first one's place.
+        FluidError: the ids of a later lookup are not available yet at that position.
     """
     positions = [
         at for at, op in enumerate(block.ops) if op.type == _LOOKUP and op.inputs["W"] == (table.name,)
@@ -201,7 +201,7 @@ def send_gradient(
 
 
 def rewrite_startup(startup: Program, table: GrowingTable) -> None:
-    """Let a trainer have no rows of the table, in place."""
+    """Remove the table's rows from a trainer's startup program, in place."""
     block = startup.global_block()
     block.ops = [op for op in block.ops if table.name not in op.output_names]
     startup.touch()
@@ -270,12 +270,12 @@ def save_tables(program: Program, tables: Sequence[GrowingTable], parent: int) -
 
 @dataclass(frozen=True)
 class TableBlocks:
-    """What listen_and_serv says of one table.
+    """The attributes of listen_and_serv for one table.
 
     Attributes:
-        gradients: their names, those of trainers in their order.
+        gradients: names of the gradients, in the order of trainers.
         update: the block that updates.
-        lookup: "<name>:<block>": what a fetch names, and the block that answers it.
+        lookup: "<name>:<block>": the name in a fetch, and the block that answers it.
     """
 
     gradients: tuple[str, ...]
@@ -288,10 +288,10 @@ def _sent(table: GrowingTable, trainer: int | None, server: int) -> str:
 
 
 def _begins(name: str, startup: Program) -> Mapping[str, Any]:
-    """Return what the startup program would give the table's rows, as lookup_sparse_table says it.
+    """Return the table's initializer in the startup program, as attributes of lookup_sparse_table.
 
     Raises:
-        FluidError: there is not one initialiser, or it is none that can be drawn row by row.
+        FluidError: there is not exactly one initializer, or it cannot draw single rows.
     """
     ops = [op for op in startup.global_block().ops if name in op.output_names]
     if len(ops) != 1:

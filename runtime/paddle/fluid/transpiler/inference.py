@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a program for inference faster: a batch norm behind a convolution becomes part of its filter and bias.
+"""Speeds up inference programs: a batch norm after a convolution becomes part of its filter and bias.
 
-The new values are parameters of their own, `<name>_fuse_bn`: other programs of the scope keep theirs.
+The new values are separate parameters, `<name>_fuse_bn`: other programs of the scope keep theirs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SUFFIX = "_fuse_bn"
 
 
 class InferenceTranspiler:
-    """Changes programs that were made with `clone(for_test=True)` or loaded for inference."""
+    """Rewrites programs that were created by `clone(for_test=True)` or loaded for inference."""
 
     def transpile(self, program: Program, place: Place | None = None, scope: Scope | None = None) -> None:
         """Fold batch norms into the convolutions before them, in place; values in between can no longer be fetched.
 
         Args:
             program: in test mode; its parameters have values in the scope.
-            place: has no meaning.
-            scope: None is the global scope.
+            place: ignored.
+            scope: None: the global scope.
 
         Raises:
             FluidError: a parameter has no value in the scope.
@@ -76,7 +76,7 @@ def _sole_source(block: Block, name: str) -> graph.Operator | None:
 
 
 def _fold(block: Block, folding: _Folding, scope: Scope) -> None:
-    """W' = W s and b' = (b - mean) s + shift, a channel, with s = scale / √(variance + epsilon)."""
+    """Compute W' = W s and b' = (b - mean) s + shift per channel, with s = scale / √(variance + epsilon)."""
     norm, conv, add = folding.norm, folding.conv, folding.add
     scale, shift, mean, variance, weights = (
         _value(scope, name)
@@ -108,7 +108,7 @@ def _value(scope: Scope, name: str) -> npt.NDArray[Any]:
 
 
 def _kept(block: Block, scope: Scope, name: str, value: npt.NDArray[Any]) -> str:
-    """Make a parameter beside one that there is, and return its name; a shared one may be folded several times."""
+    """Create a parameter beside an existing one, and return its name; a shared one can be folded several times."""
     fused = name + _SUFFIX
     while block.has_var(fused):
         fused += "_"

@@ -17,7 +17,7 @@ from paddle.fluid.transpiler.configuration import PSDispatcher
 
 
 class Shaped(Protocol):
-    """What can be cut."""
+    """A variable that can be cut."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,10 +29,10 @@ class Slice:
 
     Attributes:
         origin: the variable.
-        index: which of its slices.
-        count: how many it has.
-        shape: of the slice.
-        offset: elements before it.
+        index: index of the slice.
+        count: number of slices of the variable.
+        shape: shape of the slice.
+        offset: number of elements before it.
     """
 
     origin: str
@@ -43,7 +43,7 @@ class Slice:
 
     @property
     def first_row(self) -> int:
-        """Rows before it."""
+        """The number of rows before the slice."""
         return self.offset // prod(self.shape[1:])
 
     @property
@@ -72,7 +72,7 @@ def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[S
 
 
 def block_sizes(shape: Sequence[int], slice_count: int, min_block_size: int) -> list[int]:
-    """Return the elements of each slice: whole rows, as many slices as servers, each of a least size."""
+    """Return the number of elements of each slice: whole rows, one slice per server, each of a minimum size."""
     total = prod(shape)
     count = min(slice_count, max(1, total // min_block_size))
     size = ceil(total / count)
@@ -88,7 +88,7 @@ class PlacedSlice:
 
     Attributes:
         param: the slice; its name is the parameter's on the server.
-        grad: name of its gradient on the server, where trainers' gradients meet.
+        grad: name of its gradient on the server, where trainers' gradients are merged.
         sent: name of this trainer's gradient.
         endpoint: the server.
         alone: whether the server has no other slice of this parameter.
@@ -101,9 +101,9 @@ class PlacedSlice:
     alone: bool = True
 
     def own(self, name: str) -> str:
-        """Return what a variable that this slice's update writes is called on the server.
+        """Return the name on the server of a variable that this slice's update writes.
 
-        It keeps its name, as in the original, unless the same update of another slice writes it there too.
+        It keeps its name, as in the original, unless the update of another slice writes it on the same server.
         """
         return name if self.alone else f"{name}.block{self.param.index}"
 
@@ -123,7 +123,7 @@ def optimizing(block: Block) -> list[Operator]:
 
 
 def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
-    """Return parameter -> gradient, as the backward pass leaves it, in the order in which updates first name them."""
+    """Return parameter -> gradient, as computed by the backward pass, in the order of first use by updates."""
     made = {name for op in ops for name in op.output_names if name not in op.input_names}
     pairs: dict[str, str] = {}
     for op in ops:
@@ -133,7 +133,7 @@ def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
 
 
 def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, PlacedSlice]]:
-    """Return the slices on a server, each beside its parameter, in the order of names, then of rows."""
+    """Return the slices on a server with their parameters, sorted by name, then by rows."""
     return [
         (each, one)
         for each in sorted(placed, key=lambda one: one.param)
@@ -143,7 +143,7 @@ def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, Pla
 
 
 def written_by(updates: Sequence[Operator], placed: Placed) -> list[str]:
-    """Return what the update of a parameter writes besides the parameter and its gradient."""
+    """Return the variables that a parameter's update writes besides the parameter and its gradient."""
     own = (op for op in updates if op.role_vars and op.role_vars[0] == placed.param)
     names = dict.fromkeys(name for op in own for name in op.output_names)
     return [name for name in names if name not in (placed.param, placed.grad)]
@@ -162,11 +162,11 @@ def place(
     """Return the placement, in the order of sending.
 
     Args:
-        pairs: parameter -> gradient, in the order of names.
-        slice_count: most slices of a parameter.
-        min_block_size: least elements of a slice.
-        suffix: of the names of this trainer's gradients, such as ".trainer_0".
-        shuffle_seed: mixes the order; the same in all processes. None: leave it.
+        pairs: parameter -> gradient, sorted by name.
+        slice_count: maximum number of slices per parameter.
+        min_block_size: minimum number of elements per slice.
+        suffix: suffix of this trainer's gradient names, such as ".trainer_0".
+        shuffle_seed: shuffles the order; the same in all processes. None: no shuffling.
         whole: parameters that are not cut.
 
     Raises:

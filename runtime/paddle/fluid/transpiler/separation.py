@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which updates can be parted: over servers, and over the slices of a parameter.
+"""Checks which updates can be split, over servers and over the slices of a parameter.
 
-What no server could do is refused in every process, by `transpile`: a server that fails leaves trainers waiting.
+`transpile` rejects unsupported updates in every process: if only a server failed, trainers would keep waiting.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def check_apart(
     rates: Sequence[Operator],
     groups: Sequence[NormGroup] = (),
 ) -> None:
-    """Refuse updates that servers do not know, or that need something of another parameter, which may lie elsewhere.
+    """Check that servers support the updates, and that no update needs another parameter, which may be elsewhere.
 
-    Global norms of gradients may be needed: servers are told those.
+    Global norms of gradients are allowed: servers receive them.
 
     Raises:
         FluidError: there is such an update.
@@ -58,6 +58,6 @@ def check_apart(
 
 
 def sliced_states(op: Operator) -> frozenset[str]:
-    """Return what an update keeps that is cut like its parameter."""
+    """Return the state variables of an update that are cut like its parameter."""
     kept = _SERVED[op.type].kept if op.type in _SERVED else ()
     return frozenset(name for each in kept for name in op.inputs.get(each.slot, ()))

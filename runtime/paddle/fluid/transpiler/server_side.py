@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's programs: block 0 listens, one block a parameter slice merges gradients and updates.
+"""A server's programs: block 0 listens, one block per parameter slice merges gradients and updates.
 
-Variables that the trainer's program keeps at a parameter's size are made at the slice's.
+Variables that have the parameter's size in the trainer's program have the slice's size here.
 
-Delay compensation: g' = g + g * g * (p - p_then), where p_then is what the trainer was given when it computed g.
-Gradients that are selected rows stay as they are.
+Delay compensation: g' = g + g * g * (p - p_then), where p_then is the value that the trainer used to compute g.
+Gradients that are selected rows are not compensated.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def server_program(
     """Return the program of one server.
 
     Args:
-        origin: block 0 of the program for one machine, which knows all variables.
+        origin: block 0 of the program for one machine, which has all variables.
         rates: operators of the learning rate's schedule.
-        endpoints: of all servers, which share it.
+        endpoints: all servers, which share it.
         groups: gradients that are clipped by their norm over all servers.
     """
     server = _Server(origin, trainers, sync, compensated)
@@ -60,15 +60,15 @@ def server_program(
 
 
 class _Server:
-    """The program of one server while its blocks are made.
+    """The program of one server while its blocks are built.
 
     Attributes:
-        inputs: names that trainers send under.
-        blocks: what is run in every step, in this order.
-        grad_to_block: "gradient:block", which runs once that gradient is there.
+        inputs: names under which trainers send.
+        blocks: the blocks that run in every step, in this order.
+        grad_to_block: "gradient:block", which runs when that gradient has arrived.
         total_to_block: "total:block", likewise.
         saving: the block that saves the tables, or -1.
-        sparse: "gradient:parameter" of those that come as rows.
+        sparse: "gradient:parameter" of the gradients that are selected rows.
     """
 
     def __init__(self, origin: Block, trainers: int, sync: bool, compensated: bool) -> None:
@@ -98,14 +98,14 @@ class _Server:
                 self.sparse.append(f"{one.grad}:{one.param.name}")
 
     def add_rates(self, rates: Sequence[Operator]) -> None:
-        """Add the block of the learning rate; updates are below it."""
+        """Add the block of the learning rate, the parent of the updates."""
         self.blocks.append(_rate_block(self.program, self.origin, rates))
         self.parent = self.program.num_blocks - 1
 
     def add_norms(
         self, groups: Sequence[NormGroup], mine: Sequence[tuple[Placed, PlacedSlice]], number: int
     ) -> None:
-        """Add a block a group, which merges gradients and sums their squares; `number` is this server's."""
+        """Add a block per group, which merges gradients and sums their squares; `number` is this server's."""
         if groups:
             self.block.create_var(WAITING, (1,), "int64", persistable=True)
         for group in groups:
@@ -126,7 +126,7 @@ class _Server:
         groups: Sequence[NormGroup],
         mine: Sequence[tuple[Placed, PlacedSlice]],
     ) -> None:
-        """Add a block a slice, which updates it; that of a group's waits for the group's total."""
+        """Add a block per slice, which updates it; in a group, it waits for the group's total."""
         for each, one in mine:
             inner = self._new_block()
             group = next((group for group in groups if each.param in group.squares), None)
@@ -186,11 +186,11 @@ class _Server:
 def _declare_gradients(
     block: Block, origin: Block, each: Placed, one: PlacedSlice, merged: int, compensated: int
 ) -> list[str]:
-    """Add the gradients of a slice; return the names that trainers send them under.
+    """Add the gradients of a slice; return the names under which trainers send them.
 
     Args:
-        merged: of how many trainers gradients are merged; 0: of none.
-        compensated: for how many delay is corrected; 0: for none.
+        merged: number of trainers whose gradients are merged; 0: none.
+        compensated: number of trainers whose delay is compensated; 0: none.
     """
     dtype = origin.var(each.param).dtype
     kind = VarType.SELECTED_ROWS if origin.is_sparse(each.grad) else VarType.LOD_TENSOR
@@ -220,7 +220,7 @@ def _append_update(
     merged: int,
     compensated: int,
 ) -> None:
-    """Append what updates a parameter, with the slice in its place; see `_declare_gradients`."""
+    """Append the update of a parameter, applied to the slice; see `_declare_gradients`."""
     grad = one.grad
     if merged:
         _merge(block, one, merged)
@@ -294,7 +294,7 @@ def _copied_body(program: Program, parent: Block, origin: Block, idx: int) -> in
 
 
 def renamed(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the slots of an operator, with the names that `names` gives in place of its own."""
+    """Return the slots of an operator, with its variables renamed by `names`."""
     return {
         slot: [name if name == EMPTY else names.get(name, name) for name in members]
         for slot, members in slots.items()
@@ -329,7 +329,7 @@ def compensate(block: Block, param: str, grad: str, trainers: int) -> str:
 
 
 def begin_backups(startup: Block, server: Block) -> None:
-    """Let each backup begin with its parameter's first value."""
+    """Initialize each backup to its parameter's initial value."""
     for name in list(server.vars):
         param, mark, _ = name.rpartition(".trainer_")
         if mark and name.endswith("_bak"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer's programs: gradients leave after the operator that writes them, parameters come back at the end.
+"""The trainer's programs: gradients are sent after the operator that writes them, parameters are received at the end.
 
-Of some tables a trainer gets the rows of its batch when it needs them, instead of all after every step.
+For some tables, a trainer fetches the rows of its batch when it needs them, instead of all rows after every step.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def rewrite_main(
     """Add sending and receiving to a trainer's main program, in place.
 
     Args:
-        program: after `minimize`.
+        program: the program after `minimize`.
         placed: all parameters; the gradients of all are sent.
-        fetched: those that are received as a whole in every step.
+        fetched: parameters that are received as a whole in every step.
         sync: whether servers wait for all trainers.
-        groups: gradients whose norm is found out after they were sent.
+        groups: gradients whose norm is computed after they were sent.
     """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
@@ -59,7 +59,7 @@ def rewrite_main(
 def rewrite_startup(
     program: Program, placed: Sequence[Placed], endpoints: Sequence[str], trainer_id: int
 ) -> None:
-    """Let a trainer begin with the servers' values, in place."""
+    """Make a trainer start with the servers' values, in place."""
     block = program.global_block()
     received = receive(block, placed, trainer_id, {})
     fetch_barrier(block, received, endpoints, trainer_id)
@@ -67,7 +67,7 @@ def rewrite_startup(
 
 
 def remove_updates(program: Program) -> None:
-    """Take updates and learning rates out, which servers compute."""
+    """Remove updates and learning rates, which servers compute."""
     block = program.global_block()
     gone = (OpRole.OPTIMIZE, *_LEARNING_RATE)
     block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role in gone)]
@@ -75,12 +75,12 @@ def remove_updates(program: Program) -> None:
 
 
 def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operator]:
-    """Return the operators that compute learning rates: those that are marked, and what these and the updates read.
+    """Return the operators that compute learning rates: the marked ones, and those that they and the updates depend on.
 
-    A schedule that a script makes without `_lr_schedule_guard` is not marked. The trainer keeps it as well.
+    A schedule that a script creates without `_lr_schedule_guard` is not marked. The trainer keeps it as well.
 
     Raises:
-        FluidError: a learning rate depends on what servers do not have.
+        FluidError: a learning rate depends on a variable that servers do not have.
     """
     ops = [op for op in block.ops if isinstance(op, Operator)]
     found = [op for op in ops if op.role in _LEARNING_RATE]
@@ -107,7 +107,7 @@ def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operato
 def receive(
     block: Block, placed: Sequence[Placed], trainer_id: int, after: Mapping[str, Variable]
 ) -> list[Variable]:
-    """Append a recv for each parameter, in the order of names, and return what is received."""
+    """Append a recv per parameter, sorted by name, and return the received variables."""
     received = []
     for each in sorted(placed, key=lambda one: one.param):
         parts = [_part(block, each, at) for at in range(len(each.slices))]
@@ -136,7 +136,7 @@ def fetch_barrier(
 
 
 def join(block: Block, placed: Sequence[Placed]) -> None:
-    """Append what makes one parameter of its slices, where there are several."""
+    """Append the operators that concatenate the slices of each parameter with several."""
     for each in sorted(placed, key=lambda one: one.param):
         if len(each.slices) > 1:
             parts = [one.param.name for one in each.slices]
@@ -145,7 +145,7 @@ def join(block: Block, placed: Sequence[Placed]) -> None:
 
 
 def _send(block: Block, placed: Placed, trainer_id: int) -> Variable:
-    """Insert the sending of one gradient after the operator that writes it; return the dummy it puts out."""
+    """Insert the sending of one gradient after the operator that writes it; return its dummy output."""
     sparse = block.is_sparse(placed.grad)
     at = 1 + max(
         index
@@ -183,7 +183,7 @@ def _send(block: Block, placed: Placed, trainer_id: int) -> Variable:
 def _barrier(
     block: Block, arrived: Sequence[Variable], endpoints: Sequence[str], trainer_id: int
 ) -> Variable:
-    """Append a barrier behind what was sent to these servers, and return its dummy."""
+    """Append a barrier after everything that was sent to these servers, and return its dummy output."""
     barrier = _control(block)
     attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
     block.append_op("send_barrier", {"X": list(arrived)}, {"Out": barrier}, attrs)
@@ -206,7 +206,7 @@ _GRADIENTS = ("lookup_table_grad",)
 
 
 def prefetchable(program: Program, params: Collection[str]) -> frozenset[str]:
-    """Return the parameters that are sparse tables, and that nothing but looking up reads as a whole."""
+    """Return the parameters that are sparse tables and are read only by lookups."""
     block = program.global_block()
     tables = {
         op.inputs["W"][0] for op in block.ops if op.type == _LOOKUP and op.attrs.get("remote_prefetch", False)
@@ -222,9 +222,9 @@ def prefetchable(program: Program, params: Collection[str]) -> frozenset[str]:
 
 
 def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
-    """Replace the operators that look rows of a table up by one that gets them from servers, in place.
+    """Replace the operators that look up rows of a table by one that fetches them from servers, in place.
 
-    It stands where the first of them stood. Where the ids of a later one are not there yet, that gets one of its own.
+    It takes the position of the first lookup. A later lookup whose ids are not available there gets its own.
     """
     while True:
         found = [

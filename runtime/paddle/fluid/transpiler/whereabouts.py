@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where everything lies that is kept from run to run: VarsDistributed, the overview of a transpiled program."""
+"""VarsDistributed, the overview of a transpiled program: the location of all persistable variables."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class VarsDistributed:
         vtype: str,
         endpoint: str,
     ) -> None:
-        """Note one."""
+        """Add a slice."""
         self.distributed_vars.append(
             VarDistributed(origin_var, slice_var, is_slice, block_id, offset, vtype, endpoint)
         )
 
     def get_distributed_var_by_slice(self, var_name: str) -> VarDistributed | None:
-        """Return the slice of that name."""
+        """Return the slice with this name."""
         return next((each for each in self.distributed_vars if each.slice.name == var_name), None)
 
     def get_distributed_var_by_origin_and_ep(self, origin: str, endpoint: str) -> VarDistributed | None:
-        """Return the slice of a variable on a server; the first one where it has several."""
+        """Return the slice of a variable on a server; if it has several there, the first."""
         found = (e for e in self.distributed_vars if e.origin.name == origin and e.endpoint == endpoint)
         return next(found, None)
 
@@ -71,7 +71,7 @@ class VarsDistributed:
     def get_distributed_vars_by_vtypes(
         self, vtypes: Sequence[str], groupby: bool = False
     ) -> list[VarDistributed] | dict[str, list[VarDistributed]]:
-        """Return the slices of these kinds; with `groupby` those of each variable by its name."""
+        """Return the slices of these kinds; with `groupby`, grouped by variable name."""
         found = [each for each in self.distributed_vars if each.vtype in vtypes]
         if not groupby:
             return found
@@ -110,11 +110,11 @@ def overview_of(
     """Return the overview.
 
     Args:
-        origin: block 0 of the program for one machine, which knows all variables.
-        tables: those that trainers do not receive.
-        updates: operators of all updates; what they keep lies with their parameter's slices.
-        rates: operators of the learning rate's schedule; what they keep lies on every server that updates something.
-        endpoints: of these servers; another one's schedule may stand still, since nobody sends it gradients.
+        origin: block 0 of the program for one machine, which has all variables.
+        tables: tables that trainers do not receive.
+        updates: operators of all updates; their state is placed with their parameter's slices.
+        rates: operators of the learning rate's schedule; their state is on every server that updates a parameter.
+        endpoints: these servers; the schedule of any other one may stand still, because it gets no gradients.
     """
     overview = VarsDistributed()
     servers = {endpoint: Program().global_block() for endpoint in endpoints}
@@ -143,7 +143,7 @@ def overview_of(
 
 
 def _states_of(origin: Block, param: str, updates: Sequence[Operator]) -> Mapping[str, bool]:
-    """Return what the update of a parameter keeps beside it, and whether it is cut like the parameter."""
+    """Return the state variables of a parameter's update, and whether each is cut like the parameter."""
     states: dict[str, bool] = {}
     for op in updates:
         if op.role_vars and op.role_vars[0] == param:
@@ -161,7 +161,7 @@ def served_variables(
     tables: Sequence[str],
     endpoints: Sequence[str],
 ) -> ServedVariables:
-    """Return what servers keep as a trainer needs it: what the overview has, and what updates read but never write."""
+    """Return the servers' variables that a trainer needs: those of the overview, and those that updates only read."""
     parts: dict[str, dict[tuple[str, str], Part]] = {}
     homes: dict[str, dict[str, None]] = {table: dict.fromkeys(endpoints) for table in tables}
     for each in overview.distributed_vars:

@@ -100,10 +100,10 @@ def _pool(op_type: str, given: dict[str, Any]) -> Variable:
 
 
 def sizes(size: Size, dims: int) -> tuple[int, ...]:
-    """Return a number for each dimension; one stands for all.
+    """Return one number per dimension; a single number stands for all.
 
     Raises:
-        FluidError: there are others than that many.
+        FluidError: the number of sizes differs from `dims`.
     """
     if isinstance(size, int):
         return (size,) * dims
@@ -148,15 +148,15 @@ pool3d = _pooling("pool3d")
     "name=None"
 )
 def tree_conv(given: dict[str, Any]) -> Variable:
-    """Return act(W x + bias) over each node of trees and what is below it, (N, nodes, output_size, num_filters).
+    """Return act(W x + bias) over each node of trees and its descendants, (N, nodes, output_size, num_filters).
 
     Args:
         nodes_vector: (N, nodes, F).
-        edge_set: (N, edges, 2) int32 (parent, child), nodes counted from 1, rows of 0 behind the last edge.
-        output_size: numbers a node and filter.
-        num_filters: filters.
-        max_depth: how many levels a window has, that of the node among them.
-        bias_attr: of the bias (nodes, output_size, num_filters); False: none.
+        edge_set: (N, edges, 2) int32 (parent, child), nodes counted from 1, rows of 0 after the last edge.
+        output_size: size of the output per node and filter.
+        num_filters: number of filters.
+        max_depth: number of levels in a window, including that of the node.
+        bias_attr: attributes of the bias (nodes, output_size, num_filters); False: no bias.
     """
     helper = LayerHelper("tree_conv", **renamed(given, "name param_attr bias_attr act"))
     nodes = given["nodes_vector"]

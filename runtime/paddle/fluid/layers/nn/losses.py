@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs, one number a row unless said otherwise, smoothed labels, and the mean intersection over union."""
+"""Costs, one number per row unless noted otherwise, label smoothing, and mean intersection over union."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ cross_entropy = layer(
     "logits, label, soft_label=False, ignore_index=-100, numeric_stable_mode=True, return_softmax=False, axis=-1"
 )
 def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variable, Variable]:
-    """Return the cross entropy of softmax(logits) along an axis, and that softmax with return_softmax.
+    """Return the cross entropy of softmax(logits) along an axis, and with return_softmax that softmax.
 
-    Hard labels (whole numbers) and the costs have the shape of the logits with 1 at the axis, soft labels that of the
-    logits.
+    Hard labels (integers) and the costs have the shape of the logits with size 1 at the axis, soft labels the shape of
+    the logits.
     """
     helper = LayerHelper("softmax_with_cross_entropy")
     softmax, loss = (helper.create_variable_for_type_inference(given["logits"].dtype) for _ in range(2))
@@ -116,7 +116,7 @@ def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: f
     Args:
         anchor: (N, D).
         positive: (N, D).
-        labels: (N,), of both.
+        labels: (N,), for both.
         l2_reg: factor of the added L2 term: a quarter of the mean squared norms.
     """
     column = reshape(labels, [-1, 1])
@@ -139,9 +139,9 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variab
     """Return the mean over the batch of 1 - 2 |input · label| / (|input| + |label| + epsilon).
 
     Args:
-        input: (N, ..., classes) chances.
+        input: (N, ..., classes) probabilities.
         label: (N, ..., 1) classes.
-        epsilon: keeps empty images from dividing by zero.
+        epsilon: avoids division by zero for empty images.
     """
     helper = LayerHelper("dice_loss")
     flat = helper.apply("one_hot", {"X": label}, {"depth": input.shape[-1]}, stop_gradient=True)

@@ -26,8 +26,8 @@ __all__ = [
 def batch_norm(given: dict[str, Any]) -> Variable:
     """Return act(scale (x − mean)/√(variance + ε) + bias), with one mean and variance per channel.
 
-    The moving mean and variance are parameters that are not trained: each trainer keeps its own.
-    `in_place` and `fuse_with_relu` have no meaning: the original fused in MKL-DNN kernels alone.
+    The moving mean and variance are parameters that are not trained: each trainer has its own.
+    `in_place` and `fuse_with_relu` are ignored: the original fused in MKL-DNN kernels only.
     """
     input, averaged = given["input"], given["do_model_average_for_mean_and_var"]
     helper = LayerHelper("batch_norm", **renamed(given, "name param_attr bias_attr act"))
@@ -53,9 +53,9 @@ def batch_norm(given: dict[str, Any]) -> Variable:
 def data_norm(given: dict[str, Any]) -> Variable:
     """Return act((x − mean) scale) of the columns (rows, C), by the count, sum and sum of squares of all data so far.
 
-    These are parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`, whose gradients are what a batch
-    adds to them. They start at 1e4, 0 and 1e4, or where param_attr, a dictionary, says: `batch_size`, `batch_sum` and
-    `batch_square`. Arguments behind `name` have no meaning, nor have `in_place`.
+    These are parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`; their gradients are a batch's
+    contributions. They start at 1e4, 0 and 1e4, or at the values in param_attr, a dictionary: `batch_size`, `batch_sum`
+    and `batch_square`. Arguments after `name` are ignored, and so is `in_place`.
     """
     input, helper = given["input"], LayerHelper("data_norm", **renamed(given, "name act"))
     first = given["param_attr"] if isinstance(given["param_attr"], dict) else {}
@@ -102,12 +102,12 @@ def dropout(
     name: str | None = None,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> Variable:
-    """Return x with elements zeroed at random while training; each step draws another mask.
+    """Return x with random elements set to zero during training; each step draws another mask.
 
     Args:
-        dropout_prob: of an element.
+        dropout_prob: probability that an element is dropped.
         is_test: do not drop.
-        seed: None or 0: that of the program.
+        seed: None or 0: the program's seed.
         dropout_implementation: "downgrade_in_infer" multiplies by 1 - p in tests, "upscale_in_train" divides
             by it in training.
     """
@@ -125,7 +125,7 @@ def dropout(
 
 @takes("input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None")
 def lrn(given: dict[str, Any]) -> Variable:
-    """Return x/(k + α Σ x²)^β, the sum over n neighbouring channels."""
+    """Return x/(k + α Σ x²)^β, where the sum is over n neighbouring channels."""
     attrs = renamed(given, "n k alpha beta")
     out, _ = LayerHelper("lrn", given["name"]).apply_all(
         "lrn", {"X": given["input"]}, attrs, fixed=["MidOut"]
@@ -134,7 +134,7 @@ def lrn(given: dict[str, Any]) -> Variable:
 
 
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
-    """Return x over its norm along an axis."""
+    """Return x divided by its norm along an axis."""
     attrs = {"axis": 1 if axis is None else axis, "epsilon": epsilon}
     return LayerHelper("l2_normalize", name).apply("norm", {"X": x}, attrs)
 
@@ -144,9 +144,9 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
     "name=None"
 )
 def layer_norm(given: dict[str, Any]) -> Variable:
-    """Return act of each row with mean 0 and variance 1, scaled and shifted number by number.
+    """Return act of each row normalised to mean 0 and variance 1, with an elementwise scale and shift.
 
-    A row is all dimensions from begin_norm_axis on.
+    A row consists of all dimensions from begin_norm_axis on.
     """
     size = prod(given["input"].shape[given["begin_norm_axis"] :])
     return _by_rows("layer_norm", given, size, given["scale"], given["shift"], "epsilon begin_norm_axis")
@@ -156,7 +156,7 @@ def layer_norm(given: dict[str, Any]) -> Variable:
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
 )
 def group_norm(given: dict[str, Any]) -> Variable:
-    """Return act of an image (N, C, ...) whose groups of channels have mean 0 and variance 1, scaled and shifted."""
+    """Return act of images (N, C, ...), channel groups normalised to mean 0 and variance 1, scaled and shifted."""
     scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
     return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
 

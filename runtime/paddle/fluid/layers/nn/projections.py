@@ -39,15 +39,15 @@ def fc(
     """Return act(Σ X W + b).
 
     Args:
-        input: one variable, or several that each get a W and are added up.
-        size: columns of W.
-        num_flatten_dims: so many leading dimensions of the input stay, the others are one row.
-        param_attr: of W; a list for several inputs.
-        bias_attr: of b, shape [size]; False: none.
-        is_test: has no meaning.
+        input: one variable, or several, each multiplied by its own W and then summed.
+        size: number of columns of W.
+        num_flatten_dims: number of leading input dimensions that are kept; the others are flattened into one row.
+        param_attr: attributes of W; a list for several inputs.
+        bias_attr: attributes of b, shape [size]; False: no bias.
+        is_test: ignored.
 
     Raises:
-        FluidTypeError: an input has whole numbers.
+        FluidTypeError: an input has integers.
     """
     helper = LayerHelper("fc", name, bias_attr=bias_attr, act=act)
     inputs = [input] if isinstance(input, Variable) else list(input)
@@ -82,10 +82,10 @@ def embedding(
         input: int64 ids, (..., 1).
         size: [rows, width] of the table.
         is_sparse: the gradient is selected rows.
-        is_distributed: the table lives on parameter servers alone; ids are any int64.
-        padding_idx: this id, counted from the end if negative, has zeros for a row.
-        param_attr: of the table.
-        dtype: of the table.
+        is_distributed: the table is stored on parameter servers only; ids can be any int64.
+        padding_idx: the row of this id is zeros; a negative one counts from the end.
+        param_attr: attributes of the table.
+        dtype: dtype of the table.
     """
     helper = LayerHelper("embedding", param_attr=param_attr)
     table = helper.create_parameter(False if helper.param_attr is None else helper.param_attr, size, dtype)

@@ -62,15 +62,15 @@ def image_resize(
     align_corners: bool = True,
     align_mode: int = 1,
 ) -> Variable:
-    """Return images (N, C, H, W) of another height and width.
+    """Return images (N, C, H, W) resized to another height and width.
 
     Args:
-        out_shape: (height, width), or a variable that holds them; goes before `scale`.
-        scale: the height and width are so many times the input's.
+        out_shape: (height, width), or a variable that holds them; overrides `scale`.
+        scale: factor of the input's height and width.
         resample: BILINEAR or NEAREST.
-        actual_shape: a variable that holds (height, width) and goes before everything else.
-        align_corners: the middles of the corner pixels are those of the input's.
-        align_mode: 0: places are middles of pixels; 1: their corners. Has no meaning if corners are aligned.
+        actual_shape: a variable that holds (height, width); overrides the others.
+        align_corners: the centres of the corner pixels coincide with those of the input.
+        align_mode: 0: positions are pixel centres; 1: pixel corners. Ignored if corners are aligned.
 
     Raises:
         FluidError: resample is unknown, or no size is given.
@@ -110,7 +110,7 @@ resize_nearest = function(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Return images whose shorter side has a given length, in the input's proportions."""
+    """Return images resized so that the shorter side has the given length, with the input's aspect ratio."""
     height, width = input.shape[2:]
     short = min(height, width)
     wanted = [int(size * out_short_len / short + 0.5) for size in (height, width)]
@@ -125,9 +125,9 @@ def pad2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Return images with (top, bottom, left, right) more rows and columns: of a value, reflected, or of the edge.
+    """Return images padded by (top, bottom, left, right) rows and columns: constant, reflected, or copies of the edge.
 
-    A variable (4,) may hold the paddings; of the shape of the result height and width are -1 then.
+    The paddings can be a variable (4,); then height and width of the result are -1 in its shape.
     """
     inputs = {"X": input}
     attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
@@ -152,11 +152,11 @@ def im2sequence(
     Args:
         input: images (N, C, H, W).
         filter_size: height and width of a window, as one number or two.
-        stride: between windows.
+        stride: step between windows.
         padding: one number, (vertical, horizontal), or (up, left, down, right).
-        input_image_size: (N, 2) the height and width of each image where smaller ones were filled up to those of the
-            batch: windows of the filling are left out.
-        out_stride: how many rows and columns of input_image_size became one of `input`, by layers before.
+        input_image_size: (N, 2) the height and width of each image, where smaller ones were padded to those of the
+            batch: windows in the padding are left out.
+        out_stride: how many rows and columns of input_image_size earlier layers reduced to one of `input`.
     """
     around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
     attrs = {"kernels": sizes(filter_size, 2), "strides": sizes(stride, 2), "paddings": around}
@@ -231,7 +231,7 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
 
 @takes("x, scale=None, bias=None, data_layout='NCHW', name=None, act=None")
 def affine_channel(given: dict[str, Any]) -> Variable:
-    """Return act(scale x + bias), one number of each a channel: the second dimension (NCHW) or the last one (NHWC).
+    """Return act(scale x + bias) with one scale and bias per channel: the second dimension (NCHW) or the last (NHWC).
 
     Raises:
         FluidError: scale or bias is missing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers on sequences, variables whose rows have LoD; beam search, edit distance and chunks."""
+"""Layers on sequences, which are variables whose rows have LoD; beam search, edit distance and chunks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
-    """Return one row a sequence: its average, sum, sqrt (sum over the root of the length), max, first or last."""
+    """Return one row per sequence: its average, sum, sqrt (sum over the root of the length), max, first or last."""
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
     return LayerHelper("sequence_pool").apply("sequence_pool", {"X": input}, attrs)
 
@@ -93,9 +93,9 @@ lod_reset = layer(
     "name=None"
 )
 def sequence_conv(given: dict[str, Any]) -> Variable:
-    """Return act(rows beside their neighbours x W + b); the context begins filter_size // 2 rows before a row.
+    """Return act(context W + b), where the context of a row begins filter_size // 2 rows before it.
 
-    What lies outside of a sequence is zero; `padding` has no meaning.
+    Rows outside of the sequence count as zero; `padding` is ignored.
     """
     helper = LayerHelper("sequence_conv", **renamed(given, "name bias_attr act"))
     input, size = given["input"], given["filter_size"]
@@ -116,9 +116,9 @@ sequence_pad = several(
 
 @takes("input, future_context_size, param_attr=None, act=None")
 def row_conv(given: dict[str, Any]) -> Variable:
-    """Return each row mixed with the future_context_size rows that follow it in its sequence.
+    """Return each row combined with the next future_context_size rows of its sequence.
 
-    param_attr False is the default, as in PaddlePaddle.
+    The default of param_attr is False, as in PaddlePaddle.
     """
     helper, x = LayerHelper("row_conv", act=given["act"]), given["input"]
     shape = (given["future_context_size"] + 1, x.shape[1])
@@ -135,13 +135,13 @@ def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
 
     Args:
         pre_ids: last ids of the prefixes (prefixes, 1).
-        pre_scores: their scores.
+        pre_scores: scores of the prefixes.
         ids: candidates (prefixes, k); None: 0 to k - 1.
-        scores: of the candidates, with two levels of LoD.
-        beam_size: how many continuations a sentence keeps.
-        end_id: ends a sentence.
-        level: of the LoD that says which prefixes belong to a sentence.
-        is_accumulated: scores are of the whole prefix, and not chances.
+        scores: scores of the candidates, with two levels of LoD.
+        beam_size: number of continuations per sentence.
+        end_id: the id that ends a sentence.
+        level: the LoD level that groups prefixes by sentence.
+        is_accumulated: scores are of the whole prefix, not probabilities.
         return_parent_idx: whether to return the prefixes.
     """
     helper = LayerHelper("beam_search", given["name"])
@@ -168,7 +168,7 @@ def edit_distance(
 ) -> tuple[Variable, Variable]:
     """Return the edit distance of each pair of sequences (pairs, 1), over the label's length if normalized; the pairs.
 
-    Tokens to be ignored are erased from both first.
+    Ignored tokens are removed from both sequences first.
     """
     if ignored_tokens:
         input, label = sequence_erase(input, ignored_tokens), sequence_erase(label, ignored_tokens)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same elements in another shape, order or selection.
+"""Layers that change the shape, order or selection of elements.
 
-Where a size, an offset or a count may be a variable, the operator reads it in every run; of the shape of its result -1
-is known before.
+Where a size, an offset or a count can be a variable, the operator reads it in every run; in the shape of its result,
+that size is -1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Inputs = dict[str, Variable | Sequence[Variable] | None]
 def _sizes(
     given: Sequence[int | Variable] | Variable, what: str
 ) -> tuple[tuple[int, ...], Variable | None, list[Variable] | None]:
-    """Return the numbers, -1 where a variable stands for one; the variable that holds all, or each as a variable.
+    """Return the numbers, -1 in place of variables; and the variable with all numbers, or each number's variable.
 
     Raises:
         FluidTypeError: it is neither a variable nor a list of numbers and variables.
@@ -56,13 +56,13 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return x in another shape: 0 copies a size of x, one -1 is what is left. `inplace` has no meaning.
+    """Return x in another shape: 0 copies a size of x, a single -1 is inferred. `inplace` is ignored.
 
     Args:
-        shape: sizes, any of them as a variable (1,) of whole numbers, or all in one variable. Layers behind this one
-            go by the numbers, 0 and -1 replaced as far as they are known.
-        actual_shape: a variable of whole numbers, which goes before a `shape` of numbers when the program runs.
-        inplace: has no meaning.
+        shape: sizes, any of which can be an integer variable (1,), or one variable with all sizes. Later layers use
+            the numbers, with 0 and -1 replaced as far as they are known.
+        actual_shape: an integer variable that overrides the numbers in `shape` when the program runs.
+        inplace: ignored.
     """
     numbers, whole, parts = _sizes(shape, "reshape: shape")
     helper = LayerHelper("reshape2", name, act=act)
@@ -150,7 +150,7 @@ def split(
 def expand(
     x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None
 ) -> Variable:
-    """Return x repeated along each dimension; how often may be a variable (1,) for each, or one for all."""
+    """Return x repeated along each dimension; the counts can be variables (1,), or one variable for all."""
     numbers, whole, parts = _sizes(expand_times, "expand: expand_times")
     inputs: Inputs = {"X": x, "ExpandTimes": whole, "expand_times_tensor": parts}
     return LayerHelper("expand", name).apply("expand", inputs, {"expand_times": numbers})
@@ -187,11 +187,11 @@ def crop(
     offsets: Sequence[int] | Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return a part of x that begins at the offsets, zeros if there are none, which a variable may hold.
+    """Return the part of x that begins at the offsets, which default to zeros and can be a variable.
 
     Args:
-        shape: of the part, or a variable that has this shape.
-        offsets: a number for each dimension.
+        shape: shape of the part, or a variable with this shape.
+        offsets: one number per dimension.
 
     Raises:
         FluidTypeError: shape is neither numbers nor a variable.
@@ -212,7 +212,7 @@ def crop(
 
 
 def rank(input: Variable) -> Variable:
-    """Return how many dimensions a variable has, int32 (1,)."""
+    """Return the number of dimensions of a variable, int32 (1,)."""
     return fill_constant([1], "int32", len(input.shape))
 
 
@@ -220,7 +220,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
     """Return the parts of x along an axis, without that axis.
 
     Raises:
-        FluidError: there are not `num`, or how many there are is not known.
+        FluidError: the number of parts is not `num`, or is unknown.
     """
     count = x.shape[axis] if num is None else num
     if count < 0:
@@ -232,7 +232,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """Return sparse rows, each of them once, values added up."""
+    """Return sparse rows without duplicates; values of equal rows are summed."""
     helper = LayerHelper("merge_selected_rows", name)
     out = helper.block.create_var(f"{helper.name}.out", x.shape, x.dtype, type=VarType.SELECTED_ROWS)
     helper.append_op("merge_selected_rows", {"X": x}, {"Out": out})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRF and CTC with their decoding, nce, hierarchical sigmoid and softmax over drawn classes."""
+"""CRF and CTC with their decoding, NCE, hierarchical sigmoid and sampled softmax."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
     "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False"
 )
 def nce(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of true classes against drawn ones, over the number of drawn ones and one.
+    """Return the cost (rows, 1) of true classes against sampled ones, divided by the number of samples + 1.
 
-    The weight is (classes, width), the bias (classes, 1). `custom_dist` is the chance of each class.
+    The weight is (classes, width), the bias (classes, 1). `custom_dist` is the probability of each class.
     """
     helper = LayerHelper("nce", **renamed(given, "name bias_attr"))
     classes, sampler, custom_dist = (given[each] for each in ("num_total_classes", "sampler", "custom_dist"))
@@ -78,7 +78,7 @@ def nce(given: dict[str, Any]) -> Variable:
     "is_custom=False, is_sparse=False"
 )
 def hsigmoid(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of the way to a class through a binary tree.
+    """Return the cost (rows, 1) of the path to a class through a binary tree.
 
     The default tree has num_classes - 1 nodes; a custom one has num_classes and needs path_table and path_code.
     """
@@ -104,18 +104,18 @@ def sampled_softmax_with_cross_entropy(
     customized_probabilities: Variable | None = None,
     seed: int = 0,
 ) -> Variable:
-    """Return the cost (rows, 1) of a softmax over the true classes and `num_samples` drawn ones.
+    """Return the cost (rows, 1) of a softmax over the true classes and `num_samples` sampled ones.
 
     Args:
         logits: (rows, classes).
         label: (rows, num_true) classes.
-        num_samples: how many classes are drawn, the same for all rows; lower classes more often.
-        num_true: true classes a row.
-        remove_accidental_hits: leave drawn classes out where they are true ones.
-        use_customized_samples: take the classes below instead of drawing some.
+        num_samples: number of sampled classes, the same for all rows; lower classes are more likely.
+        num_true: number of true classes per row.
+        remove_accidental_hits: leave out sampled classes that are true classes of the row.
+        use_customized_samples: use the classes below instead of sampling.
         customized_samples: (rows, num_true + num_samples).
-        customized_probabilities: how likely these are, of the same shape.
-        seed: of the draws; 0: the program's.
+        customized_probabilities: their probabilities, of the same shape.
+        seed: seed of the samples; 0: the program's.
 
     Raises:
         FluidError: use_customized_samples is set without both, or one is given without it.
@@ -162,7 +162,7 @@ warpctc = layer(
 
 
 def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
-    """Return the likeliest class of each row, repeated ones once and blanks left out, as sequences."""
+    """Return the most likely class of each row as sequences, with repetitions merged and blanks removed."""
     helper = LayerHelper("ctc_greedy_decoder", name)
     _, classes = topk(input, k=1)
     attrs = {"merge_repeated": True, "blank": blank}
