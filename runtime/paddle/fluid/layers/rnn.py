@@ -195,7 +195,7 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory that starts as `init`, or as `shape` filled with a value, with the row count of `batch_ref`."""
+        """Return a memory that starts as `init`, or as `shape` with as many rows as `batch_ref`, all one value."""
         body = self._open("memory")
         if init is None:
             if shape is None or batch_ref is None:

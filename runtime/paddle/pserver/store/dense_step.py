@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step on dense blocks: sums of all trainers' gradients, or the values after it, beside those that still hold.
+"""A step on dense blocks: sums of all trainers' gradients, or the values after the step, beside the current values.
 
-Large gradients are added up on several cores, piece by piece; pieces are independent, so no number depends on it.
+Large gradients are added on several cores, piece by piece; pieces are independent, so the result does not depend on it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PIECE = 1 << 19
 
 
 class DoubleBuffer:
-    """Two arrays (size,) float32, zero at first, that change places.
+    """Two arrays (size,) float32, initially zero, that are swapped.
 
     Attributes:
-        now: what holds.
-        later: sums of gradients, or values after the step that was begun.
+        now: the current values.
+        later: sums of gradients, or values after the step in progress.
     """
 
     def __init__(self, size: int) -> None:
@@ -43,17 +43,17 @@ class DoubleBuffer:
         self._shared: list[SharedArray] = []
 
     def swap(self) -> None:
-        """Let what was to come hold."""
+        """Make the later values the current ones."""
         self.now, self.later = self.later, self.now
         self.number = 1 - self.number
 
     def share(self) -> list[SharedArray]:
-        """Return the memory, which others may map; `number` tells which part of it has `now`.
+        """Return the memory, which other processes can map; `number` is the part of it that `now` uses.
 
-        The arrays move there: whoever holds the old ones has what they were.
+        The arrays move there: references to the old arrays keep the old values.
 
         Raises:
-            MemoryError: there is not so much.
+            MemoryError: there is not enough memory.
         """
         if not self._shared:
             first, second = SharedArray(self.now.size), SharedArray(self.now.size)
@@ -67,25 +67,25 @@ class DoubleBuffer:
 
 
 class DenseThreads:
-    """Threads that begin with the first work of several pieces, and end with this object. For one caller at a time.
+    """Threads that start with the first work of several pieces, and end with this object. For one caller at a time.
 
     Attributes:
-        count: how many work at once, whoever asks among them.
+        count: number of threads working at a time, including the caller.
     """
 
     def __init__(self, count: int | None = None) -> None:
-        """Begin nothing yet.
+        """Prepare without starting threads.
 
         Args:
-            count: None for as many as this process has cores, within reason.
+            count: None: the number of this process's cores, up to a limit.
         """
         self.count = count or min(len(os.sched_getaffinity(0)), _MOST)
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[int, int], T], pieces: int) -> list[T]:
-        """Call `work(worker, piece)` for every piece, in any order; return what it gave.
+        """Call `work(worker, piece)` for every piece, in any order; return the results.
 
-        No two calls at a time have the same `worker`, 0 to `count` - 1.
+        No two simultaneous calls have the same `worker`, 0 to `count` - 1.
         """
         found: dict[int, T] = {}
         rest = iter(range(pieces))
@@ -114,12 +114,12 @@ class DenseThreads:
 
 
 class DenseStep:
-    """What is put into `slabs.later`. Not thread-safe; it has threads of its own.
+    """Computes `slabs.later`. Not thread-safe; it has threads of its own.
 
     Attributes:
         rate: learning rate of the step.
-        is_plain: whether it is values after the step: the rule keeps nothing, so that a step can be taken back.
-            Else it is sums.
+        is_plain: whether it computes values after the step: the rule has no state, so that a step can be taken back.
+            Otherwise it computes sums.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class DenseStep:
         """Prepare.
 
         Args:
-            cores: that whole gradients are added up on; None for those of this process, within reason.
+            cores: cores that add whole gradients; None: those of this process, up to a limit.
         """
         self.rate = 0.0
         self._slabs = slabs
@@ -144,9 +144,9 @@ class DenseStep:
 
         Args:
             span: of the slab, at most `_PIECE` elements.
-            gradients: that span of each.
-            worker: thread that does it.
-            look: look whether the sum is finite; else it is taken for that.
+            gradients: that span of each gradient.
+            worker: the calling thread.
+            look: check whether the sum is finite; otherwise it is assumed to be.
         """
         out = self._slabs.later[span]
         if self._plain is None:
@@ -171,7 +171,7 @@ class DenseStep:
         return Descent(None, is_finite)
 
     def add_whole(self, gradients: Sequence[Slab]) -> bool:
-        """Add up whole gradients on several cores; return whether all of the sum is finite."""
+        """Add up whole gradients on several cores; return whether the sum is finite."""
         size = self._slabs.now.size
 
         def add_piece(worker: int, index: int) -> bool:
@@ -186,7 +186,7 @@ _RULES = ("momentum", "sgd")
 
 
 class PlainPart(NamedTuple):
-    """Elements `start` to `stop` of a slab, which all have one rate."""
+    """Elements `start` to `stop` of a slab, which all have the same rate."""
 
     start: int
     stop: int
@@ -195,9 +195,9 @@ class PlainPart(NamedTuple):
 def plain_parts(
     shares: Sequence[DenseShare], optimizer: OptimizerSpec
 ) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
-    """Return the parts of a slab and what makes η of a step's learning rate; None if a rule does more.
+    """Return the parts of a slab and how η follows from a step's learning rate; None if a rule does more.
 
-    Neighbours that are treated alike are one part: a hundred small parameters cost no more than one.
+    Neighbours with equal settings form one part: a hundred small parameters cost no more than one.
     """
     if optimizer.rule not in _RULES or not all(map(_is_plain, (share.parameter for share in shares))):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trainer's gradients of one batch, as far as they are for one server: whole or chunk by chunk."""
+"""One trainer's gradients of one batch for one server, as far as they have arrived: whole or chunk by chunk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StrangeGradient(PserverError):
     """A gradient is NaN or infinite; nothing was changed.
 
     Attributes:
-        number: of those that were given together, from 0.
+        number: index among the gradients of the same call, from 0.
     """
 
     def __init__(self, text: str, number: int) -> None:
@@ -32,19 +32,19 @@ class StrangeGradient(PserverError):
 
 @dataclass(slots=True)
 class Gradient:
-    """What one trainer pushes to one server in one batch.
+    """One trainer's push to one server in one batch.
 
     Attributes:
-        slab: gradient of all dense blocks here, if they came with the push itself; else chunks of it follow.
-        rows: gradients of sparse parameters, by name; a parameter without touched rows may be left out.
-        num_samples: samples in the trainer's batch.
-        in_place: the trainer sees the values where they lie.
-        is_checked: whether the slab was looked through for NaN and infinity.
-        chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
-        lacking: how many chunks did not come yet.
-        wants_values: whether the trainer is given the values after the step.
-        asked: ids (n,) of rows, by name of their parameter, that it is given with the answer.
-        rows_as: how these travel, see `half.WIRE_DTYPES`.
+        slab: gradient of all dense blocks here, if it arrived with the push itself; otherwise chunks of it follow.
+        rows: gradients of sparse parameters, by name; a parameter without touched rows can be omitted.
+        num_samples: number of samples in the trainer's batch.
+        in_place: the trainer reads the values in shared memory.
+        is_checked: whether the slab was checked for NaN and infinity.
+        chunks: gradient of the dense blocks by chunk; None for one that has not arrived yet, or was released.
+        lacking: number of chunks that have not arrived yet.
+        wants_values: whether the trainer gets the values after the step.
+        asked: requested row ids (n,), by name of their parameter, to be sent with the answer.
+        rows_as: dtype of these rows on the wire, see `half.WIRE_DTYPES`.
     """
 
     slab: Section | None
@@ -60,11 +60,11 @@ class Gradient:
 
     @property
     def is_answered_apart(self) -> bool:
-        """Whether the values do not travel in the reply itself."""
+        """Whether the values are not sent in the reply itself."""
         return self.slab is None or self.in_place or not self.wants_values
 
     def expect(self, size: int) -> None:
-        """Prepare for a slab of `size` elements, checked if it is here."""
+        """Prepare for a slab of `size` elements, which is checked already if it is here."""
         count = chunk_count(size)
         if self.slab is None:
             self.chunks, self.lacking = [None] * count, count
@@ -76,18 +76,18 @@ class Gradient:
             self.chunks = [array[chunk_span(index, size)] for index in range(count)]
 
     def put(self, index: int, chunk: Slab) -> None:
-        """Take a chunk that was not here."""
+        """Store a chunk that was missing."""
         self.chunks[index] = chunk
         self.lacking -= 1
 
 
 def read_gradient(message: Message) -> Gradient:
-    """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name, then ids.
+    """Parse a push: a slab, then for each sparse parameter its row ids and its values, both under its name, then ids.
 
-    Where chunks follow there is no slab. The ids at the end are of rows that are asked for.
+    If chunks follow, there is no slab. The ids at the end are those of requested rows.
 
     Raises:
-        WireError: the message is made up otherwise. What the arrays hold is for the store to check.
+        WireError: the message has another structure. The store checks the contents of the arrays.
     """
     push = message.expect(PushPull)
     if push.asked > len(message.sections):

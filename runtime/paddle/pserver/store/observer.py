@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever must know of a change of parameters before it happens: a copy under way, a list of what changed."""
+"""Observers that are notified before a change of parameters: a copy in progress, a list of changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 
 class Elements(NamedTuple):
-    """Elements `start` to `stop` of the blocks of a dense parameter here, with what its rule keeps of them.
+    """Elements `start` to `stop` of the blocks of a dense parameter here, with the state of its rule.
 
     Attributes:
-        version: batches that had been applied when they became what they are.
+        version: number of batches that had been applied when they got their current values.
     """
 
     parameter: str
@@ -23,13 +23,13 @@ class Elements(NamedTuple):
 
 
 class Watch(Protocol):
-    """Is notified before a change, by the thread that makes it."""
+    """An observer that is notified before a change, by the thread that makes it."""
 
     def dense(self, elements: Elements) -> None:
-        """Elements are about to be overwritten, in the memory in which they lie since `elements.version`."""
+        """Handle the coming overwriting of elements, in the memory that has held them since `elements.version`."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Rows of a sparse parameter are about to change; `rows` are their positions here, each at most once."""
+        """Handle the coming change of rows of a sparse parameter; `rows`: their positions here, each at most once."""
 
 
 class _Nobody:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters that one server holds, their optimizers, and how a batch changes them.
+"""The parameters of one server, their optimizers, and how a batch changes them.
 
-Dense blocks of all parameters lie in one array, the slab; gradients and values travel as slabs too. A batch
-is applied wholly or not at all: everything is checked first. The version counts batches applied and never
-goes back.
+Dense blocks of all parameters are stored in one array, the slab; gradients and values are sent as slabs too. A batch
+is applied completely or not at all: everything is checked first. The version is the number of applied batches and
+never decreases.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Store:
         updaters: one for each part of `share.dense`.
         tables: the rows of all sparse parameters here, by name.
         growing: growing tables, by name.
-        num_chunks: of the slab.
-        is_plain: whether `add` gives values: the rule keeps nothing, so that a step can be taken back.
+        num_chunks: number of chunks of the slab.
+        is_plain: whether `add` returns values: the rule has no state, so that a step can be taken back.
     """
 
     def __init__(self, share: ServerShare, optimizer: OptimizerSpec, cores: int | None = None) -> None:
         """Allocate.
 
         Args:
-            cores: that large gradients are added up on; None for those of this process, within reason.
+            cores: cores that add large gradients; None: those of this process, up to a limit.
 
         Raises:
             ConfigError: the optimizer cannot update one of the parameters.
@@ -82,14 +82,14 @@ class Store:
         """Return the rows of one sparse parameter.
 
         Raises:
-            PserverError: no such sparse parameter has rows here.
+            PserverError: there is no such sparse parameter with rows here.
         """
         if name not in self.tables:
             raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self.tables)}")
         return self.tables[name]
 
     def rows_of(self, name: str) -> Table | ServedTable:
-        """Return what has the rows of that name.
+        """Return the table or growing table of that name.
 
         Raises:
             PserverError: see `table`.
@@ -103,11 +103,11 @@ class Store:
 
     @property
     def slab_number(self) -> int:
-        """Which of the two arrays behind `share_slabs` is the slab now."""
+        """Which of the two arrays of `share_slabs` is the slab now."""
         return self._slabs.number
 
     def share_slabs(self) -> list[SharedArray]:
-        """Return the memory that the slab lies in, by turns; others may map it, and must not write.
+        """Return the memory that alternately holds the slab; other processes can map it, and must not write to it.
 
         Raises:
             MemoryError: it cannot be shared.
@@ -115,7 +115,7 @@ class Store:
         return self._slabs.share()
 
     def be_watched(self, watch: Watch) -> None:
-        """Notify `watch` from now on before each change."""
+        """Notify `watch` before each change from now on."""
         self._watch = watch
         for table in self.tables.values():
             table.watch = watch
@@ -132,7 +132,7 @@ class Store:
         self._slabs.now[span] = part.array
 
     def dense(self) -> Slab:
-        """Return a copy of all dense blocks, one moment's state."""
+        """Return a copy of all dense blocks at one point in time."""
         return self._slabs.now.copy()
 
     def dense_part(self, start: int, count: int) -> Slab:
@@ -144,9 +144,9 @@ class Store:
         return self._slabs.now[chunk_span(index, self._slabs.now.size)].copy()
 
     def check(self, gradient: Gradient) -> None:
-        """Check a gradient from the wire, and prepare it for what else comes.
+        """Check a gradient from the wire, and prepare it for its remaining parts.
 
-        A large one in shared memory is looked through when it is used, by `add_whole`, or before that by `look`.
+        A large one in shared memory is checked for NaN and infinity when it is used, by `add_whole`, or before by `look`.
 
         Raises:
             PserverError: it cannot be applied; the message names the parameter.
@@ -164,10 +164,10 @@ class Store:
         gradient.expect(self._slabs.now.size)
 
     def check_asked(self, asked: Iterable[tuple[str, npt.NDArray[np.int64]]]) -> None:
-        """Check ids (n,) of rows that are asked for, before there is memory for them.
+        """Check requested row ids (n,) before memory is allocated for them.
 
         Raises:
-            PserverError: a parameter or an id is not here, or the rows are more than a message takes.
+            PserverError: a parameter or an id is not here, or the rows do not fit in a message.
         """
         for name, ids in asked:
             rows = self.rows_of(name)
@@ -189,10 +189,9 @@ class Store:
         self._check("gradient", chunk, span.start, span.stop - span.start)
 
     def begin(self, samples: int) -> None:
-        """Begin a step with gradients of so many samples, all checked. It counts once `commit` was called.
+        """Begin a step with checked gradients of `samples` samples. It takes effect when `commit` is called.
 
-        The schedule sees the samples processed including these in synchronous training, and without them in
-        asynchronous.
+        The schedule's sample count includes these samples in synchronous training, but not in asynchronous training.
 
         Raises:
             ConfigError: the schedule has no rate for it.
@@ -205,7 +204,7 @@ class Store:
     def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
         """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
 
-        They are views, which stay as they are until the next but one step begins.
+        They are views, which are valid until the step after the next one begins.
         """
         span = chunk_span(index, self._slabs.now.size)
         self._tell_of_step(span)
@@ -213,10 +212,10 @@ class Store:
         return Section("", self._slabs.later[span], checksum) if self.is_plain else None
 
     def add_whole(self, slabs: Sequence[Slab]) -> None:
-        """Do what `add` does with all chunks of whole gradients, on several cores, and look through them.
+        """Do the same as `add` for all chunks of whole gradients, on several cores; check for NaN and infinity.
 
         Raises:
-            StrangeGradient: one is NaN or infinite; the message names the parameter.
+            StrangeGradient: a gradient is NaN or infinite; the message names the parameter.
         """
         self._tell_of_step(slice(0, self._slabs.now.size))
         if self._step.add_whole(slabs):
@@ -225,10 +224,10 @@ class Store:
             self.look(slab, number)
 
     def look(self, slab: Slab, number: int) -> None:
-        """Look through a whole gradient.
+        """Check a whole gradient for NaN and infinity.
 
         Args:
-            number: what is said of it if it is refused.
+            number: index of the gradient in the error.
 
         Raises:
             StrangeGradient: it is NaN or infinite; the message names the parameter.
@@ -239,7 +238,7 @@ class Store:
             raise StrangeGradient(str(error), number) from None
 
     def apply(self, gradient: Gradient) -> None:
-        """Do a whole step with one gradient, which is here as a whole and checked.
+        """Run a whole step with one gradient, which is complete and checked.
 
         Raises:
             ConfigError, PserverError: see `begin` and `commit`; nothing was changed.
@@ -275,7 +274,7 @@ class Store:
         self.version += 1
 
     def catch_up(self) -> None:
-        """Bring all sparse rows to the present."""
+        """Apply pending updates to all sparse rows."""
         rates = self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
         for name, table in self._row_holders():
             table.catch_up(rates.of(name))
@@ -287,12 +286,12 @@ class Store:
         self.pass_version = self.version
 
     def _tell_of_step(self, span: slice) -> None:
-        """Tell that a span of the values after the step is computed, if what held before the last step lies there."""
+        """Notify the watch that a span of later values is computed, if it overwrites those from before the last step."""
         if self.is_plain and self._watch is not UNWATCHED:
             self._tell(span, self.version - 1)
 
     def _tell(self, span: slice, version: int) -> None:
-        """Tell that a span of all dense blocks will be overwritten where it lies since a version."""
+        """Notify the observer that a span of all dense blocks, in its memory since `version`, will be overwritten."""
         first = max(bisect_right(self._starts, span.start) - 1, 0)
         for part in self.share.dense[first:]:
             if part.start >= span.stop:

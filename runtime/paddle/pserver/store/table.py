@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of one sparse parameter that lie on this server, with their updater.
+"""The rows of one sparse parameter on this server, with their updater.
 
-Callers speak of row ids of the whole table; only this module and `placement` know where a row lies here.
+Callers use row ids of the whole table; only this module and `placement` know the position of a row here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Table:
         """Overwrite the rows at positions start .. start+len(values)-1 here.
 
         Raises:
-            PserverError: they are not all here, of another width or dtype, or not finite.
+            PserverError: they are out of range, have another width or dtype, or are not finite.
         """
         stop = start + (len(values) if values.ndim else 0)
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:
@@ -50,16 +50,16 @@ class Table:
 
     @property
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything kept for each row (height, ...), by name: not copied; "value" is the rows themselves."""
+        """All arrays per row (height, ...), by name: not copied; "value" is the rows themselves."""
         return {"value": self._values, **self._updater.columns}
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What is kept for all rows together."""
+        """The state that all rows share."""
         return self._updater.numbers
 
     def resume(self, numbers: dict[str, float]) -> None:
-        """Take over the `numbers` of another table; its `columns` are the caller's to fill."""
+        """Set the `numbers` of another table; the caller fills its `columns`."""
         self._updater.resume(numbers)
 
     def part(self, start: int, count: int) -> Values:
@@ -76,20 +76,20 @@ class Table:
         return self.rows_here(rows)
 
     def rows_here(self, rows: Rows) -> Values:
-        """Do what `rows` does with ids that were checked."""
+        """Return the same as `rows` for ids that were checked."""
         found: Values = self._values[self.share.local(rows)]
         return found
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """The number of elements per row."""
         return self.share.width
 
     def check_ids(self, rows: Rows) -> None:
         """Check row ids from the wire.
 
         Raises:
-            PserverError: they are not (n,) int64, or one does not lie here.
+            PserverError: they are not (n,) int64, or one is not on this server.
         """
         name = self.share.parameter.name
         if rows.ndim != 1 or rows.dtype != np.int64:
@@ -108,7 +108,7 @@ class Table:
         """Check a gradient from the wire.
 
         Raises:
-            PserverError: its rows or values are not what this table takes.
+            PserverError: its rows or values do not fit this table.
         """
         rows, values = gradient
         what = f"parameter {self.share.parameter.name}"
@@ -135,7 +135,7 @@ class Table:
         self._updater.update(self._values, local, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Bring rows that were not touched lately to the present."""
+        """Apply pending updates to rows that no gradient touched lately."""
         if self._updater.catches_up:
             self.watch.rows(self.share.parameter.name, self._all())
         self._updater.catch_up(self._values, learning_rate)

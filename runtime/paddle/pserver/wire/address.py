@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of this machine: where a server listens, what it publishes, which process holds a port."""
+"""Addresses of this machine: where a server listens, what it publishes, which process uses a port."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def bind_addresses(bind: str, nics: str, pod_ip: str) -> tuple[str, ...]:
 
 
 def published(address: str, port: int) -> str:
-    """Return the "ip:port" under which others reach a server bound to `address`."""
+    """Return the "ip:port" under which other machines reach a server bound to `address`."""
     host = _own_address() if address == ALL else address
     return endpoint_of(host, port)
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Return the address and the port of "host:port", whose host may be a name.
+    """Return the address and the port of "host:port", whose host can be a name.
 
     Raises:
-        ConfigError: it cannot be read, or the name is unknown.
+        ConfigError: it is malformed, or the name is unknown.
     """
     host, port = address_of(endpoint, first_port=0)
     try:
@@ -53,7 +53,7 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
 
 
 def owner_text(endpoint: str) -> str:
-    """Return who listens on "ip:port" of this machine, as ": held by pid 7 (python train.py)"; empty if unknown."""
+    """Return the listener on "ip:port" of this machine, as ": held by pid 7 (python train.py)"; empty if unknown."""
     address, _, port = endpoint.rpartition(":")
     owner = owner_of("" if address == ALL else address.strip("[]"), int(port))
     if owner is None:
@@ -74,7 +74,7 @@ def _address_of(device: str) -> str:
 
 
 def _own_address() -> str:
-    """Return the address that this machine uses towards others; loopback if it has no route."""
+    """Return the address of this machine in its network; loopback if it has no route."""
     targets: Sequence[tuple[socket.AddressFamily, str]] = (
         (socket.AF_INET, "192.0.2.1"),  # documentation addresses: connect on UDP sends nothing
         (socket.AF_INET6, "2001:db8::1"),

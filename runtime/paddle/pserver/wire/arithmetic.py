@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is computed over dense blocks: checksums, whether all is finite, and plain gradient descent on a sum.
+"""Computations over dense blocks: checksums, checks for NaN and infinity, and plain gradient descent on a sum.
 
-Large blocks go to compiled loops where there are any; the plain forms give the same bits.
+Large blocks are processed by compiled loops where available; the plain forms give the same bits.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
 
 
 class Findings(NamedTuple):
-    """The findings of one pass over an array's bytes.
+    """The results of one pass over an array's bytes.
 
     Attributes:
-        checksum: the sum of the 64-bit words, a CRC of the rest added: any flipped bit changes it.
-        is_finite: whether the bytes, read as float32, hold neither NaN nor infinity.
+        checksum: the sum of the 64-bit words plus a CRC of the remaining bytes: any flipped bit changes it.
+        is_finite: whether the bytes, read as float32, contain neither NaN nor infinity.
     """
 
     checksum: int
@@ -39,12 +39,12 @@ class Findings(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """What a step tells beside its values.
+    """The results of a step besides its values.
 
     Attributes:
-        checksum: `Findings.checksum` of the values, if that cost nothing.
-        is_finite: whether the sum of the gradients holds neither NaN nor infinity. If a gradient does, its sum with
-            others does too; finite ones may sum up to infinity.
+        checksum: `Findings.checksum` of the values, if it was available without extra cost.
+        is_finite: whether the sum of the gradients contains neither NaN nor infinity. If a gradient does, its sum with
+            others does too; finite ones can sum up to infinity.
     """
 
     checksum: int | None
@@ -52,12 +52,12 @@ class Descent(NamedTuple):
 
 
 def is_looked_at_once(nbytes: int) -> bool:
-    """Return whether `inspect` costs no more than `checksum_of` for so many bytes."""
+    """Return whether `inspect` costs no more than `checksum_of` for this number of bytes."""
     return nbytes >= _COMPILED_FROM_BYTES
 
 
 def inspect(frame: bytes | memoryview) -> Findings:
-    """Look at a frame once."""
+    """Compute the checksum and the finiteness of a frame in one pass."""
     if (kernels := loops(len(frame))) is not None:
         count = len(frame) // 8
         total, strange = ctypes.c_uint64(), ctypes.c_uint64()
@@ -78,7 +78,7 @@ def inspect_plainly(frame: bytes | memoryview) -> Findings:
 def checksum_of(frame: bytes | memoryview) -> int:
     """Return `Findings.checksum` alone.
 
-    A CRC of the whole would take several times as long as everything else that happens to a frame.
+    A CRC of the whole frame would take several times as long as all other processing of it.
     """
     if len(frame) >= _COMPILED_FROM_BYTES:
         return inspect(frame).checksum
@@ -89,26 +89,26 @@ def checksum_of(frame: bytes | memoryview) -> int:
 
 
 def is_finite(frame: bytes | memoryview) -> bool:
-    """Return whether bytes, read as float32, hold neither NaN nor infinity."""
+    """Return whether bytes, read as float32, contain neither NaN nor infinity."""
     return bool(np.isfinite(np.frombuffer(frame, _FLOAT, len(frame) // 4)).all())
 
 
 def is_small_finite(floats: Floats) -> bool:
-    """Return what `is_finite` does, faster for an array so small that calling a reduction is most of it."""
+    """Return the same as `is_finite`; faster for arrays so small that the call of a reduction dominates."""
     return b"\0" not in np.isfinite(floats).tobytes()
 
 
 def descend(
     w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
 ) -> Descent:
-    """out = w − η Σg, added in the order given.
+    """Compute out = w − η Σg, adding the gradients in the order given.
 
     Args:
         w: (n,), not changed.
         gradients: one or more (n,), not changed.
         out: (n,), overwritten; another array than `w`.
         scratch: at least (n,), overwritten.
-        look: look whether the sum is finite, and for no checksum; else the sum is taken for finite.
+        look: check whether the sum is finite, without a checksum; otherwise the sum is assumed to be finite.
     """
     kernels = loops(w.nbytes)
     if kernels is None or not all(each.flags.aligned for each in (w, *gradients, out)):
@@ -138,7 +138,7 @@ def descend_plainly(
 
 
 def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
-    """Return the sum in the order given: one array as it is, more in `into`."""
+    """Return the sum in the order given: a single array unchanged, several in `into`."""
     if len(arrays) == 1:
         return arrays[0]
     np.add(arrays[0], arrays[1], out=into)
@@ -152,5 +152,5 @@ def _with_rest(total: int, rest: bytes | memoryview) -> int:
 
 
 def loops(nbytes: int) -> Any:
-    """Return the compiled loops for an array of so many bytes, or None where the plain form is to do it."""
+    """Return the compiled loops for an array of this number of bytes, or None if the plain form should be used."""
     return None if nbytes < _COMPILED_FROM_BYTES else KERNELS.loaded

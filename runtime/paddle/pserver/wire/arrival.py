@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large arrays while they arrive: inspected block by block in the nearest caches, in memory that is reused."""
+"""Receives large arrays: inspects them block by block while they are in the cache, and reuses their memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Arrival(ctypes.Structure):
 
 
 class Arrival:
-    """One array. The plain form of it is to receive all, and then to `inspect` it."""
+    """The reception of one array. Its plain form is to receive everything, and then to `inspect` it."""
 
     def __init__(self, place: memoryview, kernels: Any) -> None:
         self._kernels = kernels
@@ -36,7 +36,7 @@ class Arrival:
 
     @classmethod
     def begin(cls, place: memoryview) -> Arrival | None:
-        """Return one for an array that belongs to `place`, or None where the plain form is better, or all there is."""
+        """Return an arrival for an array that belongs to `place`, or None if the plain form must be used."""
         kernels = None if len(place) % 8 else loops(len(place))
         return None if kernels is None else cls(place, kernels)
 
@@ -44,13 +44,13 @@ class Arrival:
         """Receive the available bytes, without waiting.
 
         Args:
-            descriptor: of a socket that does not block.
-            got: bytes that are here.
-            behind: for what comes behind the array.
+            descriptor: descriptor of a non-blocking socket.
+            got: number of bytes received so far.
+            behind: buffer for the bytes after the array.
 
         Returns:
-            Bytes that are here now; bytes in `behind`. If the array is not whole, nothing more came now, or the
-            connection is over.
+            Total number of bytes received; number of bytes in `behind`. If the array is incomplete, no more bytes were
+            available, or the connection was closed.
         """
         self._state.got = got
         tail = np.frombuffer(behind, np.uint8)
@@ -60,28 +60,28 @@ class Arrival:
         return self._state.got, self._state.more
 
     def look(self, got: int) -> None:
-        """Look at what something else received; `got`: bytes that are here."""
+        """Inspect bytes that were received by other means; `got`: number of bytes received so far."""
         self._state.got = got
         self._kernels.look(self._start, self._at)
 
     @property
     def findings(self) -> Findings | None:
-        """What was found, if all was looked at."""
+        """The findings, if everything was inspected."""
         state = self._state
         return Findings(state.total, not state.seen) if 8 * state.looked == self._array.size else None
 
 
 class ReusedMemory:
-    """Memory for large arrays, reused when nothing refers to what lay in it: it is in the caches then, and mapped.
+    """Memory for large arrays, reused when nothing refers to its old contents: it is then cached and mapped.
 
-    A few pieces of one reader. Not thread-safe; what was taken may be dropped in any thread.
+    A few pieces of one reader. Not thread-safe, but any thread can drop what it took.
     """
 
     def __init__(self) -> None:
         self._kept: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
 
     def take(self, length: int) -> memoryview:
-        """Return `length` bytes that begin with a line of the cache, so that compiled loops take none twice."""
+        """Return `length` bytes aligned to a cache line, so that compiled loops touch no line twice."""
         for memory in self._kept:
             if memory.size == length and sys.getrefcount(memory) == _FREE:
                 return memory.data
@@ -93,9 +93,9 @@ class ReusedMemory:
 
 
 def _references_when_free() -> int:
-    """Return what the question of `take` is answered for memory that nobody refers to, -1 if that cannot be told.
+    """Return the reference count that `take` sees for unused memory, -1 if it cannot be determined.
 
-    How many references the interpreter holds itself differs between its versions.
+    The number of references that the interpreter itself holds differs between its versions.
     """
     kept = [np.empty(1, np.uint8)]
     view, counts = None, []

@@ -57,8 +57,8 @@ class _Layout:
     """How a header with a record begins, for one verb.
 
     Attributes:
-        kind: of the record.
-        size: bytes of it.
+        kind: type of the record.
+        size: size of the record in bytes.
         pack, unpack: the header's own fields, then those of the record.
         short: the whole header of a message with one (n,) float32 without a name.
     """
@@ -79,7 +79,7 @@ class _Layout:
         """Return the record of a header, whose fields were unpacked.
 
         Raises:
-            WireError: a field has a value that it cannot have.
+            WireError: a field has an invalid value.
         """
         for place in self._flags:
             if header[place] > 1:
@@ -108,7 +108,7 @@ def encode(message: Message) -> list[Frame]:
 
 
 def encode_short(message: Message) -> bytes | None:
-    """Return frame 0 of a message as `encode_any` makes it, or None if the short form does not apply."""
+    """Return frame 0 of a message, equal to that of `encode_any`, or None if the short form does not apply."""
     record, trainer, session, request, stamp, sections = message
     if len(sections) != 1 or (layout := _SHORT.get(type(record))) is None:
         return None
@@ -150,25 +150,25 @@ def encode_any(message: Message) -> list[Frame]:
 
 
 def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
-    """Read the frames of one message.
+    """Parse the frames of one message.
 
     Args:
-        frames: of the wire.
-        found: what `inspect` returns for the only array, if it was called already.
+        frames: the frames received.
+        found: the result of `inspect` for the only array, if it was called already.
 
     Raises:
-        DamagedError: they changed on the way, or are no message.
-        WireError: they are whole, but no message of this wire version.
+        DamagedError: they changed in transit, or are not a message.
+        WireError: they are undamaged, but not a message of this wire version.
     """
     message = decode_short(frames[0], frames[1], found) if len(frames) == 2 else None
     return decode_any(frames, found) if message is None else message
 
 
 def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> Message | None:
-    """Return a message as `decode_any` reads it, or None if the short form does not apply, or the message is damaged.
+    """Return the same message as `decode_any`, or None if the short form does not apply, or the message is damaged.
 
     Raises:
-        WireError: it is whole, with a record that it cannot have.
+        WireError: it is undamaged, but its record is invalid.
     """
     layout = _SHORT_BY_VERB.get(header[_VERB_AT]) if len(header) > _VERB_AT else None
     if layout is None or len(header) != layout.short.size:
@@ -210,10 +210,10 @@ def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Messag
 
 
 def peek(header: bytes) -> Message:
-    """Read the numbers of a header, and nothing else of it, without trusting them.
+    """Parse the numbers of a header, and nothing else of it, without trusting them.
 
     Raises:
-        WireError: it is too short, of an unknown verb, or has numbers that it cannot have.
+        WireError: it is too short, has an unknown verb, or contains invalid numbers.
     """
     layout = _layout(header)
     _, _, _, _, trainer, _, session, request, stamp, *fields = layout.unpack(header)
@@ -221,10 +221,10 @@ def peek(header: bytes) -> Message:
 
 
 def parse(frames: Sequence[Frame]) -> Message:
-    """Read frames without checking checksums, and without trusting what they hold.
+    """Parse frames without checking checksums, and without trusting their contents.
 
     Raises:
-        WireError: they are no message of this wire version.
+        WireError: they are not a message of this wire version.
     """
     return _parse(bytes(frames[0]), frames)[0]
 
@@ -243,12 +243,12 @@ def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
 
 
 def _crc_of(header: Frame) -> int:
-    """The crc of a header, whose own field counts as zeros."""
+    """Return the crc of a header; its own field counts as zeros."""
     return zlib.crc32(header[_CRC_AT + _CRC.size :], zlib.crc32(_NO_CRC, zlib.crc32(header[:_CRC_AT])))
 
 
 def _layout(header: bytes) -> _Layout:
-    """Return how a header begins."""
+    """Return the layout of the start of a header."""
     if len(header) < _BEFORE.size:
         raise WireError(f"a header of {len(header)} bytes")
     version, verb = header[len(_MAGIC)], header[_VERB_AT]
@@ -271,7 +271,7 @@ class _Described(NamedTuple):
 
 
 def _arrays(header: bytes, at: int, frames: Iterable[Frame]) -> list[_Described]:
-    """Return a header's arrays with what it says of them; the first one's section is at `at`."""
+    """Return a header's arrays with their descriptions; the first one's section is at `at`."""
     found = []
     for frame in frames:
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers and a server exchange before training.
+"""Messages between trainers and a server before training.
 
-Every trainer describes the model: parameters, optimizer, and which server of how many this is. All must agree; only
-trainer 0's initial values count. A server answers with the ports of its process, and with the batch from which a job
-that begins with a checkpoint continues.
+Every trainer describes the model: parameters, optimizer, and the number of the server among all servers. All
+descriptions must agree; only trainer 0's initial values are used. A server answers with the ports of its process, and
+with the batch from which a job that begins with a checkpoint continues.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Configuration:
         return shares[self.server]
 
     def to_text(self) -> str:
-        """Return the form that travels."""
+        """Return the form that is sent."""
         return json.dumps(
             {
                 "parameters": [parameter.to_json() for parameter in self.parameters],
@@ -63,7 +63,7 @@ class Configuration:
 
     @classmethod
     def from_text(cls, text: str) -> Configuration:
-        """Read what `to_text` wrote, strictly. Raises PserverError: it is something else."""
+        """Parse the text of `to_text`, strictly. Raises PserverError: it is malformed."""
         try:
             data = json.loads(text)
             num_dense, num_sparse, server = map(_count, data["servers"])
@@ -78,7 +78,7 @@ class Configuration:
         return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
 
     def difference(self, other: Configuration) -> str:
-        """Return the first thing in which another configuration differs, both named; empty if none."""
+        """Return the first difference from another configuration, with both values; empty if there is none."""
         here = {parameter.name: parameter for parameter in self.parameters}
         there = {parameter.name: parameter for parameter in other.parameters}
         for name in [*here, *there]:
@@ -100,7 +100,7 @@ class Configuration:
 
 
 def check_names(parameters: Sequence[ParameterSpec]) -> None:
-    """Check that no name occurs twice. Raises ConfigError: one does."""
+    """Check that no name occurs twice. Raises ConfigError: a name does."""
     seen: set[str] = set()
     for parameter in parameters:
         if parameter.name in seen:
@@ -131,7 +131,7 @@ class PortRange(NamedTuple):
 
 
 def ports_section(dense: int, sparse: int) -> Section:
-    """Return what the answer to HELLO says of a process with so many ports."""
+    """Return the section in the answer to HELLO for a process with these numbers of ports."""
     return Section.text(_PORTS, f"{dense} {sparse}")
 
 
@@ -148,11 +148,11 @@ def told_range(reply: Message) -> PortRange | None:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in training.
+    """A position in training.
 
     Attributes:
-        version: batches applied; in asynchronous training every trainer's count.
-        in_pass: those of them in the pass that is not over.
+        version: batches applied; in asynchronous training, those of every trainer count.
+        in_pass: those of them in the current, unfinished pass.
     """
 
     version: int
@@ -160,7 +160,7 @@ class Position:
 
 
 def position(version: int, pass_version: int) -> Section:
-    """Return what a server says: it holds the values of a checkpoint, and nothing came after."""
+    """Return the section by which a server reports that it has the values of a checkpoint and no later ones."""
     return Section.text(_RESUMED, f"{version} {version - pass_version}")
 
 
@@ -169,8 +169,8 @@ def read_positions(
 ) -> Position | None:
     """Return the checkpoint that all servers resume from; None if the job does not begin with one.
 
-    Of the last batch of a pass, a server may have saved its values before it heard of the end of the pass, and another
-    one after that: the pass is over, and `rejoin` ends it on the servers that are behind.
+    After the last batch of a pass, one server may have saved its values before it received the end of the pass, and
+    another one after that: the pass is finished, and `rejoin` ends it on the servers that are behind.
 
     Raises:
         PserverError: in synchronous training, servers have checkpoints of different batches, or only some have one.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows and their gradients in 16 bits on the wire: float16 or bfloat16, float32 at both ends.
 
-bfloat16 is the upper half of a float32, rounded to the nearest, ties to even; numpy has no such dtype, and so it
-travels as uint16. A number beyond float16's largest becomes that, with its sign: gradients stay finite.
+bfloat16 is the upper half of a float32, rounded to the nearest, ties to even; numpy has no such dtype, so it is sent as
+uint16. A number beyond float16's range is clipped to its largest number, with its sign: gradients stay finite.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _LARGEST = np.float32(np.finfo(np.float16).max)
 
 
 def number_of(name: str) -> int:
-    """Return the place of a wire dtype. Raises ConfigError: there is none of that name."""
+    """Return the index of a wire dtype. Raises ConfigError: the name is unknown."""
     if name not in WIRE_DTYPES:
         raise ConfigError(f"wire_dtype: expected one of {', '.join(WIRE_DTYPES)}, got {name!r}")
     return WIRE_DTYPES.index(name)
 
 
 def check_number(number: int) -> int:
-    """Return a number from the wire. Raises WireError: it names no wire dtype."""
+    """Return an index from the wire. Raises WireError: it is not that of a wire dtype."""
     if number >= len(WIRE_DTYPES):
         raise WireError(f"rows are wanted in format {number}: expected 0 to {len(WIRE_DTYPES) - 1}")
     return number
 
 
 def packed(rows: npt.NDArray[np.float32], number: int) -> npt.NDArray[Any]:
-    """Return rows as they travel; NaN and infinity stay what they are."""
+    """Return rows in their wire form; NaN and infinity are preserved."""
     if WIRE_DTYPES[number] == "float16":
         is_infinite = np.isinf(rows)
         found = np.clip(rows, -_LARGEST, _LARGEST)
@@ -54,7 +54,7 @@ def packed(rows: npt.NDArray[np.float32], number: int) -> npt.NDArray[Any]:
 
 
 def widened(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what came of `packed` as float32; other dtypes as they are."""
+    """Return the output of `packed` as float32; other dtypes are unchanged."""
     if rows.dtype == _FLOAT16:
         return rows.astype(np.float32)
     if rows.dtype == _BFLOAT16:

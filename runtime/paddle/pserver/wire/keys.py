@@ -2,10 +2,10 @@
 """The keys of a job's wire, and the access control of a server process (CURVE).
 
     job key --blake2b, person "server"--> server's key pair      trainers know its public half beforehand
-            --blake2b, person "client"--> trainers' key pair     one for all trainers; the server admits it alone
+            --blake2b, person "client"--> trainers' key pair     one for all trainers; the server admits only it
 
-Both key pairs are derived from the job key. A server admits the trainers' one key only, before anything of
-a peer's is read; neither keys nor job key are ever shown.
+Both key pairs are derived from the job key. A server admits only the trainers' key, before it reads anything from a
+peer; neither the keys nor the job key are ever shown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WireKeys:
     """The two key pairs of a job: one for all servers, one for all trainers.
 
     Attributes:
-        job: the job's key itself, which streams make theirs from: see `sealing`.
+        job: the job key itself, from which streams derive theirs: see `sealing`.
     """
 
     server: KeyPair
@@ -61,7 +61,7 @@ class WireKeys:
 
     @classmethod
     def of(cls, job_key: str) -> WireKeys:
-        """Derive both from the job key."""
+        """Derive both key pairs from the job key."""
         return cls(_key_pair(job_key, b"server"), _key_pair(job_key, b"client"), job_key.encode())
 
 
@@ -71,7 +71,7 @@ def _key_pair(job_key: str, person: bytes) -> KeyPair:
 
 
 class Context:
-    """The ZeroMQ context of a process's servers, and which keys are accepted."""
+    """The ZeroMQ context of a process's servers, and the keys that it accepts."""
 
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
         self.keys = keys
@@ -91,7 +91,7 @@ class Context:
 
 
 def _guard_door(handler: zmq.Socket[bytes], admitted: bytes) -> None:
-    """Answer ZeroMQ's question about each new peer (RFC 27): only the job's client key may come in."""
+    """Answer ZeroMQ's authentication requests (RFC 27) for new peers: only the job's client key is admitted."""
     expected = unz85(admitted)
     while True:
         try:

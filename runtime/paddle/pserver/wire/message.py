@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between trainer and server: a record of numbers and named arrays; `codec` puts it into bytes.
+"""Messages between trainer and server: a record of numbers and named arrays; `codec` encodes them as bytes.
 
-A large slab travels in chunks, small enough for caches, so that all that happens to them overlaps.
+A large slab is sent in chunks, small enough for caches, so that all steps of their processing overlap.
 
-A reader is no trainer, and what it is given comes in small parts. It knows a server by another number than trainers do.
-So a server tells them apart where it meets a stamp that is not its own, and a trainer's request passes no check for
-readers.
+A reader is not a trainer, and receives values in small parts. It knows a server by another number than trainers do. So
+a server recognises it by a stamp that is not its own, and a trainer's request passes no check for readers.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ _Record = TypeVar("_Record", bound=Record)
 
 
 class DamagedError(WireError):
-    """A message's checksum differs: it changed on the way, and sending it again may help.
+    """A message's checksum differs: it changed in transit, and sending it again may help.
 
     Attributes:
-        message: what it says of itself, if only its arrays are damaged; their content means nothing.
+        message: the decoded message if only its arrays are damaged; their contents are undefined.
     """
 
     def __init__(self, text: str, message: Message | None = None) -> None:
@@ -65,7 +64,7 @@ class Section:
         """Name a C-contiguous array of a dtype in `codec.DTYPES`; it must not change until it is sent.
 
         Args:
-            checksum: of its bytes, if it is known.
+            checksum: checksum of its bytes, if it is known.
         """
         self.name = name
         self.array = array
@@ -88,7 +87,7 @@ class Section:
 
     @property
     def checksum(self) -> int:
-        """What `Findings.checksum` says of the array's bytes."""
+        """`Findings.checksum` of the array's bytes."""
         if self._checksum is None:
             at_once = is_looked_at_once(self.array.nbytes) and self.array.dtype == _FLOATS
             self._checksum = self._look().checksum if at_once else checksum_of(self.frame)
@@ -96,12 +95,12 @@ class Section:
 
     @property
     def is_finite(self) -> bool:
-        """Whether an array of float32 holds neither NaN nor infinity."""
+        """Whether a float32 array contains neither NaN nor infinity."""
         array = self.array
         return self._look().is_finite if is_looked_at_once(array.nbytes) else is_small_finite(array)
 
     def note(self, found: Findings) -> None:
-        """Take what `inspect` would say of the array's bytes."""
+        """Store the result of `inspect` for the array's bytes."""
         self._findings = found
 
     def _look(self) -> Findings:
@@ -114,10 +113,10 @@ class Message(NamedTuple):
     """One request or reply.
 
     Attributes:
-        record: what it asks or answers; `verb` names it.
-        trainer: rank of the trainer that asks.
-        session: random number of the asking client; a restarted trainer has another.
-        request: number of the request within the session, rising; a reply repeats it.
+        record: the content of the request or reply; `verb` names it.
+        trainer: rank of the requesting trainer.
+        session: random number of the requesting client; a restarted trainer has another.
+        request: number of the request within the session, increasing; a reply repeats it.
         stamp: random number of the server process; 0 while the client does not know it.
     """
 
@@ -130,25 +129,25 @@ class Message(NamedTuple):
 
     @property
     def verb(self) -> Verb:
-        """What kind of record it has."""
+        """The type of its record."""
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:
-        """Return the record, of that kind. Raises WireError: it is of another."""
+        """Return the record, which must have this type. Raises WireError: it has another."""
         if not isinstance(self.record, kind):
             raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
         return self.record
 
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
-        """Return the same with the numbers that tell whose it is; `_replace` takes twice as long."""
+        """Return the message with the numbers that identify its sender; `_replace` takes twice as long."""
         return Message(self.record, trainer, session, request, stamp, self.sections)
 
     def has_section(self, name: str) -> bool:
-        """Return whether there is a section of that name."""
+        """Return whether there is a section with this name."""
         return any(section.name == name for section in self.sections)
 
     def section(self, name: str) -> Section:
-        """Return the section of that name. Raises WireError: there is none."""
+        """Return the section with this name. Raises WireError: there is none."""
         for section in self.sections:
             if section.name == name:
                 return section
@@ -166,12 +165,12 @@ def chunk_count(size: int) -> int:
 
 
 def chunk_span(index: int, size: int) -> slice:
-    """Return where chunk `index` lies in a slab of `size` elements."""
+    """Return the position of chunk `index` in a slab of `size` elements."""
     return slice(index * CHUNK, min((index + 1) * CHUNK, size))
 
 
 def part_span(start: int, size: int) -> slice:
-    """Return where the part that begins at `start` lies in a slab of `size` elements."""
+    """Return the position of the part that begins at `start` in a slab of `size` elements."""
     return slice(start, min(start + PART, size))
 
 
@@ -181,7 +180,7 @@ def reader_stamp(stamp: int) -> int:
 
 
 def rows_at_once(width: int) -> int:
-    """Return how many rows of `width` elements a reader may ask one server for in one request."""
+    """Return how many rows of `width` elements a reader can request from one server at a time."""
     return max(READ_PART // max(width, 1), 1)
 
 

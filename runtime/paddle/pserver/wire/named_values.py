@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program variables as sections of messages: dense arrays or selected rows, whole or in parts.
 
-A value that is too large for one message is sent in ranges of rows; where a row is too large, in ranges of elements,
-which count as rows. A server returns what fits and is asked for the rest: names are asked for with the first row, and
-an answer that does not have all rows of a value says which it has. A trainer sends the parts of a gradient one after
-the other.
+A value that is too large for one message is sent in ranges of rows; if a row is too large, in ranges of elements,
+which then count as rows. A server returns what fits, and further requests fetch the rest: a request names the first
+row, and an answer without all rows of a value states which rows it has. A trainer sends the parts of a gradient one
+after the other.
 
     section of a part:  first row | rows | shape of the value, if a row is an element
 """
@@ -39,9 +39,9 @@ class Rows:
     """Rows of a tall array.
 
     Attributes:
-        ids: (n,) int64 which; they may repeat, and then add up.
+        ids: (n,) int64 row ids; values of repeated ids are summed.
         values: (n, ...).
-        height: rows of the whole.
+        height: number of rows of the whole array.
     """
 
     ids: Ids
@@ -53,15 +53,15 @@ Value: TypeAlias = Array | Rows
 
 
 def value_bytes(value: Value) -> int:
-    """Return how much of a message a value takes."""
+    """Return the number of bytes of a value in a message."""
     return value.values.nbytes + value.ids.nbytes if isinstance(value, Rows) else value.nbytes
 
 
 def to_sections(values: Mapping[str, Value]) -> list[Section]:
-    """Return values as sections; arrays are not copied where they are C-contiguous.
+    """Return values as sections; arrays are not copied if they are C-contiguous.
 
     Raises:
-        ConfigError: a name, dtype or number of dimensions cannot travel.
+        ConfigError: a name, dtype or number of dimensions cannot be sent.
     """
     sections = []
     for name, value in values.items():
@@ -82,10 +82,10 @@ def to_sections(values: Mapping[str, Value]) -> list[Section]:
 
 
 def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
-    """Return what `to_sections` was given; arrays are views on what was received. Others are left out.
+    """Return the values encoded by `to_sections`; arrays are views of the message. Other sections are ignored.
 
     Raises:
-        WireError: rows and their numbers do not fit.
+        WireError: rows and their ids do not match.
     """
     values: dict[str, Value] = {}
     numbers: dict[str, Ids] = {}
@@ -104,7 +104,7 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
 
 
 def fingerprint(value: Value) -> str:
-    """Return a digest of a value's contents; equal values of one variable have equal ones."""
+    """Return a digest of a value's contents; equal values of one variable have equal digests."""
     digest = hashlib.blake2b(digest_size=16)
     for each in (value.ids, value.values) if isinstance(value, Rows) else (value,):
         digest.update(np.ascontiguousarray(each).reshape(-1).view(np.uint8).data)
@@ -117,10 +117,10 @@ def names_section(names: Iterable[str]) -> Section:
 
 
 def names_of(sections: Iterable[Section]) -> list[str]:
-    """Return the names of `names_section`, none if it is not there.
+    """Return the names in a `names_section`, none if the section is missing.
 
     Raises:
-        WireError: they are more than any program has.
+        WireError: there are more names than any program has.
     """
     for section in sections:
         if section.name == _TEXT:
@@ -138,12 +138,12 @@ def _rows(name: str, found: Ids, values: Array) -> Rows:
 
 
 def wish(names: Iterable[tuple[str, int]]) -> Section:
-    """Return (name, first row) of what is asked for as one section."""
+    """Return the requested (name, first row) pairs as one section."""
     return names_section(f"{start}:{name}" for name, start in names)
 
 
 def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
-    """Return what `wish` was given. Raises WireError: it cannot be read."""
+    """Return the pairs encoded by `wish`. Raises WireError: the section is malformed."""
     found = []
     for text in names_of(sections):
         start, colon, name = text.partition(":")
@@ -156,12 +156,12 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
 def pack(
     wishes: Sequence[tuple[str, int]], value_of: Callable[[str, int], Value], limit: int
 ) -> list[Section]:
-    """Return sections of about `limit` bytes: values in the order they are asked for, the last perhaps in part.
+    """Return sections of about `limit` bytes: values in the requested order, the last one possibly in part.
 
     Args:
         wishes: (name, first row).
-        value_of: gives a value, told from which row on it is wanted; what is returned shows it, and does not copy it.
-        limit: of bytes; one element is given whatever it takes.
+        value_of: returns a value, given the first requested row; the result refers to it without a copy.
+        limit: maximum number of bytes; one element is sent whatever its size.
     """
     sections: list[Section] = []
     most = limit
@@ -187,7 +187,7 @@ def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
     """Return values as the sections of messages of about `limit` bytes each; at least one message.
 
     Raises:
-        ConfigError: a variable cannot travel; the message says why.
+        ConfigError: a variable cannot be sent; the message says why.
     """
     messages: list[list[Section]] = [[]]
     room, names = limit, 0
@@ -202,7 +202,7 @@ def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
 
 
 def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], int]]:
-    """Yield a value as sections beside their bytes: whole, or in ranges of at most `limit` bytes or one row.
+    """Yield a value as sections with their sizes in bytes: whole, or in ranges of at most `limit` bytes or one row.
 
     Raises:
         ConfigError: a row of selected rows is larger than a message.
@@ -226,13 +226,13 @@ def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], i
 
 
 def _in_rows(value: Array, limit: int) -> tuple[Array, tuple[int, ...]]:
-    """Return a value (n, ...), or its elements and its shape where a row has more than `limit` bytes."""
+    """Return a value (n, ...), or its elements and its shape if a row has more than `limit` bytes."""
     is_wide = value.ndim > 1 and value[:1].nbytes > limit
     return (value.reshape(-1), value.shape) if is_wide else (value, ())
 
 
 def ranged(name: str, part: Value, start: int, total: int, shape: tuple[int, ...]) -> list[Section]:
-    """Return a range of a value's rows, and which it is, as sections."""
+    """Return a range of a value's rows and its position as sections."""
     return [Section(_PART + name, np.array([start, total, *shape])), *to_sections({name: part})]
 
 
@@ -249,5 +249,5 @@ def held_by(value: Value) -> Array:
 
 
 def spans(sections: Iterable[Section]) -> dict[str, Array]:
-    """Return what says which range of rows a section has: name -> int64 as in the module's docstring."""
+    """Return the range of rows that each section has: name -> int64 as in the module's docstring."""
     return {each.name[1:]: each.array for each in sections if each.name[:1] == _PART}

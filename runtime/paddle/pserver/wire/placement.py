@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which server holds which block of which parameter: a pure function, the same in every process.
 
-Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter
-lies on server (b + hash of the name) mod n: blocks go round all servers, from another one for each
-parameter. A server's dense blocks lie one after the other in one array, its slab.
+Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter is stored on
+server (b + hash of the name) mod n: blocks are distributed round robin, starting with another server for each
+parameter. A server's dense blocks are stored one after the other in one array, its slab.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BLOCKS_PER_SERVER_BITS = 7
 
 @dataclass(frozen=True, slots=True)
 class DenseShare:
-    """The blocks of one dense parameter on one server: every `stride`-th, from block `first` on.
+    """The blocks of one dense parameter on one server: every `stride`-th, starting with block `first`.
 
     Attributes:
-        size: elements of the whole parameter.
-        start, stop: where these blocks lie in the server's slab.
+        size: number of elements of the whole parameter.
+        start, stop: range of these blocks in the server's slab.
     """
 
     parameter: ParameterSpec
@@ -64,7 +64,7 @@ class DenseShare:
         rest[...] = part[full.size : full.size + tail]
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (start, stop, at): elements start to stop of the slab are those of the parameter from `at` on."""
+        """Yield (start, stop, at): elements start to stop of the slab are those of the parameter starting at `at`."""
         if self.stride == 1:
             yield self.start, self.stop, 0
             return
@@ -75,7 +75,7 @@ class DenseShare:
             start = stop
 
     def _parts(self, flat: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
-        """Views of the full blocks (count, block) and of the short last one, and how long that is."""
+        """Return views of the full blocks (count, block) and of the short last one, and the length of the latter."""
         num_full = self.size // self.block
         full = flat[: num_full * self.block].reshape(num_full, self.block)[self.first :: self.stride]
         mine = num_full % self.stride == self.first
@@ -85,7 +85,7 @@ class DenseShare:
 
 @dataclass(frozen=True, slots=True)
 class RowShare:
-    """The rows of one sparse parameter on one server: every `stride`-th, from row `first` on."""
+    """The rows of one sparse parameter on one server: every `stride`-th, starting with row `first`."""
 
     parameter: ParameterSpec
     first: int
@@ -93,31 +93,31 @@ class RowShare:
 
     @property
     def height(self) -> int:
-        """Number of rows on this server."""
+        """The number of rows on this server."""
         return len(range(self.first, self.parameter.shape[0], self.stride))
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """The number of elements per row."""
         return self.parameter.shape[1]
 
     def holds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of these row ids lie here."""
+        """Return which of these row ids are on this server."""
         mine: npt.NDArray[np.bool_] = rows % self.stride == self.first
         return mine
 
     def local(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the position here of each row id; all must lie here."""
+        """Return the position of each row id on this server; all must be here."""
         return (rows - self.first) // self.stride
 
     def span(self, start: int, stop: int) -> slice:
-        """Return where the rows at positions start .. stop-1 here lie in the whole table."""
+        """Return the rows of the whole table that are at positions start .. stop-1 on this server."""
         return slice(self.first + start * self.stride, self.first + (stop - 1) * self.stride + 1, self.stride)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerShare:
-    """All that one server holds."""
+    """Everything that one server holds."""
 
     dense: tuple[DenseShare, ...]
     tables: tuple[RowShare, ...]
@@ -125,7 +125,7 @@ class ServerShare:
 
     @property
     def slab_size(self) -> int:
-        """Elements of all dense blocks together."""
+        """The number of elements of all dense blocks together."""
         return self.dense[-1].stop if self.dense else 0
 
 
@@ -139,8 +139,9 @@ def place(
 ) -> tuple[ServerShare, ...]:
     """Place parameters on `num_dense` servers, and sparse ones on the `num_sparse` servers that follow.
 
-    Without servers for sparse parameters, these lie on the others. Static parameters lie nowhere. With `whole`, dense
-    parameters are not cut: an update rule takes their norms. Growing tables lie where sparse parameters do.
+    Without servers for sparse parameters, these are placed on the others. Static parameters are not placed. With
+    `whole`, dense parameters are not cut, because an update rule needs their norms. Growing tables are placed like
+    sparse parameters.
 
     Raises:
         ConfigError: one server's share would be too large for a message.
@@ -165,7 +166,7 @@ def place(
 
 
 def block_size(total: int, num_servers: int) -> int:
-    """Return the elements of a dense block: a power of two, at least 1024, about 128 for each server."""
+    """Return the number of elements of a dense block: a power of two, at least 1024, about 128 blocks per server."""
     bits = (total // num_servers).bit_length()
     return 1 << max(bits - _BLOCKS_PER_SERVER_BITS, _MIN_BLOCK_BITS)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Polls the sockets of one thread; also the options that both ends of a ZeroMQ socket have in common.
 
-Waiting goes by the sockets' descriptors: one system call, where zmq_poll makes some for each socket. A descriptor
-reports news one time. So a socket stays ready until a `take` finds it empty, and sending, which may swallow a report,
-makes it ready again.
+Waiting uses the sockets' descriptors: one system call, where zmq_poll makes several per socket. A descriptor reports an
+event only one time. So a socket stays ready until a `take` finds it empty. Sending can swallow a report, so it marks
+the socket ready again.
 
-Waking a process takes longer than most small messages do. So a thread that was answered within moments again and again
-polls for the next answer for moments before it sleeps: see `AdaptiveWait`.
+Waking up a process takes longer than processing most small messages. So a thread that repeatedly got an answer within
+moments polls briefly for the next one before it sleeps: see `AdaptiveWait`.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _TAKEN_S = 20e-6  # two looks lie a few us apart, unless the core was somebody e
 
 
 class Poll(Protocol):
-    """What `select.poll` returns."""
+    """The interface of `select.poll` objects."""
 
     def poll(self, timeout_ms: int, /) -> list[tuple[int, int]]:
-        """Return (descriptor, what happened) of those that something happened to."""
+        """Return (descriptor, events) of the descriptors with events."""
 
 
 class AdaptiveWait:
-    """Waits for descriptors: asleep, or, where news used to come within moments, by polling for moments first.
+    """Waits for descriptors: asleep, or, if events recently arrived within moments, polling briefly first.
 
-    Polling costs a core that nothing else wants: it begins only after several short waits in a row, takes no longer
-    than a wake-up is worth, yields the core between two polls, and ends as soon as another thread took it. A thread
-    that polls in vain again and again all but stops polling. Not thread-safe.
+    Polling only uses an idle core: it begins after several short waits in a row, takes no longer than a wake-up is
+    worth, yields the core between two polls, and ends as soon as another thread has used it. A thread that repeatedly
+    polls in vain almost stops polling. Not thread-safe.
     """
 
     def __init__(self, spin_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin as one who sleeps.
+        """Start in the sleeping state.
 
         Args:
-            spin_s: how long to look before going to sleep; 0: never; None: `SPIN_S` where there is more than one core.
-            clock: monotonic seconds.
+            spin_s: how long to poll before sleeping; 0: never; None: `SPIN_S` if there is more than one core.
+            clock: monotonic clock in seconds.
         """
         if spin_s is None:
             spin_s = SPIN_S if len(os.sched_getaffinity(0)) > 1 else 0.0
@@ -64,7 +64,7 @@ class AdaptiveWait:
         self._needed = _FEWEST
 
     def wait(self, poll: Poll, timeout_s: float) -> list[tuple[int, int]]:
-        """Return the news of a poll object, at most `timeout_s` later; none if there were none."""
+        """Return the events of a poll object, at most `timeout_s` later; none if there were none."""
         if not self._spin_s or timeout_s <= 0:
             return poll.poll(math.ceil(timeout_s * 1000))
         begun = self._clock()
@@ -92,17 +92,17 @@ class AdaptiveWait:
 
 
 class Poller:
-    """The sockets and descriptors of one thread, and which of them may have something to take. Not thread-safe.
+    """The sockets and descriptors of one thread, and which of them may have input. Not thread-safe.
 
     Attributes:
-        ready: those that may have something; `take` and `take_ready` remove them.
+        ready: those that may have input; `take` and `take_ready` remove them.
     """
 
     def __init__(self, patience: AdaptiveWait | None = None) -> None:
-        """Begin without any.
+        """Create a poller without sockets.
 
         Args:
-            patience: how to wait; None: as suits the number of cores.
+            patience: how to wait; None: depends on the number of cores.
         """
         self._patience = AdaptiveWait() if patience is None else patience
         self._poll = select.poll()
@@ -111,50 +111,50 @@ class Poller:
         self._full: set[int] = set()
 
     def add(self, sock: Any) -> None:
-        """Poll a socket from now on; it counts as ready."""
+        """Start polling a socket; it is considered ready."""
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = sock
         self.ready.add(sock)
 
     def add_descriptor(self, descriptor: int) -> None:
-        """Poll a descriptor that stays ready as long as there is something to read; see `take_ready`."""
+        """Start polling a descriptor that stays ready as long as it is readable; see `take_ready`."""
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = descriptor
 
     def remove_descriptor(self, descriptor: int) -> None:
-        """Forget a descriptor; call it before that is closed."""
+        """Stop polling a descriptor; call this before it is closed."""
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
         self.ready.discard(descriptor)
         self._full.discard(descriptor)
 
     def expect_room(self, descriptor: int, wanted: bool) -> None:
-        """Report, or stop reporting, that a descriptor can be written to."""
+        """Start or stop reporting that a descriptor is writable."""
         if wanted != (descriptor in self._full):
             self._poll.modify(descriptor, select.POLLIN | (select.POLLOUT if wanted else 0))
             (self._full.add if wanted else self._full.discard)(descriptor)
 
     def take_ready(self, descriptor: int) -> bool:
-        """Return whether a descriptor is ready, one time: the caller must read it then."""
+        """Return whether a descriptor is ready and clear the flag: the caller must read it then."""
         if descriptor not in self.ready:
             return False
         self.ready.discard(descriptor)
         return True
 
     def remove(self, sock: Any) -> None:
-        """Forget a socket; call it before that is closed."""
+        """Stop polling a socket; call this before it is closed."""
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
         self.ready.discard(sock)
 
     def mark_ready(self, sock: Any) -> None:
-        """Let the next `take` or `take_ready` find this one ready, whatever its descriptor says."""
+        """Make the next `take` or `take_ready` consider this one ready, whatever its descriptor reports."""
         self.ready.add(sock)
 
     def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
-        """Wait until a socket may have something to take, at most `timeout_s`; `only`: whatever others may have."""
+        """Wait until a socket may have input, at most `timeout_s`; with `only`, ignore all others."""
         if not (self.ready.intersection(only) if only else self.ready):
             for descriptor, _ in self._patience.wait(self._poll, timeout_s):
                 self.ready.add(self._sockets[descriptor])
@@ -179,12 +179,12 @@ class MonitorEvent(NamedTuple):
 
 
 def monitor_event(parts: Sequence[zmq.Frame]) -> MonitorEvent:
-    """Read a message of a monitor."""
+    """Parse a message of a monitor."""
     return MonitorEvent(*_EVENT.unpack(parts[0].bytes))
 
 
 def prepare(sock: Any) -> None:
-    """Set what both ends have in common: limits, no address family left out."""
+    """Set the options that both ends have in common: limits, all address families."""
     sock.setsockopt(zmq.IPV6, 1)
     sock.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
     sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)

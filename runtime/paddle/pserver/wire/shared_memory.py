@@ -3,9 +3,9 @@
 
     memfd:  float32 0 | float32 1 | ... | float32 size - 1        4 * size bytes, no header, sealed against resizing
 
-Its owner maps it to read and write, everybody else to read. What lies in it is nobody's business here: messages say
-when it may be looked at, see `transports.shm`. Memory that could shrink would kill whoever reads behind its end
-(SIGBUS), so that seals are looked at before anything is mapped.
+Its owner maps it for reading and writing, other processes for reading only. This module ignores the contents: messages
+define when they can be read, see `transports.shm`. If memory shrank, a process that reads past its end would be killed
+(SIGBUS), so the seals are checked before anything is mapped.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Floats = npt.NDArray[np.float32]
 
 
 class SharedArray:
-    """Zeros that others may map.
+    """An array of zeros that other processes can map.
 
     Attributes:
         array: (size,) float32.
-        descriptor: of the memory; closed with this object.
+        descriptor: descriptor of the memory; closed with this object.
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate. Raises MemoryError: there is not so much."""
+        """Allocate. Raises MemoryError: there is not enough memory."""
         try:
             self.descriptor = descriptors.memory("paddle-slab", 4 * size, is_fixed=True)
             weakref.finalize(self, os.close, self.descriptor)
@@ -42,13 +42,13 @@ class SharedArray:
 
 
 def mapped(descriptor: int, size: int | None = None) -> Floats:
-    """Return another process's `SharedArray` of `size` elements, read-only; the descriptor may be closed then.
+    """Return another process's `SharedArray` of `size` elements, read-only; the descriptor can be closed afterwards.
 
     Args:
-        size: None: whatever it has.
+        size: None: the whole array.
 
     Raises:
-        WireError: it is something else, or its owner could make it smaller: whoever reads it then would die.
+        WireError: it is something else, or its owner could shrink it, which would kill processes that read it.
     """
     try:
         if not descriptors.is_fixed(descriptor):
