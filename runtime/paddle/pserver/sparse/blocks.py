@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows on their way into a table, as gradients of trainers, and to and from a checkpoint."""
+"""Rows of a table as they are exchanged: gradients of trainers, and blocks to and from a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NO_IDS = np.zeros(0, np.int64)
 
 
 class Block(NamedTuple):
-    """Some rows. Its arrays are the receiver's.
+    """Some rows. The receiver owns its arrays.
 
     Attributes:
-        ids: (n,) int64, in no order.
-        parts: (1 + states, n, width) float32: values, then each of the rule's states; wider by the states of which a
-            row has one number.
+        ids: (n,) int64, in any order.
+        parts: (1 + states, n, width) float32: values, then each of the rule's states; wider by the states with one
+            number per row.
         ticks: (n,) uint32: see `ticks`.
     """
 
@@ -30,21 +30,21 @@ class Block(NamedTuple):
 
 
 class Sightings(NamedTuple):
-    """Ids that wait for their entry: (n,) int64, and how often each was seen, (n,) uint32."""
+    """Ids without a row yet: (n,) int64, and how often each was seen, (n,) uint32."""
 
     ids: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]
 
 
 class Header(NamedTuple):
-    """What is kept for a whole table.
+    """The state of a whole table.
 
     Attributes:
-        clock: batches so far.
+        clock: number of batches so far.
         caught_up: the batch at which all rows were last decayed.
         waiting: sightings of this period and of the one before.
         hand: the segment at which the next eviction begins.
-        dropped: (n,) ids of rows that left since the batch from which the snapshot's blocks are.
+        dropped: (n,) ids of rows that were dropped since the batch at which the snapshot's blocks begin.
     """
 
     clock: int
@@ -62,9 +62,9 @@ def ids_of(gradients: Sequence[RowGradient]) -> npt.NDArray[np.int64]:
 def joined(
     gradients: Sequence[RowGradient], width: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return all ids (n,) and values (n, width), in the order given; values of a single one are not copied.
+    """Return all ids (n,) and values (n, width), in the order given; values of a single gradient are not copied.
 
-    Columns behind the width, which say shows and clicks, are left out.
+    Columns after the width, which hold shows and clicks, are left out.
     """
     if not gradients:
         return NO_IDS, np.zeros((0, width), np.float32)
@@ -75,5 +75,5 @@ def joined(
 
 
 def plain(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ids that kernels take: C-contiguous and aligned."""
+    """Return ids in a form for kernels: C-contiguous and aligned."""
     return ids if ids.flags.c_contiguous and ids.flags.aligned else ids.copy()

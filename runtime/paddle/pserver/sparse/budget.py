@@ -37,13 +37,13 @@ class Budget:
 
     Attributes:
         memory: bytes of rows, states, index and sightings; 0: no bound.
-        evict: what leaves first: rows without a gradient for longest ("lru"), with the fewest batches ("lfu"), or with
-            the lowest score ("score").
-        decay: what is left of a score after one batch, above 0 and up to 1; for "score".
-        click: how many shows a click counts, for "score".
+        evict: which rows are evicted first: those without a gradient for longest ("lru"), in the fewest batches
+            ("lfu"), or with the lowest score ("score").
+        decay: factor applied to a score at each batch, above 0 and up to 1; for "score".
+        click: number of shows that a click counts, for "score".
         min_score: rows whose score is below this are dropped, at most 1024 batches later; 0: none.
-        disk: a directory of the server's machine: rows that leave memory go to a file there, and come back when a batch
-            has their ids; empty: they are dropped.
+        disk: a directory on the server's machine: evicted rows are written to a file there, and loaded again when a
+            batch has their ids; empty: they are dropped.
     """
 
     memory: int = 0
@@ -80,7 +80,7 @@ class Budget:
         return self.evict != "lru"
 
     def powers(self) -> npt.NDArray[np.float64]:
-        """Return what is left of a score after 2^k batches, for k = 0 .. 30."""
+        """Return the factor of a score after 2^k batches, for k = 0 .. 30."""
         powers = np.ones(_POWERS)
         if self.evict == "score":
             powers[0] = self.decay
@@ -89,7 +89,7 @@ class Budget:
         return powers
 
     def weights(self, gradients: Sequence[RowGradient], width: int) -> Floats | None:
-        """Return what each row of gradients (m,) counts, or None: each row of the batch counts 1."""
+        """Return the weight of each row of gradients (m,), or None: each row of the batch counts 1."""
         if not self.is_scored or all(each.values.shape[1] == width for each in gradients):
             return None
         found = []
@@ -103,7 +103,7 @@ class Budget:
 
 
 def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return scores (n,) after so many batches (n,)."""
+    """Return scores (n,) after the given numbers of batches (n,)."""
     left = scores.astype(np.float64)
     for k in range(int(ages.max(initial=0)).bit_length()):
         left = np.where(ages >> np.uint32(k) & np.uint32(1), left * powers[k], left)
@@ -111,7 +111,7 @@ def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.ND
 
 
 def size_of(memory: int | str) -> int:
-    """Return bytes: a number, or text such as "8GB" or "512 MB", in powers of 1024.
+    """Return a number of bytes: a number itself, or text such as "8GB" or "512 MB", in powers of 1024.
 
     Raises:
         ConfigError: it is neither.

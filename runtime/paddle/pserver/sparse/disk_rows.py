@@ -83,17 +83,17 @@ class DiskRows:
 
     @property
     def used(self) -> int:
-        """Slots that were ever taken."""
+        """The number of slots that were ever used."""
         return self._used
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """The memory in bytes."""
         return self.index.nbytes + self.ticks.nbytes + 4 * self._num_free
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return len(self.ticks) * self.row_bytes
 
     def reserve(self, count: int) -> None:
@@ -179,7 +179,7 @@ class DiskRows:
             self._written = 0
 
     def forget(self, ids: Ids) -> Numbers:
-        """Drop those of ids (n,), none twice, that are here; return their slots, whose rows can still be read."""
+        """Drop the rows of ids (n,), all distinct, that are here; return their slots, which can still be read."""
         slots = self.index.find(ids)
         here = slots != ABSENT
         self.index.remove(ids[here])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows leave a growing table that is larger than its memory, and which ones left lately.
+"""Which rows are evicted from a growing table that exceeds its memory, and which ones were dropped lately.
 
-A hand goes around the 1024 segments. When a batch made more rows than fit, the hand passes segments until they hold 8
-times the rows that must go, or all of the table; the worst eighth of these leaves, which makes room for later batches.
-So a small table drops the very worst rows, a large one the worst of a sample, and each row that leaves costs a look
-at eight. Which rows leave follows from rows, clock and hand alone: not from where they lie, or from threads.
+A hand moves around the 1024 segments. When a batch created more rows than fit, the hand passes segments until they hold
+8 times the number of rows to evict, or the whole table; the worst eighth of these is evicted, which makes room for
+later batches. So a small table drops the very worst rows, a large one the worst of a sample, and each evicted row costs
+the inspection of eight. The choice depends only on rows, clock and hand, not on memory locations or threads.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _REMEMBERED = 1 << 16
 
 
 def capacity_of(memory: int, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit: at least as many as half of the memory takes, whatever else takes the rest."""
+    """Return how many rows fit: at least those that fill half of the memory, whatever uses the rest."""
     return max(max(memory - taken, memory // 2) // (row_bytes + INDEX_BYTES), 1)
 
 
 def are_dead(
     spec: TableSpec, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows (n,) that did not change after batch `clock` were too old then, or had too low a score."""
+    """Return which rows (n,) without a change after batch `clock` were too old then, or had too low a score."""
     age = ages(ticks, clock)
     dead = np.zeros(len(ticks), np.bool_)
     if spec.max_age:
@@ -53,14 +53,14 @@ def are_dead(
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to a table since its process began.
+    """Counters of a table since its process started.
 
     Attributes:
-        made: rows that were made.
-        dropped: rows that were evicted, too old or below the lowest score.
+        made: rows created.
+        dropped: rows evicted, too old or below the lowest score.
         asked: distinct ids of batches.
-        found: those of them that had a row in memory.
-        brought: rows that came back from disk.
+        found: those of them with a row in memory.
+        brought: rows loaded from disk.
     """
 
     made: int = 0
@@ -71,10 +71,10 @@ class Counts:
 
 
 class Hand:
-    """Where the next eviction begins.
+    """The position of the next eviction.
 
     Attributes:
-        segment: the next one.
+        segment: the next segment.
     """
 
     def __init__(self, *, for_disk: bool = False) -> None:
@@ -90,11 +90,11 @@ class Hand:
         clock: int,
         scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
-        """Return some rows, ids and numbers, and which of them leave: at least `count` if there are as many.
+        """Return some rows, ids and numbers, and which of them to evict: at least `count` if there are that many.
 
         Args:
-            scores: returns the scores of rows (n,), the lowest of which leave first; None: there are none. Then the
-                oldest leave, and among equal ones the smallest ids.
+            scores: returns the scores of rows (n,), the lowest of which are evicted first; None: there are none. Then
+                the oldest are evicted, and among equally old ones those with the smallest ids.
         """
         found: list[tuple[Ids, Numbers]] = []
         seen = 0
@@ -113,19 +113,19 @@ class Hand:
 
 
 class Dropped:
-    """Ids of rows that left, as far back as there is room for. Later copies of a table name them."""
+    """Ids of dropped rows, as far back as there is room for. Later copies of a table contain them."""
 
     def __init__(self, clock: int = 0) -> None:
-        """Know of all that left after batch `clock`."""
+        """Start to record the ids dropped after batch `clock`."""
         self._clock, self._count = clock, 0
         self._ids: deque[tuple[int, Ids]] = deque()
 
     def can_tell_since(self, clock: int) -> bool:
-        """Return whether all ids that left after this batch are known."""
+        """Return whether all ids dropped after this batch are known."""
         return clock >= self._clock
 
     def add(self, ids: Ids, clock: int, rows: int) -> None:
-        """Note ids (n,), none twice, that left in or after batch `clock`, of a table that has so many rows left."""
+        """Record distinct ids (n,), dropped in or after batch `clock`, of a table with `rows` remaining rows."""
         self._ids.append((clock, ids))
         self._count += len(ids)
         while self._count > max(rows // 8, _REMEMBERED):
@@ -133,7 +133,7 @@ class Dropped:
             self._count -= len(ids)
 
     def since(self, clock: int | None) -> Ids:
-        """Return the ids that left in or after batch `clock`, of which some may have a row again; None: no ids."""
+        """Return the ids dropped in or after batch `clock`, some of which may have a row again; None: no ids."""
         if clock is None:
             return NO_IDS
         found: Ids = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))

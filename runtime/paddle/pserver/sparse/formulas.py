@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules in the compiled form: which formula of `rows.c` a rule is, and the numbers that enter it.
+"""Update rules in compiled form: which formula of `rows.c` a rule uses, and the numbers in it.
 
 The rules of `optim` are the plain form. Both give the same bits: the same operations on float32 in the same order, each
-rounded by itself. Rules that are not here are carried out in the plain form.
+rounded separately. Rules that are not here run in the plain form.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM =
 
 
 class Formula(NamedTuple):
-    """What a kernel takes for one batch.
+    """The arguments of a kernel for one batch.
 
     Attributes:
         kind: one of those above.
         factors: (k,) float32: the formula's numbers, in its order.
-        clip: gradients are cut to -clip .. clip; 0: not.
-        l1, l2: decay for each batch missed, rate included; 0: none.
+        clip: gradients are clipped to -clip .. clip; 0: no clipping.
+        l1, l2: decay for each missed batch, including the rate; 0: none.
     """
 
     kind: int

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A growing table: an `Index` from ids to row numbers, and the rows in `Slabs`.
 
-An id's row is made by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an id
-without a row has the values that it would begin with. Beside its floats a row takes 4 bytes and its share of
-the index, about 19 bytes in all.
+An id's row is created by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an
+id without a row has its initial values. Besides its floats, a row takes 4 bytes and its share of the index, about 19
+bytes in total.
 
-A table with a budget of memory drops rows after a batch that needed more: see `eviction`.
+A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HashTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken: rows, index and sightings."""
+        """The memory in bytes: rows, index and sightings."""
         return self._slabs.nbytes + self._index.nbytes + self._waiting.nbytes
 
     @property
@@ -95,12 +95,12 @@ class HashTable:
 
     @property
     def facts(self) -> tuple[int, ...]:
-        """What is reported of a table: see `Queue` of the facts, from `rows` on."""
+        """The reported facts of a table: see `Queue`, from `rows` on."""
         return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
 
     @property
     def parts(self) -> int:
-        """Arrays of a row: its values, and the states of the rule."""
+        """The number of arrays per row: its values, and the states of the rule."""
         return self._slabs.parts
 
     @property
@@ -113,7 +113,7 @@ class HashTable:
 
         Args:
             ids: any int64 numbers.
-            unknown: whether an id without a row has the values it would begin with, or 0.
+            unknown: whether an id without a row has its initial values, or 0.
             out: (n, width) float32, C-contiguous: filled and returned.
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
@@ -122,9 +122,9 @@ class HashTable:
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step with the sum of gradients, added in the order given and within one in its order.
+        """Take one step with the sum of gradients, added in the order given and, within each, in its own order.
 
-        Ids come in any order and may repeat. An empty sequence is a batch too: the clock ticks.
+        Ids can be in any order and may repeat. An empty sequence is a batch too: the clock advances.
 
         Raises:
             PserverError: there is no memory or no room for new rows; nothing was changed.
@@ -151,10 +151,10 @@ class HashTable:
         self._evict()
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Make sure that an `update` with these gradients finds room.
+        """Ensure that an `update` with these gradients has room.
 
         Raises:
-            PserverError: it would not; nothing was changed.
+            PserverError: it has not; nothing was changed.
         """
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
@@ -163,9 +163,9 @@ class HashTable:
         self._reserve(count)
 
     def assign(self, ids: Ids, values: Floats) -> None:
-        """Give rows (n, width) values; they are made where they are not yet, and their states become 0.
+        """Set the values of rows (n, width); missing rows are created, and all states become 0.
 
-        Counts as a batch. Of an id that comes twice the last values stay.
+        Counts as a batch. If an id occurs twice, its last values are used.
 
         Raises:
             PserverError: see `update`.
@@ -186,7 +186,7 @@ class HashTable:
         self._evict()
 
     def shrink(self, min_score: float) -> int:
-        """Drop all rows whose score is below `min_score`; return how many. Belongs between two batches.
+        """Drop all rows whose score is below `min_score`; return their number. Call this between two batches.
 
         Raises:
             PserverError: the table's rows have no scores.
@@ -202,7 +202,7 @@ class HashTable:
         return before - len(self)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Bring the decay of all rows to the present; doing it twice changes nothing."""
+        """Apply pending decay to all rows; a repeated call changes nothing."""
         if not self._steps.decays or self._caught_up == self.clock:
             return
         for snapshot in self._snapshots:
@@ -211,12 +211,12 @@ class HashTable:
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
-        """Begin to copy the current table; it can change meanwhile.
+        """Begin to copy the current table, which can change meanwhile.
 
-        Several may be under way; one that nobody refers to any more is forgotten.
+        Several snapshots can be in progress; one without references is discarded.
 
         Args:
-            since: a `clock` of before: rows that changed later suffice. None: all rows.
+            since: an earlier `clock`: only rows that changed later are copied. None: all rows.
         """
         dropped = self._absent(self._dropped.since(since))
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
@@ -227,7 +227,7 @@ class HashTable:
         return snapshot
 
     def can_tell_since(self, clock: int) -> bool:
-        """Return whether a snapshot since this `clock` would name all rows that were dropped meanwhile."""
+        """Return whether a snapshot since this `clock` would list all rows that were dropped meanwhile."""
         return self._dropped.can_tell_since(clock)
 
     @property
@@ -238,18 +238,18 @@ class HashTable:
     def walk(
         self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
     ) -> tuple[TableRows, Cursor, int | None]:
-        """Return rows that changed after batch `since` (None: all), the next place, and the `since` that was possible.
+        """Return rows that changed after batch `since` (None: all), the next position, and the possible `since`.
 
         Args:
-            at: where; `Cursor()` first.
-            most: rows.
+            at: the position; `Cursor()` first.
+            most: maximum number of rows.
         """
         since = reach(since, self.clock, self._caught_up)
         block, at = next_piece(self._index, self._slabs, self._disk, at, since, self.clock, most)
         return TableRows.of(block, self.spec.width, self.clock, with_states=with_states), at, since
 
     def put(self, rows: TableRows) -> None:
-        """Give rows these values, states and ages; others leave if there is no memory for all.
+        """Set the values, states and ages of rows; if there is no memory for all, other rows are evicted.
 
         Raises:
             PserverError: see `fill`.
@@ -275,7 +275,7 @@ class HashTable:
         self.resume(header)
 
     def resume(self, header: Header) -> None:
-        """Go on from a header, once all blocks are in."""
+        """Continue from a header after all blocks are stored."""
         self.clock, self._caught_up = header.clock, header.caught_up
         self._waiting.fill(header.waiting)
         self._hand.segment = header.hand
@@ -289,17 +289,17 @@ class HashTable:
                     self._sweep(segment, swept)
 
     def forget(self, ids: Ids) -> None:
-        """Drop those of ids (n,), none twice, that have a row: a later snapshot says that they left."""
+        """Drop the rows of distinct ids (n,), if they have one: a later snapshot reports them as dropped."""
         numbers = self._index.find(ids)
         here = numbers != ABSENT
         self._index.remove(ids[here])
         self._slabs.give_back(numbers[here])
 
     def fill(self, block: Block) -> None:
-        """Put rows in; those of a later block replace those of an earlier one.
+        """Store rows; those of a later block replace those of an earlier one.
 
         Raises:
-            PserverError: it has another shape, or there is no room.
+            PserverError: the block has another shape, or there is no room.
         """
         shape = (self._slabs.parts, len(block.ids), self._slabs.part)
         if block.parts.shape != shape or block.ticks.shape != block.ids.shape:
@@ -324,7 +324,7 @@ class HashTable:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
     def _admitted(self, rows: DistinctRows) -> DistinctRows:
-        """Make rows for ABSENT ones of them that are let in; return them all."""
+        """Create rows for the ABSENT ones that are admitted; return all."""
         absent = np.flatnonzero(rows.numbers == ABSENT)
         if len(absent):
             absent = absent[self._waiting.admit(rows.ids[absent])]
@@ -366,7 +366,7 @@ class HashTable:
         return self._steps.scores(parts, ticks, self.clock if clock is None else clock)
 
     def _evict(self) -> None:
-        """Drop rows until those that are left fit the budget."""
+        """Drop rows until the remaining ones fit the budget."""
         if not self.spec.budget.memory:
             return
         taken = SIGHTING_BYTES * len(self._waiting) + DISK_ROW_BYTES * len(self._disk or ())
@@ -381,7 +381,7 @@ class HashTable:
         return left
 
     def _decay(self, at: Moment) -> None:
-        """Bring the decay of all rows to the present."""
+        """Apply pending decay to all rows."""
         for _, numbers in self._index.segments():
             self._steps.decay(self._slabs, numbers, at)
 

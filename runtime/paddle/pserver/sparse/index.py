@@ -70,7 +70,7 @@ class Index:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the buckets and the directory take."""
+        """The memory of the buckets and the directory in bytes."""
         return sum(memory.nbytes for memory in self._memory.values()) + self._directory.nbytes
 
     def find(self, ids: Ids) -> Numbers:
@@ -80,32 +80,32 @@ class Index:
         return numbers
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
-        """Add ids (n,), of which none is here and none comes twice, with their numbers (n,), not ABSENT."""
+        """Add ids (n,), all new and distinct, with their numbers (n,), not ABSENT."""
         ids, numbers = np.ascontiguousarray(ids), np.ascontiguousarray(numbers)
         while not self._make_room(ids):
             pass
         self._insert(ids, numbers)
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
-        """Give ids (n,) other numbers.
+        """Change the numbers of ids (n,).
 
         Raises:
-            KeyError: some are not here; the others have their numbers.
+            KeyError: some ids are missing; the others have their new numbers.
         """
         ids, numbers, n = np.ascontiguousarray(ids), np.ascontiguousarray(numbers), len(ids)
         _all_here(self._loops.index_put(_of(ids), library.address(numbers, np.uint32, n), n, *self.where), n)
 
     def remove(self, ids: Ids) -> None:
-        """Forget ids (n,); the room is kept for others.
+        """Remove ids (n,); their room is reused.
 
         Raises:
-            KeyError: some are not here; the others are forgotten.
+            KeyError: some ids are missing; the others are removed.
         """
         ids, n = np.ascontiguousarray(ids), len(ids)
         _all_here(self._loops.index_remove(_of(ids), n, *self.where, self._count.ctypes.data), n)
 
     def segment(self, segment: int) -> tuple[Ids, Numbers]:
-        """Return copies of the ids and the numbers in one segment, in an order that only the index knows."""
+        """Return copies of the ids and the numbers in one segment, in an internal order."""
         pieces = self._pieces_of(segment)
         ids = np.empty(sum(int(self._count[piece]) for piece in pieces), np.int64)
         numbers = np.empty(len(ids), np.uint32)
@@ -115,11 +115,11 @@ class Index:
         return ids, numbers
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
-        """Yield what `segment` returns of every one."""
+        """Yield the result of `segment` for every segment."""
         return (self.segment(segment) for segment in range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
-        """Let one segment hold these of its ids and no others; it shrinks to fit."""
+        """Set the contents of one segment, which shrinks to fit."""
         for piece in self._pieces_of(segment):
             self._count[piece] = 0
             self._give(piece, int(self._directory["depth"][piece]), 1)
@@ -169,7 +169,7 @@ class Index:
         self._insert(*held)
 
     def _take(self, piece: int) -> tuple[Ids, Numbers]:
-        """Return copies of what a piece holds, which it then no longer counts."""
+        """Return copies of a piece's contents, and empty the piece."""
         count = int(self._count[piece])
         ids, numbers = np.empty(count, np.int64), np.empty(count, np.uint32)
         self._entries(piece, ids, numbers)
@@ -284,7 +284,7 @@ class PlainIndex:
 
 
 def new_index() -> Index | PlainIndex:
-    """Return an empty one, in the form that this machine can use."""
+    """Return an empty index, in the form that this machine supports."""
     return PlainIndex() if KERNELS.loaded is None else Index()
 
 

@@ -146,7 +146,7 @@ class Store:
     def check(self, gradient: Gradient) -> None:
         """Check a gradient from the wire, and prepare it for its remaining parts.
 
-        A large one in shared memory is checked for NaN and infinity when it is used, by `add_whole`, or before by `look`.
+        A large one in shared memory is checked for NaN and infinity when it is used, by `add_whole`, or by `look`.
 
         Raises:
             PserverError: it cannot be applied; the message names the parameter.
@@ -286,7 +286,7 @@ class Store:
         self.pass_version = self.version
 
     def _tell_of_step(self, span: slice) -> None:
-        """Notify the watch that a span of later values is computed, if it overwrites those from before the last step."""
+        """Notify the watch that a span of later values is computed, if it overwrites those before the last step."""
         if self.is_plain and self._watch is not UNWATCHED:
             self._tell(span, self.version - 1)
 
