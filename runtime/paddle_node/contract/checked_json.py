@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads JSON that another process wrote: a state file, a message, an answer of a server.
+"""Reads JSON written by another process: a state file, a message, a server's answer.
 
-The result can always be compared, printed and written again: integers of more than 64 bits become floats, which may be
-infinite, and nesting deeper than DEPTH raises ValueError.
+The result can always be compared, printed and written again: integers of more than 64 bits become floats, which can
+be infinite, and nesting deeper than DEPTH raises ValueError.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 from typing import Any
 
 DEPTH = 64
-_DIGITS = 20  # of a number of 64 bits, its sign included
+_DIGITS = 20  # of a 64-bit number, including its sign
 
 
 def loads(data: bytes | str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON, or is nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
     try:
@@ -34,7 +34,7 @@ def as_object(data: bytes | str) -> dict[str, Any]:
     """Return the JSON object of a text.
 
     Raises:
-        ValueError: it is not a JSON object.
+        ValueError: the text is not a JSON object.
     """
     value = loads(data)
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that annotations of records are made of. Pure.
+"""The checks from which the annotations of records are built. Pure.
 
-Each returns a value that is within its limit, perhaps converted, or raises Misfit.
+Each returns a valid value, perhaps converted, or raises Misfit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WORD = re.compile(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
 
 
 class Misfit(Exception):
-    """A value is not what its limit says; `path` grows from the innermost name outwards."""
+    """A value is invalid; `path` grows from the innermost name outwards."""
 
     def __init__(self, what: str, value: Any, secret: bool = False) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Misfit(Exception):
         self._secret = secret
 
     def within(self, part: str) -> Misfit:
-        """The same one, seen from the value that holds this part."""
+        """Return the same misfit from the point of view of the value that contains this part."""
         self.path.append(part)
         return self
 
@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 
 class Limit:
-    """One row of LIMITS: what a value must be, for messages, and whether it is."""
+    """One row of LIMITS: what a value must be, for messages, and its check."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Limit:
 
 
 def optional(check: Check) -> Check:
-    """A value or None."""
+    """Return the check of a value or None."""
     return lambda value: None if value is None else check(value)
 
 
 class Rows:
-    """The check of a list of any length; `make` makes it of the checked rows."""
+    """The check of a list of any length; `make` builds the result from the checked rows."""
 
     def __init__(self, check: Check, make: Any = list) -> None:
         self._check = check
@@ -83,7 +83,7 @@ class Rows:
 
 
 def tuple_of(*checks: Any) -> Check:
-    """A list of one value for each check; of any length where `...` is the second check."""
+    """Return the check of a list with one value per check; of any length if the second one is `...`."""
     if checks[1:] == (...,):
         return Rows(checks[0], tuple)
 
@@ -99,7 +99,7 @@ def tuple_of(*checks: Any) -> Check:
 
 
 def dict_of(key_check: Check, check: Check) -> Check:
-    """An object of such keys and values."""
+    """Return the check of an object with such keys and values."""
 
     def checked(value: Any) -> Any:
         if type(value) is not dict:
@@ -113,6 +113,6 @@ def dict_of(key_check: Check, check: Check) -> Check:
 
 
 def literal(*allowed: Any, convert: Optional[Callable[[Any], Any]] = None) -> Check:
-    """One of some values."""
+    """Return the check of one of several values."""
     what = "one of %s" % ", ".join(map(repr, allowed))
     return Limit(what, lambda value: type(value) is not bool and value in allowed, convert=convert)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NamedTuple` and `dataclass` as the standard library has them, for classes that cost next to nothing to define.
+"""`NamedTuple` and `dataclass` like the standard library's, for classes that cost almost nothing to define.
 
-The standard ones compile functions for every class. A process imports the records of a hundred messages and makes a
-tenth of them: a constructor of a NamedTuple is compiled, by the standard library, when the first record is made, and
+The standard ones compile functions for every class. A process imports the records of a hundred messages and creates
+a tenth of them: a NamedTuple's constructor is compiled, by the standard library, when the first record is created, and
 dataclasses share their methods. Nodes have no dataclasses, whose library takes longer than all records.
 """
 
@@ -21,7 +21,7 @@ else:
     from _collections import _tuplegetter
 
     class _Meta(type):
-        """Makes a class whose annotations are its fields; one with another base is a plain class."""
+        """Turns a class's annotations into fields; a class with another base is an ordinary class."""
 
         def __new__(cls, name: str, bases: Tuple[type, ...], body: Dict[str, Any]) -> type:
             if not bases or bases[0].__dict__.get("_fields") is not None:
@@ -43,7 +43,7 @@ else:
         _fields = None
 
         def __new__(cls, *given: Any, **named: Any) -> Any:
-            """Make the first record, and the constructor of those after it."""
+            """Create the first record, and the constructor of later ones."""
             home = next(one for one in cls.__mro__ if one.__dict__.get("_fields") is not None)
             defaults = home._field_defaults.values()
             made = namedtuple(home.__name__, home._fields, defaults=defaults, module=home.__module__)
@@ -74,7 +74,7 @@ else:
             return tuple(self)
 
     def dataclass(cls: Optional[type] = None, /, *, frozen: bool = False, kw_only: bool = False) -> Any:
-        """Make a class a record; its fields are compared, and hashed where it is frozen."""
+        """Make a class a record; its fields are compared, and hashed if it is frozen."""
         return (lambda cls: _made(cls, frozen, kw_only)) if cls is None else _made(cls, frozen, kw_only)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts that processes and nodes report, each declared one time: its name, limit, unit and default.
+"""The facts that processes and nodes report, each declared once: its name, limit, unit and default.
 
 `paddle.report` writes a record as a line, the agent checks it and passes it on, the launcher adds it to ProcessFacts or
-NodeFacts, and `flat` makes the row of status.json. The unit of a fact is the name of its limit.
+NodeFacts, and `flat` converts it to a row of status.json. The unit of a fact is the name of its limit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
     """The progress of a trainer; a cost or speed that is not finite is None.
 
     Attributes:
-        batch_id: within its pass; without passes, its step.
+        batch_id: the batch within its pass; without passes, the step.
         pass_id: None for a script without passes.
         samples_per_s: 0 in a pass without samples.
     """
@@ -75,28 +75,28 @@ class Points(NamedTuple):
 
 
 class Pushes(NamedTuple):
-    """The gradients that came to a server in asynchronous training: (trainer, pushed, discarded as too old) each."""
+    """The gradients received by a server in asynchronous training: (trainer, pushed, discarded as too old) each."""
 
     trainers: Tuple[Tuple[Trainer, Count, Count], ...]
 
 
 class Queue(NamedTuple):
-    """The trainers that wait at a parameter server.
+    """The trainers that are waiting at a parameter server.
 
     Attributes:
-        version: batches applied so far.
-        requests: that came since the process began.
-        waiting: the number of trainers that wait.
+        version: the number of batches applied so far.
+        requests: the number of requests since the process began.
+        waiting: the number of trainers that are waiting.
         missing: the trainers that they wait for.
-        waited_s: how long nothing has been applied.
-        lags: in asynchronous training (trainer, pushes of all trainers since its own last one) each.
-        rows: rows of growing tables.
-        rows_bytes: memory of these rows, their states and index.
-        rows_disk_bytes: files of these rows.
-        rows_made: rows made since the process began.
-        rows_dropped: rows evicted, too old or below the lowest score, since then.
-        rows_asked: distinct ids of batches, since then.
-        rows_found: those of them that had a row in memory.
+        waited_s: seconds since a batch was last applied.
+        lags: in asynchronous training, (trainer, pushes of all trainers since its own last one) each.
+        rows: the number of rows in growing tables.
+        rows_bytes: the memory of these rows, their states and index in bytes.
+        rows_disk_bytes: the size of these rows' files in bytes.
+        rows_made: the number of rows created since the process began.
+        rows_dropped: the number of rows evicted since then, as too old or below the lowest score.
+        rows_asked: the number of distinct IDs in batches since then.
+        rows_found: how many of them had a row in memory.
     """
 
     version: Count = 0
@@ -115,7 +115,7 @@ class Queue(NamedTuple):
 
 
 class Unsaved(NamedTuple):
-    """A checkpoint that could not be written, as one line; empty once it is written."""
+    """A checkpoint that could not be written, as one line; empty once it has been written."""
 
     what: OneLine
 
@@ -138,11 +138,11 @@ _MOST: Mapping[str, Tuple[Tuple[str, int], ...]] = {
 
 
 class ProcessUsage(NamedTuple):
-    """The resources that a process and its children use.
+    """The resources used by a process and its children.
 
     Attributes:
-        cpu_percent: of one processor.
-        memory_bytes: resident; a page that several of them share counts for each.
+        cpu_percent: percent of one CPU.
+        memory_bytes: resident memory; a page shared by several of them counts for each.
     """
 
     cpu_percent: Number
@@ -150,13 +150,13 @@ class ProcessUsage(NamedTuple):
 
 
 class NodeUsage(NamedTuple):
-    """The resources that are in use on a node, by any user; None where that is not known.
+    """The resources in use on a node, by any user; None if unknown.
 
     Attributes:
-        cpu_percent: of all its processors.
+        cpu_percent: percent of all its CPUs.
         memory_bytes: memory that is not available.
-        gpus: (percent, memory_bytes, memory_total_bytes) each; a GPU that does not report its use has None or -1.
-        processes: processes of any job: (name, then the fields of ProcessUsage) each.
+        gpus: (percent, memory_bytes, memory_total_bytes) of each; a GPU that does not report its use has None or -1.
+        processes: processes of any job: the name, then the fields of ProcessUsage, of each.
     """
 
     memory_bytes: Bytes
@@ -169,7 +169,7 @@ class NodeUsage(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which process it is, where it runs and in which state it is."""
+    """The identity, node and state of a process."""
 
     name: str
     role: str
@@ -191,7 +191,7 @@ class Life(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """The trainers that others wait for at a server, as text: "1, 5-7"."""
+    """The trainers that others are waiting for at a server, as text: "1, 5-7"."""
 
     missing: str
 
@@ -211,7 +211,7 @@ class Metrics(NamedTuple):
 
 
 class ProcessFacts(NamedTuple):
-    """Everything known of one process; `pushes` and `unsaved` are shown for the job as a whole, not in its row."""
+    """Everything known about a process; `pushes` and `unsaved` are shown for the job as a whole, not in its row."""
 
     place: Optional[Place] = None
     life: Life = Life()
@@ -226,7 +226,7 @@ class ProcessFacts(NamedTuple):
 
 
 class NodePlace(NamedTuple):
-    """Which node it is, and the state of its connection; `heard_at` in seconds since 1970."""
+    """A node's identity, and the state of its connection; `heard_at` is in seconds since 1970."""
 
     node_id: Rank
     name: str
@@ -247,7 +247,7 @@ class GpuTotals(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """Everything known of one node."""
+    """Everything known about a node."""
 
     place: NodePlace
     usage: Optional[NodeUsage] = None
@@ -255,13 +255,13 @@ class NodeFacts(NamedTuple):
 
 
 def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List[str]] = None) -> Any:
-    """Return the record of a report line, or of the message that passes it on.
+    """Return the record of a report line, or of the message that forwards it.
 
     Args:
-        faults: gets a message for each number of a `progress` that is left out; None: such a number raises.
+        faults: receives a message for each number of a `progress` that is left out; None: such a number raises.
 
     Raises:
-        RecordError: it is not a report, or a field is not within its limit.
+        RecordError: it is not a report, or a field exceeds its limit.
     """
     record = REPORTS.get(kind) if isinstance(kind, str) else None
     if record is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of a collected file, computed while it is sent; the launcher and the agent have the same module.
+"""The digest of a collected file, computed while it is sent; launcher and agent use the same module.
 
-Blocks of zeros are skipped, so holes cost nothing and are equal to zeros. Of every other block the number and the bytes
-are hashed. The digest does not depend on the boundaries of the chunks.
+Blocks of zeros are skipped, so holes cost nothing and equal zeros. Of every other block, the number and the bytes are
+hashed. The digest does not depend on the boundaries of the chunks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Fingerprint:
     """Computes size and digest of the beginning of one file.
 
     Args:
-        hasher: a new blake2b of DIGEST_SIZE; owned by the fingerprint.
+        hasher: a new blake2b with DIGEST_SIZE; owned by the fingerprint.
 
     Attributes:
-        size: bytes taken, holes included.
+        size: the number of bytes so far, holes included.
     """
 
     __slots__ = ("_hasher", "_is_hashed", "size")
@@ -33,10 +33,10 @@ class Fingerprint:
     def __init__(self, hasher: Any) -> None:
         self.size = 0
         self._hasher = hasher
-        self._is_hashed = False  # the current block has a byte that is not zero
+        self._is_hashed = False  # the current block has a nonzero byte
 
     def skip_to(self, end: int) -> None:
-        """Take a hole up to `end`."""
+        """Add a hole up to `end`."""
         if self._is_hashed and end > self.size:
             block_end = -(-self.size // BLOCK) * BLOCK
             self._hasher.update(_ZEROS[: min(end, block_end) - self.size])
@@ -44,7 +44,7 @@ class Fingerprint:
         self.size = max(self.size, end)
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         at = 0
         while at < len(data):
             inside = self.size % BLOCK
@@ -59,14 +59,14 @@ class Fingerprint:
             at += len(piece)
 
     def hexdigest(self) -> str:
-        """The digest of what has passed by."""
+        """Return the digest of everything added so far."""
         return str(self._hasher.hexdigest())
 
     def reading(self, path: str, end: int) -> Iterator[None]:
         """Read a file up to `end`, or to its end if it is shorter, in steps of at most 1 MiB.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -83,7 +83,7 @@ class Fingerprint:
 
 
 def data_from(fd: int, offset: int, size: int) -> int:
-    """Return the offset of the next data that is not in a hole; the end of the file if there is none."""
+    """Return the offset of the next data outside a hole; the end of the file if there is none."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:  # ENXIO: only a hole follows; other errors: no support for holes

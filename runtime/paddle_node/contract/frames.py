@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of launcher and agent: the one codec of both sides. Sans-IO: bytes in, messages out, and back.
+"""The frame format between launcher and agent: one codec for both sides. Sans-IO: converts bytes to messages and back.
 
-A frame is a header of UTF-8 JSON, an object with `kind`, and a raw body; `opening` has the first bytes of a stream.
-`to_agent` and `to_launcher` list the kinds.
+A frame is a header of UTF-8 JSON, an object with `kind`, and a raw body; `opening` defines the first bytes of a
+stream. `to_agent` and `to_launcher` list the kinds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paddle_node.contract.records import Fields
 
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
-# Of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel.
+# Unacknowledged bytes of collected frames, as counted by `cost`; the same as the SSH window.
 WINDOW = 2 << 20
-FRAME_COST = 1 << 10  # what a collected frame counts beside its body
+FRAME_COST = 1 << 10  # what a collected frame counts in addition to its body
 
 _PREFIX = struct.Struct("!IQ")
 
 
 class FrameError(ValueError):
-    """Bytes that the protocol does not allow; the stream cannot be read any further."""
+    """The bytes violate the protocol; the rest of the stream cannot be read."""
 
 
 class Message(NamedTuple):
@@ -40,7 +40,7 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
     """Return one frame as bytes; text can hold surrogates for bytes that are not UTF-8.
 
     Raises:
-        FrameError: header or body are over the limits.
+        FrameError: header or body exceed the limits.
     """
     header = json.dumps(dict(fields, kind=kind), separators=(",", ":")).encode()
     if len(header) > MAX_HEADER or len(body) > MAX_BODY:
@@ -51,19 +51,19 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
 
 
 def cost(body: bytes) -> int:
-    """Return what a collected frame (file, link, removed, moved, listed) takes of the window."""
+    """Return how much of the window a collected frame (file, link, removed, moved, listed) uses."""
     return len(body) + FRAME_COST
 
 
 class Decoder:
-    """Turns the bytes of a stream into messages, however they are cut.
+    """Converts the bytes of a stream into messages, regardless of how they are split.
 
     Args:
-        sender: who writes the stream, for messages: "launcher" or "agent".
-        kinds: of the messages that it may send.
+        sender: the writer of the stream, for messages: "launcher" or "agent".
+        kinds: the kinds of messages that it may send.
 
     Attributes:
-        first_size: bytes of the first frame; 0 until it is there.
+        first_size: the size of the first frame in bytes; 0 until it is complete.
     """
 
     def __init__(self, sender: str, kinds: Container[str]) -> None:
@@ -75,15 +75,15 @@ class Decoder:
 
     @property
     def received(self) -> int:
-        """How many bytes have come behind the first frame."""
+        """Return the number of bytes received after the first frame."""
         return self._taken + len(self._buffer) - self.first_size
 
     def feed(self, data: bytes) -> List[Message]:
-        """Take the next bytes and return the messages they complete.
+        """Decode the next bytes and return the messages that they complete.
 
         Raises:
-            FrameError: lengths over the limits, a header that is no JSON object, or a kind that the sender
-                does not know.
+            FrameError: a length exceeds the limits, a header is not a JSON object, or the sender may not send the
+                kind.
         """
         self._buffer += data
         messages: List[Message] = []
@@ -106,7 +106,7 @@ class Decoder:
         end = body_at + body_size
         if len(self._buffer) < end:
             return None
-        with memoryview(self._buffer) as view:  # a slice of the buffer itself would be one copy more
+        with memoryview(self._buffer) as view:  # slicing the buffer itself would cost another copy
             header, body = bytes(view[_PREFIX.size : body_at]), bytes(view[body_at:end])
         del self._buffer[:end]
         self._taken += end

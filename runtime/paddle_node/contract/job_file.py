@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file in which a node keeps its record of a job, and what it reports of it to visitors."""
+"""The file with a node's record of a job, and the reports about it to visitors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddle_node.contract.records import Moment, NodePath, Number, OneLine, Pid,
 
 
 class Submitter(NamedTuple):
-    """Who submitted the job, for the node's record of it; `start` and `boot_id` make the pid unique."""
+    """The process that submitted the job, for the node's record; `start` and `boot_id` make the pid unique."""
 
     user: OneLine = ""
     host: OneLine = ""
@@ -24,7 +24,7 @@ class Agent(NamedTuple):
     """The agent proper.
 
     Attributes:
-        outer: pid and start time of its guard and its watcher.
+        outer: the pid and start time of its guard and its watcher.
     """
 
     pid: Whole = 0
@@ -37,7 +37,7 @@ class Ended(NamedTuple):
     """The end of a job on a node.
 
     Attributes:
-        settled: the launcher has received everything that it collects.
+        settled: whether the launcher has received everything that it collects.
     """
 
     at: Number = 0.0
@@ -57,10 +57,10 @@ class JobFile(NamedTuple):
     """The record of a job.
 
     Attributes:
-        keeps_state: the job's directory holds state that outlives it, such as checkpoints.
+        keeps_state: whether the job's directory contains state that outlives it, such as checkpoints.
         saves_as: the name of the directory in which its scripts save, or empty.
-        group: directory of the control group of its processes, or empty.
-        sessions: pid and start time of each process that the agent started.
+        group: the directory of its processes' control group, or empty.
+        sessions: the pid and start time of each process that the agent started.
     """
 
     job_id: str
@@ -80,12 +80,12 @@ class JobFile(NamedTuple):
 
 
 class JobFound(NamedTuple):
-    """A job that a node knows, from its record or from the environment of its processes.
+    """A job known to a node, from its record or from the environment of its processes.
 
     Attributes:
-        alive: its agent is running.
-        running: (pid, command) of the processes that carry its id.
-        unrecorded: the node has no record of it.
+        alive: whether its agent is running.
+        running: (pid, command) of the processes that carry its ID.
+        unrecorded: whether the node has no record of it.
     """
 
     job_id: OneLine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that launcher, agent and processes share: environment variables and folders. Imports nothing."""
+"""The names shared by launcher, agent and processes: environment variables and folders. Imports nothing."""
 
 JOB_ID = "PADDLE_JOB_ID"
 NODE_ID = "PADDLE_NODE_ID"
@@ -16,6 +16,6 @@ REPORT_PIPE = "PADDLE_REPORT_PIPE"  # the device and inode of the pipe at REPORT
 MARKS = (JOB_ID, JOB_DIR, JOB_KEY, NODE_ID, PROC, REPORT_FD, REPORT_PIPE, RESTART_COUNT, STACKS_SIGNAL)
 """The variables by which a job finds and authenticates its processes: no user gives them."""
 
-LOG = "log"  # in the job directory; on the launcher's machine one folder for each node is in it
+LOG = "log"  # in the job directory; on the launcher's machine it contains one folder per node
 OUTPUT = "output"
 STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of what a node answers to `probe`, `reach`, `jobs` and `checkpoints`. Rows are lists of their fields."""
+"""The parts of a node's answers to `probe`, `reach`, `jobs` and `checkpoints`. Rows are lists of their fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paddle_node.contract.records import (
 
 
 class NodeAddress(NamedTuple):
-    """One address of a node; `prefix` bits of it name the network."""
+    """An address of a node; `prefix` is the number of its network bits."""
 
     nic: OneLine
     address: Address
@@ -28,7 +28,7 @@ class NodeAddress(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """A port that is in use, and the process that has it."""
+    """A port that is in use, and the process that uses it."""
 
     port: PortOrZero
     owner: OneLine = ""
@@ -45,7 +45,7 @@ class Way(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """The file system that a path is or would be on; `free_inodes` is None where it counts none."""
+    """The file system that a path is or would be on; `free_inodes` is None if it does not count inodes."""
 
     path: OneLine
     free_bytes: Whole = 0
@@ -57,11 +57,11 @@ class Disk(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What the kernel allows; None where it does not report or limit it.
+    """The limits of the kernel; None where it reports no limit.
 
     Attributes:
         limits: soft limits by name: nofile, nproc, memlock, core.
-        threads_of_user: what counts against nproc; `may_pass_nproc`: it does not hold for this user.
+        threads_of_user: the number that nproc limits; `may_pass_nproc`: whether this user is exempt from the limit.
         cgroup: the tightest limits of the control groups: cores, memory_bytes, pids, pids_used.
     """
 
@@ -86,12 +86,12 @@ class Gpus(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One server's part of a checkpoint, as a node has it.
+    """One server's part of a checkpoint, as found on a node.
 
     Attributes:
-        nbytes: of its own files; it may build upon earlier ones.
-        problem: why it cannot be read, or nothing.
-        identity: of the manifest's file; nodes that see the same one share the folder.
+        nbytes: the size of its own files in bytes; it may build upon earlier ones.
+        problem: why it cannot be read, or empty.
+        identity: the identity of the manifest's file; nodes that see the same one share the folder.
     """
 
     version: Whole
@@ -106,18 +106,18 @@ class Part(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it lies below its folder."""
+        """Return its path below its folder."""
         job = f".{self.job}" if self.job else ""
         return f"v{self.version:012d}{job}/part-{self.server}-of-{self.servers}"
 
     @property
     def name(self) -> str:
-        """What `--resume` takes for the checkpoint that it is of."""
+        """Return the name by which `--resume` selects its checkpoint."""
         return f"{self.version}.{self.job}" if self.job else str(self.version)
 
 
 class Saves(NamedTuple):
-    """A directory that a script was given and filled, on one node."""
+    """A directory that a script was given and has written to, on one node."""
 
     name: OneLine
     files: Whole
@@ -126,12 +126,12 @@ class Saves(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The result of a check that ran beside the loop.
+    """The result of a check that ran outside the loop.
 
     Attributes:
         root_dir: the disk of ROOT_DIR.
-        code: digest by path of the code in a directory that nodes have; None where it was not requested.
-        checkpoints: parts that the node's pserver may resume from.
+        code: digests by path of the code in an existing directory; None if it was not requested.
+        checkpoints: parts that the node's pserver can resume from.
     """
 
     root_dir: Optional[Disk] = None

@@ -51,7 +51,7 @@ from paddle_node.contract.text import (
 Fields = Dict[str, Any]
 R = TypeVar("R")
 
-LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the operating system waits no longer
+LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the maximum wait of the operating system
 LAST_MOMENT = 253402300800.0  # the end of the year 9999
 _MOST = (1 << 62) - 1
 _JOB_ID = re.compile("[A-Za-z0-9._-]{1,128}")
@@ -89,7 +89,7 @@ Secret = str
 
 
 class RecordError(ValueError):
-    """A value does not fit its record; the message names the sender, the field and the limit."""
+    """A value does not match its record; the message names the sender, the field and the limit."""
 
 
 def _whole(least: int, most: int) -> Callable[[Any], bool]:
@@ -134,7 +134,7 @@ LIMITS: Dict[str, Limit] = {
     "Seconds": Limit(
         "a number of seconds from 0 to 2**62",
         lambda value: _is_number(value) and 0 <= value <= _MOST,
-        convert=lambda value: min(value, LONGEST_S),  # a longer time is taken for this
+        convert=lambda value: min(value, LONGEST_S),  # a longer time is replaced by this one
     ),
     "Moment": Limit(
         "seconds since 1970, up to the year 9999",
@@ -166,13 +166,13 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
     """Return the record that a JSON object holds.
 
     Args:
-        record: its class.
-        value: what the JSON text of the sender holds.
-        name: what the sender calls it: the kind of a message, the name of a file.
-        sender: who sent or wrote it.
+        record: the record's class.
+        value: the value of the sender's JSON text.
+        name: the sender's name for it: the kind of a message, the name of a file.
+        sender: the process that sent or wrote it.
 
     Raises:
-        RecordError: a field is missing, or not what its annotation says.
+        RecordError: a field is missing, or does not match its annotation.
     """
     try:
         if type(value) is not dict:
@@ -184,10 +184,10 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
 
 
 def read_text(record: Type[R], data: "bytes | str", name: str, sender: str) -> R:
-    """Return the record that a JSON text holds; a JSON list is the only field of its record.
+    """Return the record in a JSON text; a JSON list is the only field of its record.
 
     Raises:
-        RecordError: it is not JSON, or as for `read`.
+        RecordError: the text is not JSON, or as for `read`.
     """
     try:
         value = checked_json.loads(data)
@@ -198,10 +198,10 @@ def read_text(record: Type[R], data: "bytes | str", name: str, sender: str) -> R
 
 
 def read_fitting(record: Type[R], value: Fields, name: str, sender: str, faults: List[str]) -> R:
-    """Return the record of what fits in a JSON object; like `read`, it raises where a field without a default does not.
+    """Return the record of the valid members of a JSON object; like `read`, raise if a required field is invalid.
 
     Args:
-        faults: one message is added for each row of a list, and each other field, that is left out.
+        faults: receives a message for each row of a list, and each other field, that is left out.
     """
     misfits: List[Misfit] = []
     found = fitting(record, value, misfits)
@@ -212,7 +212,7 @@ def read_fitting(record: Type[R], value: Fields, name: str, sender: str, faults:
 
 
 def fitting(record: Type[Any], value: Fields, misfits: Optional[List[Misfit]] = None) -> Fields:
-    """The members of a JSON object that fit the record, and the rows of lists that do; `misfits` gets the others."""
+    """Return the valid members of a JSON object, and the valid rows of its lists; `misfits` gets the others."""
     found = {}
     for name, _, check, _ in plan(record).columns:
         given = value.get(name)
@@ -234,7 +234,7 @@ def fitting(record: Type[Any], value: Fields, misfits: Optional[List[Misfit]] = 
 
 
 def fields_of(record: Any) -> Fields:
-    """The JSON object of a record; what it holds may be shared with the record."""
+    """Return a record as a JSON object, which may share values with the record."""
     return {name: _plain(getattr(record, name)) for name in plan(type(record)).names}
 
 
@@ -253,7 +253,7 @@ class Column(NamedTuple):
 
     Attributes:
         text: its annotation.
-        default: what it is where it is missing; `...` where it must be there.
+        default: the value if it is missing; `...` if it is required.
     """
 
     name: str
@@ -263,7 +263,7 @@ class Column(NamedTuple):
 
 
 class Plan:
-    """How one record is read; calling it checks a value."""
+    """The way one record is read; calling it checks a value."""
 
     def __init__(self, record: Type[Any]) -> None:
         module = vars(sys.modules[record.__module__])
@@ -282,7 +282,7 @@ class Plan:
         self._least = sum(column.default is ... for column in self.columns)
 
     def __call__(self, value: Any) -> Any:
-        """The record that a JSON object, or the list of its fields, holds."""
+        """Return the record for a JSON object or for the list of its fields."""
         if type(value) is list:
             if not self._least <= len(value) <= len(self.names):
                 raise Misfit("a list of %d" % len(self.names), value)
@@ -305,7 +305,7 @@ _plans: Dict[type, Plan] = {}
 
 
 def plan(record: Type[Any]) -> Plan:
-    """How a record is read, made when it is needed for the first time."""
+    """Return the plan of a record, created on first use."""
     if record not in _plans:
         _plans[record] = Plan(record)
     return _plans[record]
@@ -327,14 +327,14 @@ _SELF: Fields = {"...": ..., "None": None}
 
 
 class _Annotation:
-    """Reads one annotation: NAME, NAME[X, Y], X | None, "text", `...` and None."""
+    """Parses one annotation: NAME, NAME[X, Y], X | None, "text", `...` and None."""
 
     def __init__(self, text: str, module: Fields) -> None:
-        self._words = WORD.findall(text)[::-1]  # the next one is the last
+        self._words = WORD.findall(text)[::-1]  # in reverse order: the next one is the last
         self._module = module
 
     def check(self) -> Any:
-        """The check that it asks for; a literal text or `...` stands for itself."""
+        """Return the check that it describes; a literal text or `...` stands for itself."""
         word = self._words.pop()
         if word in _SELF:
             found = _SELF[word]

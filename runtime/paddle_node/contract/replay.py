@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replay buffer of a stream: unacknowledged bytes, so that another connection can continue from there.
+"""The replay buffer of a stream: unacknowledged bytes, so that another connection can continue from them.
 
-Positions count bytes from the beginning of the stream. The launcher and the agent have the same one, line for line.
+Positions count bytes from the start of the stream. Launcher and agent use the same code.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-ACK_EACH = 1 << 16  # bytes that come between two acknowledgements
-KEPT = 2 << 20  # bytes that may be said and not acknowledged; what is urgent goes out all the same
+ACK_EACH = 1 << 16  # bytes that arrive between two acknowledgements
+KEPT = 2 << 20  # bytes that may be sent without an acknowledgement; urgent frames are sent anyway
 
 
 class ReplayBuffer:
-    """One direction of a stream, the side that speaks.
+    """One direction of a stream, on the sending side.
 
     Attributes:
-        acked: position before which everything has arrived.
-        end: position behind the last byte that was said.
+        acked: the position before which everything has arrived.
+        end: the position after the last byte that was sent.
     """
 
     def __init__(self) -> None:
@@ -28,20 +28,20 @@ class ReplayBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much as may be kept waits for its acknowledgement."""
+        """Return whether the maximum number of bytes is waiting for acknowledgement."""
         return self.end - self.acked >= KEPT
 
     def append(self, data: bytes) -> None:
-        """Say more."""
+        """Add bytes to the stream."""
         if data:
             self._chunks.append(data)
             self.end += len(data)
 
     def acknowledge(self, position: int) -> None:
-        """Forget what is before a position; one that was acknowledged already changes nothing.
+        """Discard what is before a position; one that was already acknowledged changes nothing.
 
         Raises:
-            ValueError: so much was never said.
+            ValueError: the position was never reached.
         """
         if not 0 <= position <= self.end:
             raise ValueError(f"{position} bytes are reported as received, but {self.end} were sent")
@@ -50,15 +50,15 @@ class ReplayBuffer:
             self._first += len(self._chunks.popleft())
 
     def read(self, position: int, most: int) -> memoryview:
-        """What was said from a position on, `most` bytes at most: not all of it, but something unless it is the end.
+        """Return up to `most` bytes from a position on; possibly fewer, but not empty unless it is the end.
 
         Raises:
-            ValueError: it was acknowledged and forgotten, or never said.
+            ValueError: the position was acknowledged and discarded, or was never reached.
         """
         if not self.acked <= position <= self.end:
             raise ValueError(f"bytes from {position} on: those from {self.acked} to {self.end} are there")
         begin = self.end
-        for chunk in reversed(self._chunks):  # who reads is mostly near the end
+        for chunk in reversed(self._chunks):  # reads are mostly near the end
             begin -= len(chunk)
             if begin <= position:
                 return memoryview(chunk)[position - begin :][:most]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of text that another process sent: lines, paths, addresses. Pure."""
+"""Checks of text sent by another process: lines, paths, addresses. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-PATH_LIMIT = 4096  # bytes, as the kernel's
+PATH_LIMIT = 4096  # bytes, the kernel's limit
 _NAME_LIMIT = 255
 LINE_LIMIT = 2000  # characters
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
@@ -16,19 +16,19 @@ _SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2
 
 
 def visible(text: str) -> str:
-    """Remove the terminal's sequences from a text, and escape its other control characters."""
+    """Remove terminal escape sequences from a text, and escape its other control characters."""
     if text.isprintable():
         return text
     return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
 
 
 def visible_line(text: str) -> str:
-    """The beginning of a text as one line of at most LINE_LIMIT characters."""
+    """Return the beginning of a text as one line of at most LINE_LIMIT characters."""
     return visible(text[:LINE_LIMIT])[:LINE_LIMIT]
 
 
 def is_relative_path(path: Any) -> bool:
-    """Whether a path stays below the folder that it is put in, and is written in one way only."""
+    """Return whether a path stays below its base folder, and is in canonical form."""
     return (
         type(path) is str
         and len(path) <= PATH_LIMIT
@@ -38,10 +38,10 @@ def is_relative_path(path: Any) -> bool:
 
 
 def relative_path(path: str) -> str:
-    """Return a path that stays below the folder that it is put in.
+    """Return a path that stays below its base folder.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the path does not.
     """
     if not is_relative_path(path):
         raise ValueError("%.200r is not a relative path without `..`" % path)
@@ -49,26 +49,26 @@ def relative_path(path: str) -> str:
 
 
 def is_local_path(path: Any) -> bool:
-    """Whether a path is empty or can be opened, whether anything is there or not."""
+    """Return whether a path is empty or could be opened, whether it exists or not."""
     if type(path) is not str or "\0" in path:
         return False
     try:
         encoded = os.fsencode(path)
-    except UnicodeEncodeError:  # half of a character
+    except UnicodeEncodeError:  # half of a surrogate pair
         return False
     return len(encoded) <= PATH_LIMIT and max(map(len, encoded.split(b"/"))) <= _NAME_LIMIT
 
 
 def is_node_path(path: Any) -> bool:
-    """Whether a path can be opened, and shown on one line."""
+    """Return whether a path could be opened, and fits on one line."""
     return is_local_path(path) and path != "" and not _CONTROL.search(path)
 
 
 def address(text: str) -> str:
-    """Return the usual form of an IP address.
+    """Return an IP address in its usual form.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is not an IP address.
     """
     from ipaddress import ip_address  # agents need none
 
@@ -76,7 +76,7 @@ def address(text: str) -> str:
 
 
 def is_address(value: Any) -> bool:
-    """Whether a value is the text of an IP address."""
+    """Return whether a value is the text of an IP address."""
     try:
         return type(value) is str and bool(address(value))
     except ValueError:

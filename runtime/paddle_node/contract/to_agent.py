@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that a launcher sends to its agents: kind -> record. docs/design.md says what each is for."""
+"""The messages that a launcher sends to its agents: kind -> record. docs/design.md describes them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from paddle_node.contract.records import (
 
 
 class ReconnectKey(NamedTuple):
-    """How the launcher can come back over another connection.
+    """How the launcher can reconnect.
 
     Attributes:
         at: the name of the agent's socket.
-        word: travels over the encrypted connection alone.
-        spare_s: beyond a lease, for the last ping before a cut and for a login after it.
+        word: a secret that is sent over the encrypted connection only.
+        spare_s: seconds beyond a lease, for the last ping before an interruption and a login after it.
     """
 
     at: str
@@ -40,7 +40,7 @@ class ReconnectKey(NamedTuple):
 
 
 class Reconnect(NamedTuple):
-    """The first frame of another connection: it goes to the agent that is running, with the descriptors."""
+    """The first frame of another connection; it is passed to the running agent with the descriptors."""
 
     at: str
     word: Secret
@@ -48,14 +48,14 @@ class Reconnect(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The directory in which a job's scripts save, and the patterns of what is collected of it."""
+    """The directory in which a job's scripts save, and the patterns of files that are collected from it."""
 
     name: JobId
     collect: Tuple[str, ...] = ()
 
 
 class ResidentWish(NamedTuple):
-    """The agent that is to wait for the next job; the watcher, which listens, puts address and port in its place."""
+    """The agent that is to wait for the next job; the listening watcher replaces the key by address and port."""
 
     name: str = ""
     wait_s: Seconds = 0.0
@@ -84,14 +84,14 @@ class Hello(NamedTuple):
 
 
 class Job(NamedTuple):
-    """The request for a job, one line, from a launcher to a resident agent; `wait_s` for the job after it."""
+    """A job request, one line, from a launcher to a resident agent; `wait_s` is for the job after it."""
 
     nonce: Nonce
     wait_s: Seconds
 
 
 class Probe(NamedTuple):
-    """What a node is asked before a job changes anything there."""
+    """The queries to a node before a job changes anything there."""
 
     nic: Optional[str] = None
     address: Optional[str] = None
@@ -112,20 +112,20 @@ class Probe(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Peers to connect to: (node id, address, port) each."""
+    """Peers to connect to: (node ID, address, port) each."""
 
     peers: Tuple[Tuple[Whole, str, Port], ...]
 
 
 class Extras(NamedTuple):
-    """Small files by path, and directories that are collected."""
+    """Small files by path, and directories to collect."""
 
     files: Dict[RelativePath, Secret] = {}
     collect: Tuple[RelativePath, ...] = ()
 
 
 class Manifest(NamedTuple):
-    """A part of the list of a tree's files; `dest` counts in the first one."""
+    """A part of the list of a tree's files; `dest` counts in the first part only."""
 
     tree: str
     dest: Optional[RelativePath] = None
@@ -145,7 +145,7 @@ class Folder(NamedTuple):
 
 
 class File(NamedTuple):
-    """A regular file of a tree; its time of modification in ns, 0: any."""
+    """A regular file of a tree; its modification time in ns, 0: any."""
 
     path: RelativePath
     kind: Literal["f"]
@@ -156,7 +156,7 @@ class File(NamedTuple):
 
 
 class Symlink(NamedTuple):
-    """A symbolic link of a tree; `leaves`: its absolute target is meant, and nothing lies below it."""
+    """A symbolic link of a tree; `leaves`: its absolute target is intended, and no path is below it."""
 
     path: RelativePath
     kind: Literal["l"]
@@ -190,7 +190,7 @@ class Commit(NamedTuple):
 
 
 class Relay(NamedTuple):
-    """Listen for other nodes of the job, or end that."""
+    """Listen for other nodes of the job, or stop listening."""
 
     open: bool = True
     address: str = ""
@@ -199,20 +199,20 @@ class Relay(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Take what trees lack from the relays of other nodes: (address, port) each, the best first."""
+    """Fetch what trees lack from the relays of other nodes: (address, port) each, the best first."""
 
     trees: Tuple[str, ...]
     sources: Tuple[Tuple[str, Port], ...]
 
 
 class Wants(NamedTuple):
-    """The files that a node wants of another node's relay, a list: (digest, first byte) each."""
+    """A request for files from another node's relay, a list: (digest, first byte) each."""
 
     wants: Tuple[Tuple[Digest, Bytes], ...]
 
 
 class Start(NamedTuple):
-    """A process; the digests in env_pieces and env_files name pieces of long values."""
+    """A process to start; the digests in env_pieces and env_files name pieces of long values."""
 
     proc: str
     argv: Tuple[str, ...]
@@ -238,32 +238,32 @@ class Pieces(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Stop processes; None: all."""
+    """Stop the named processes; None: all."""
 
     grace_s: Seconds
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Stacks(NamedTuple):
-    """Ask processes where they are; None: all."""
+    """Capture the stacks of the named processes; None: all."""
 
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Ack(NamedTuple):
-    """So many collected bytes are stored."""
+    """Acknowledge the number of collected bytes that are stored."""
 
     bytes: Bytes
 
 
 class Verified(NamedTuple):
-    """The list of collected files was compared; the last one ends it."""
+    """The list of collected files was compared; the last message has `last`."""
 
     last: bool = False
 
 
 class Paths(NamedTuple):
-    """The body of `verified`, a list: what is to be sent once more."""
+    """The body of `verified`, a list: what is to be sent again."""
 
     paths: Tuple[str, ...]
 
@@ -275,20 +275,20 @@ class Ping(NamedTuple):
 
 
 class Received(NamedTuple):
-    """So many bytes of the agent's stream have come."""
+    """Acknowledge the number of bytes of the agent's stream that have arrived."""
 
     position: Bytes
 
 
 class Bye(NamedTuple):
-    """Stop all, send what was written, leave."""
+    """Stop all processes, send what was written, and exit."""
 
     grace_s: Seconds = 5.0
     drain_s: Seconds = 10.0
 
 
 class Jobs(NamedTuple):
-    """Which jobs does the node know?"""
+    """List the jobs that the node knows."""
 
 
 class EndJob(NamedTuple):
@@ -299,14 +299,14 @@ class EndJob(NamedTuple):
 
 
 class Clean(NamedTuple):
-    """Remove what nobody needs of jobs that ended so long ago."""
+    """Remove what is no longer needed of jobs that ended at least the given time ago."""
 
     older_s: Seconds = 0.0
     dry_run: bool = False
 
 
 class Checkpoints(NamedTuple):
-    """Which parts of checkpoints lie in a folder?"""
+    """List the parts of checkpoints in a folder."""
 
     folder: str = ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that an agent sends to its launcher: kind -> record. docs/design.md says what each is for."""
+"""The messages that an agent sends to its launcher: kind -> record. docs/design.md describes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from paddle_node.contract.records import (
 
 
 class Hello(NamedTuple):
-    """The first frame; the pid is the watcher's, `magic` names the code that its interpreter can use."""
+    """The first frame; the pid is the watcher's, `magic` identifies its interpreter's bytecode."""
 
     pid: Pid
     python: OneLine
@@ -45,17 +45,17 @@ class Hello(NamedTuple):
 
 
 class Probed(NamedTuple):
-    """What a node is like, before a job changes anything there.
+    """The properties of a node before a job changes anything there.
 
     Attributes:
-        networks: addresses that may carry the job's traffic, the likeliest first.
-        listen_ports: address -> port of a listener that peers may try.
-        modules: version by module; None: it cannot be imported.
-        cpus: cores that the job may use.
-        busy_ports: on `address`; `busy_at`: by each address that the job may get.
-        has_rdma: it has devices for remote memory access, such as InfiniBand's.
+        networks: addresses suitable for the job's traffic, the likeliest first.
+        listen_ports: address -> port of a listener for probes by peers.
+        modules: version by module; None: the import failed.
+        cpus: the number of cores that the job may use.
+        busy_ports: the busy ports on `address`; `busy_at`: by each address that the job may get.
+        has_rdma: whether it has devices for remote memory access, such as InfiniBand's.
         variables: the requested variables of its own environment.
-        steps: seconds by check.
+        steps: seconds per check.
     """
 
     root_dir: OneLine = ""
@@ -84,7 +84,7 @@ class Probed(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Which peers answered, and the ids of the nodes whose marks lie where this node's does."""
+    """The peers that answered, and the IDs of the nodes whose marks are beside this node's."""
 
     results: Tuple[Way, ...]
     neighbours: Tuple[Whole, ...] = ()
@@ -103,13 +103,13 @@ class Lacking(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """The bytes received of everything that was lacking."""
+    """The number of bytes received of everything that was lacking."""
 
     bytes: Bytes
 
 
 class Relaying(NamedTuple):
-    """Where the relay of a node listens; port 0: nowhere, because of `problem`."""
+    """The address and port of a node's relay; port 0: none, because of `problem`."""
 
     address: OneLine
     port: PortOrZero
@@ -117,7 +117,7 @@ class Relaying(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A tree is built."""
+    """A tree has been built."""
 
     tree: str
     job_dir: NodePath
@@ -126,7 +126,7 @@ class Committed(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A process runs."""
+    """A process has been started."""
 
     proc: str
     pid: Pid
@@ -213,7 +213,7 @@ class Listed(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """All that was to stop has ended, but for `left`."""
+    """All processes to be stopped have ended, except those in `left`."""
 
     left: Tuple[Tuple[Pid, OneLine], ...]
     killed: Whole
@@ -222,7 +222,7 @@ class Stopped(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A request could not be carried out; an empty one: the agent ends its part of the job."""
+    """A request could not be carried out; if it is empty, the agent ends its part of the job."""
 
     request: OneLine
     reason: OneLine
@@ -233,7 +233,7 @@ class Failed(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A sentence for the user."""
+    """A message for the user."""
 
     text: OneLine
 
@@ -246,7 +246,7 @@ class Pong(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The number of bytes of the launcher's stream that have come."""
+    """The number of bytes of the launcher's stream that have arrived."""
 
     position: Bytes
 
@@ -258,14 +258,14 @@ class Goodbye(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """Where the agent that waits for the next job will listen."""
+    """The address and port at which the agent for the next job will listen."""
 
     address: OneLine
     port: Port
 
 
 class ResidentFound(NamedTuple):
-    """A resident agent: how long it waits for a job, and whether it serves one now."""
+    """A resident agent: how long it waits for a job, and whether it is serving one now."""
 
     pid: Pid
     port: PortOrZero
@@ -281,7 +281,7 @@ class JobsFound(NamedTuple):
 
 
 class JobEnded(NamedTuple):
-    """What was done to end a job, and what still runs of it."""
+    """What was done to end a job, and which of its processes are still running."""
 
     job_id: OneLine
     told: Tuple[OneLine, ...]
@@ -290,7 +290,7 @@ class JobEnded(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What was or would be removed: (bytes, name) each; what is kept and why; what could not be removed whole."""
+    """What was or would be removed: (bytes, name) each; what is kept and why; what could not be removed completely."""
 
     jobs: Tuple[Tuple[Bytes, OneLine], ...]
     environments: Tuple[Tuple[Bytes, OneLine], ...]
@@ -307,14 +307,14 @@ class CheckpointsFound(NamedTuple):
 
 
 class Verifying(NamedTuple):
-    """The bytes read of the parts."""
+    """The number of bytes of the parts read so far."""
 
     bytes: Bytes
     total: Bytes
 
 
 class Verified(NamedTuple):
-    """All parts were read: (path, problem) of those that are damaged."""
+    """All parts were read: (path, problem) of the damaged ones."""
 
     problems: Tuple[Tuple[OneLine, OneLine], ...]
 
@@ -361,7 +361,7 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
 
 
 class Reported(NamedTuple):
-    """A report of a process, one of REPORTS."""
+    """A process's report, one of REPORTS."""
 
     proc: str
     kind: str
@@ -380,10 +380,10 @@ def read_message(kind: str, fields: Fields, sender: str, faults: Optional[List[s
     """Return the record of a message; of a report, Reported.
 
     Args:
-        faults: gets a message for each row of one of LISTINGS that is left out; None: such a row raises.
+        faults: receives a message for each row of one of LISTINGS that is left out; None: such a row raises.
 
     Raises:
-        RecordError: a field is missing, or not within its limit.
+        RecordError: a field is missing, or exceeds its limit.
     """
     if faults is not None and kind in LISTINGS:
         return read_fitting(TO_LAUNCHER[kind], fields, kind, sender, faults)

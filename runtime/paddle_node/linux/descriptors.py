@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that lie in memory alone, descriptors sent over a socket of this machine, and who is at its other end."""
+"""In-memory files, descriptors sent over a local socket, and the user at its other end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIXED = (
 
 
 def identity(fd: Optional[int]) -> str:
-    """The "device:inode" of an open file, or nothing where no file is open at this number."""
+    """Return the "device:inode" of an open file, or "" if the descriptor is not open."""
     try:
         status = os.fstat(-1 if fd is None else fd)
     except OSError:
@@ -29,14 +29,14 @@ def identity(fd: Optional[int]) -> str:
 
 
 def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
-    """A descriptor of so many zeros in memory, which goes with its last user; nobody inherits it.
+    """Return a descriptor of zeroed memory, which is freed with its last user; it is not inherited.
 
     Args:
-        name: for people.
-        is_fixed: nobody can change its size. Memory that could shrink would kill whoever reads behind its end (SIGBUS).
+        name: a name for people.
+        is_fixed: whether the size is sealed. If memory shrank, reading beyond its end would kill the reader (SIGBUS).
 
     Raises:
-        OSError: there is not so much.
+        OSError: there is not enough memory.
     """
     fd = os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if is_fixed else 0))
     try:
@@ -50,19 +50,19 @@ def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
 
 
 def is_fixed(fd: int) -> bool:
-    """Whether nobody can change the size of somebody's memory.
+    """Return whether the size of another process's memory is sealed.
 
     Raises:
-        OSError: it is none.
+        OSError: the descriptor is not such memory.
     """
     return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _FIXED == _FIXED
 
 
 @contextmanager
 def memory_file(name: str, content: bytes) -> Iterator[str]:
-    """A path at which this process and its children can read the content; gone afterwards.
+    """Yield a path at which this process and its children can read the content; removed afterwards.
 
-    Where the kernel has no memory files it is a file that only this user can read.
+    If the kernel has no in-memory files, it is a file that only this user can read.
     """
     if HAS_MEMORY and os.path.isdir("/proc/self/fd"):
         fd = memory(name)
@@ -72,7 +72,7 @@ def memory_file(name: str, content: bytes) -> Iterator[str]:
         finally:
             os.close(fd)
         return
-    import tempfile  # brings `random` and with it much else
+    import tempfile  # imports `random` and many other modules
 
     with tempfile.NamedTemporaryFile(prefix=".paddle-") as file:
         file.write(content)
@@ -86,7 +86,7 @@ def send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
 
 
 def receive(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int]]:
-    """One message, and the descriptors that came with it; they are the caller's to close, and not inherited."""
+    """Receive one message and its descriptors, which the caller must close; they are not inherited."""
     data, ancillary, _flags, _address = sock.recvmsg(size, socket.CMSG_SPACE(most * _INT))
     fds = array.array("i")
     for level, kind, content in ancillary:
@@ -98,6 +98,6 @@ def receive(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int]
 
 
 def is_our_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end of a socket of this machine is of the user of this one."""
+    """Return whether the process at the other end of a local socket belongs to this process's user."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP addresses as texts: their usual form, and what kind they are; connections that notice a silent peer.
+"""IP addresses as text: their usual form and kind; connections that detect a silent peer.
 
-Names are never looked up. `ipaddress` knows addresses too, and takes longer to import than everything that is asked of
-it here.
+Names are never looked up. `ipaddress` would serve too, but its import takes longer than everything that is done
+here.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import socket
 
 
 def family_of(address: str) -> int:
-    """AF_INET or AF_INET6."""
+    """Return AF_INET or AF_INET6."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def usual(address: object) -> str:
-    """An address in its usual form.
+    """Return an address in its usual form.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not an address.
     """
     if not isinstance(address, str) or "\0" in address:
         raise ValueError("%.80r is not an address" % (address,))
@@ -31,12 +31,12 @@ def usual(address: object) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it never leaves this machine."""
+    """Return whether an address is a loopback address."""
     return address == "::1" or address.startswith("127.")
 
 
 def is_link_local(address: str) -> bool:
-    """Whether an address is valid on one link only."""
+    """Return whether an address is valid on one link only."""
     if ":" not in address:
         return address.startswith("169.254.")
     raw = socket.inet_pton(socket.AF_INET6, address)
@@ -44,17 +44,17 @@ def is_link_local(address: str) -> bool:
 
 
 def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsent_ms: int = 0) -> None:
-    """Send small messages at once, and have the kernel end a connection whose peer is silent.
+    """Send small messages immediately, and have the kernel close a connection whose peer is silent.
 
     Args:
-        sock: TCP.
-        idle_s, pause_s, count: after how long without data the peer is asked, again and again, and how often.
-        unsent_ms: how long what was sent may find no peer; 0: as long as the system says.
+        sock: a TCP socket.
+        idle_s, pause_s, count: seconds without data before the first keepalive, seconds between them, and their number.
+        unsent_ms: how long sent data may stay unacknowledged; 0: the system's default.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     limits = {"KEEPIDLE": idle_s, "KEEPINTVL": pause_s, "KEEPCNT": count, "USER_TIMEOUT": unsent_ms}
     for name, value in limits.items():
-        option = getattr(socket, "TCP_" + name, None)  # elsewhere than on Linux some are missing
+        option = getattr(socket, "TCP_" + name, None)  # some are missing on systems other than Linux
         if option is not None and value:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)

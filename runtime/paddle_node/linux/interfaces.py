@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine's interfaces and their addresses, from the kernel alone.
+"""This machine's network interfaces and their addresses, from the kernel alone.
 
-Addresses with their prefix lengths come from the routing socket: no program, no name lookup; only those that others
-could use: of interfaces that are up with a carrier, not link-local, not tentative.
+Addresses with their prefix lengths are read from the routing socket, without a program or a name lookup; only those
+that peers can use: of interfaces that are up with a carrier, not link-local, not tentative.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _UP_AND_RUNNING = 0x1 | 0x40
 
 
 class Placed(NamedTuple):
-    """One address of this machine.
+    """An address of this machine.
 
     Attributes:
-        prefix: how many bits of it name the network.
+        prefix: the number of its network bits.
     """
 
     nic: str
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
 
 
 def placed() -> List[Placed]:
-    """Every address that a peer may use, loopback included, in the kernel's order.
+    """Return every address that a peer can use, loopback included, in the kernel's order.
 
     Raises:
         OSError: the kernel did not answer.
@@ -53,7 +53,7 @@ def placed() -> List[Placed]:
         try:
             nic = socket.if_indextoname(index)
         except OSError:
-            continue  # it has gone since
+            continue  # it has disappeared since
         if nic not in running:
             running[nic] = _is_running(nic)
         if running[nic] and not is_link_local(address):
@@ -62,7 +62,7 @@ def placed() -> List[Placed]:
 
 
 def interfaces() -> Dict[str, List[str]]:
-    """Addresses by interface: the first IPv4 one, then the IPv6 ones that are not link-local."""
+    """Return addresses by interface: the first IPv4 one, then the IPv6 ones that are not link-local."""
     found: Dict[str, List[str]] = {}
     for _, name in socket.if_nameindex():
         found[name] = []
@@ -77,10 +77,10 @@ def interfaces() -> Dict[str, List[str]]:
 
 
 def ipv4_of(name: str) -> str:
-    """The first IPv4 address of an interface.
+    """Return the first IPv4 address of an interface.
 
     Raises:
-        OSError: it has none, or is not there.
+        OSError: the interface has none, or does not exist.
     """
     return socket.inet_ntoa(_asked(name, _SIOCGIFADDR)[20:24])
 
@@ -91,7 +91,7 @@ def _asked(name: str, request: int) -> bytes:
 
 
 def _dump() -> Iterator[Tuple[int, str, int]]:
-    """(interface index, address, prefix length) of every address."""
+    """Yield (interface index, address, prefix length) of every address."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.settimeout(REPLY_S)
         kernel.bind((0, 0))
@@ -122,7 +122,7 @@ def _read(message: bytes) -> Optional[Tuple[int, str, int]]:
             break
         values[kind] = rest[_ATTRIBUTE.size : length]
         rest = rest[_aligned(length) :]
-    raw = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS)  # of a tunnel, ADDRESS is the other end
+    raw = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS)  # for a tunnel, ADDRESS is the other end
     return None if raw is None else (index, socket.inet_ntop(family, raw), prefix)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who listens on a port of this machine, from the kernel alone."""
+"""The processes that listen on ports of this machine, from the kernel alone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from paddle_node.linux import proc
 from paddle_node.linux.inet import family_of
 
 _LISTEN = "0A"
-_MAPPED = bytes(10) + b"\xff\xff"  # before an IPv4 address in the place of an IPv6 one
+_MAPPED = bytes(10) + b"\xff\xff"  # precedes an IPv4 address in an IPv6 address
 
 
 class Owner(NamedTuple):
-    """Who listens on a port.
+    """The process that listens on a port.
 
     Attributes:
-        pid: 0 where it cannot be seen: the process is of another user.
-        command: what it runs, for people.
+        pid: 0 if it is not visible: the process belongs to another user.
+        command: its command line, for people.
     """
 
     uid: int
@@ -29,7 +29,7 @@ class Owner(NamedTuple):
 
 
 def owner_of(address: str, port: int) -> Optional[Owner]:
-    """Who keeps a server from a port of an address; None where nobody listens there.
+    """Return the process that occupies a port of an address; None if no process listens there.
 
     Args:
         address: an IP address; empty for a server that listens on all of them.
@@ -44,7 +44,7 @@ def owner_of(address: str, port: int) -> Optional[Owner]:
 
 
 def _listeners(address: str, port: int) -> List[Tuple[str, int]]:
-    """Inode and uid of every socket that listens on a port, at this address or at all."""
+    """Return the inode and uid of every socket that listens on a port, at this address or at all addresses."""
     found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in proc.lines(table)[1:]:
@@ -56,7 +56,7 @@ def _listeners(address: str, port: int) -> List[Tuple[str, int]]:
 
 
 def _covers(where: str, address: str) -> bool:
-    """Whether a socket at an address in /proc's form, 32-bit words in the machine's order, takes this one."""
+    """Return whether a socket at an address in /proc's form (32-bit words, native order) occupies this address."""
     raw = b"".join(struct.pack("=I", int(where[at : at + 8], 16)) for at in range(0, len(where), 8))
     if not address or not any(raw):
         return True
@@ -65,7 +65,7 @@ def _covers(where: str, address: str) -> bool:
 
 
 def _links(folder: str) -> "set[str]":
-    """What the descriptors of a process are; nothing where they cannot be seen."""
+    """Return the targets of a process's descriptors; empty if they are not visible."""
     found = set()
     try:
         for name in os.listdir(folder):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ties of this process to others: it inherits the orphans below it, or gets a signal when its parent ends.
+"""Ties of this process to others: it inherits orphans below it, or gets a signal when its parent ends.
 
-The C module behind `ctypes` is called directly: an agent's start waits for this, and `ctypes` itself would take longer
-than all the rest of it. Elsewhere than on Linux nothing is tied, and a grandchild may outlive a launch that was killed.
+The C module behind `ctypes` is called directly: an agent's start waits for this, and importing `ctypes` would take
+longer than all the rest. Elsewhere than on Linux this has no effect, and a grandchild may outlive a killed launch.
 """
 
 import sys
@@ -10,7 +10,7 @@ import sys
 if sys.platform == "linux":
     import _ctypes  # type: ignore[import-not-found,unused-ignore]
 
-    # looked up once: between fork and exec only system calls are safe
+    # resolved in advance: between fork and exec only system calls are safe
     _address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 _PR_SET_PDEATHSIG = 1
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children, not init's."""
+    """Make orphans below this process its children, instead of init's."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

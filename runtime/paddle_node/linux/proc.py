@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads /proc: facts about processes and this boot.
 
-Part of an agent's first word: imports nothing that takes time. `process_tree` gives the fields of a process names.
+Part of an agent's greeting: imports nothing that takes time. `process_tree` names the fields of a process.
 """
 
 import os
@@ -12,23 +12,23 @@ STATE, SESSION, TERMINAL, THREADS, START, ARG_START, ARG_END = 0, 3, 4, 17, 19, 
 
 
 def stat(pid: "int | str") -> "list[bytes]":
-    """The fields of a process behind its command's name, which may hold spaces and brackets; none if it is gone."""
+    """Return a process's fields after its command's name, which can contain spaces and brackets; none if it is gone."""
     return read("/proc/%s/stat" % pid).rpartition(b")")[2].split()
 
 
 def environ(pid: int) -> "list[bytes]":
-    """The environment that a process was started with, one NAME=value each; nothing where it cannot be read."""
+    """Return the environment that a process was started with, as NAME=value items; empty if it cannot be read."""
     return [entry for entry in read("/proc/%d/environ" % pid).split(b"\0") if entry]
 
 
 def command(pid: int) -> str:
-    """What a process runs, for people; at most 200 characters."""
+    """Return a process's command line, for people; at most 200 characters."""
     line = read("/proc/%d/cmdline" % pid) or read("/proc/%d/comm" % pid) or b"?"
     return line.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
 
 
 def is_ours(pid: int) -> bool:
-    """Whether a process is of the user of this one."""
+    """Return whether a process belongs to this process's user."""
     try:
         return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
     except OSError:
@@ -36,7 +36,7 @@ def is_ours(pid: int) -> bool:
 
 
 def age_s() -> float:
-    """Seconds since this process was started, as far as the clock ticks tell; 0 where /proc does not."""
+    """Return the seconds since this process was started, to the resolution of clock ticks; 0 if /proc has no answer."""
     fields = stat("self")
     if len(fields) <= START:
         return 0.0
@@ -45,17 +45,17 @@ def age_s() -> float:
 
 
 def boot_id() -> str:
-    """Names this boot of the machine; empty where the kernel does not say."""
+    """Return the ID of this boot of the machine; empty if the kernel has none."""
     return read("/proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
 
 def open_descriptors() -> "list[int]":
-    """The numbers of this process's open descriptors; the one that listed them, closed by now, is among them."""
+    """Return this process's open descriptors, including the one used for the listing, which is closed by now."""
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
 
 def read(path: str) -> bytes:
-    """A small file of the kernel; nothing where it cannot be read."""
+    """Return the content of a small kernel file; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -64,12 +64,12 @@ def read(path: str) -> bytes:
 
 
 def lines(path: str) -> "list[str]":
-    """The lines of a small file of the kernel or of a user; none where it cannot be read."""
+    """Return the lines of a small file of the kernel or of a user; none if it cannot be read."""
     return read(path).decode("utf-8", "surrogateescape").splitlines()
 
 
 def value(path: str, name: str) -> str:
-    """What stands behind a name and a colon or space in a file of the kernel; empty where it does not."""
+    """Return what follows a name and a colon or space in a kernel file; empty if the name is missing."""
     for line in lines(path):
         if line.startswith((name + ":", name + " ")):
             return line[len(name) + 1 :].strip()
@@ -77,6 +77,6 @@ def value(path: str, name: str) -> str:
 
 
 def control_groups() -> "dict[str, str]":
-    """The group of this process in each hierarchy, by the name of each of its controllers; "" for version 2."""
+    """Return this process's group in each hierarchy, by the name of each of its controllers; "" for version 2."""
     fields = [line.split(":", 2) for line in lines("/proc/self/cgroup")]
     return {controller: path for _, names, path in fields for controller in names.split(",")}

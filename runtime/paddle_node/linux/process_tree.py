@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the processes of a job, and signals exactly those.
 
-A process belongs to the job when it descends from its supervisor (a subreaper, so that orphans do too) or
-when its environment says so. Never by name. A pid is signalled only while it is the process that was found:
-by pidfd, or by its start time.
+A process belongs to the job if it descends from the supervisor (a subreaper, so that orphans do too) or if its
+environment says so; its name never counts. A pid is signalled only while it is still the process that was found, as
+verified by pidfd or start time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MOST_NAMED = 1000
 
 
 class Found(NamedTuple):
-    """One process as it was seen; pid and start time (clock ticks since boot) together are unique.
+    """A process at the time of the scan; pid and start time (clock ticks since boot) together are unique.
 
     Attributes:
         terminal: its controlling terminal, which no process of a job has; 0 for none.
-        ticks: of processor time that it has had.
-        resident: pages.
+        ticks: the CPU time that it has used, in clock ticks.
+        resident: its resident pages.
     """
 
     pid: int
@@ -39,12 +39,12 @@ class Found(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs: it is not one that has ended and waits for its parent."""
+        """Return whether it is running: not a zombie that waits for its parent."""
         return self.state not in _ENDED
 
 
 def snapshot() -> Dict[int, Found]:
-    """Every process that can be seen, by pid."""
+    """Return every visible process, by pid."""
     seen = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -65,13 +65,13 @@ def look(pid: int) -> Optional[Found]:
 
 
 def living(pid: int, start: int) -> Optional[Found]:
-    """The process with this start time, if it still runs."""
+    """Return the process with this start time, if it is still running."""
     found = look(pid)
     return found if found is not None and found.start == start and found.is_alive else None
 
 
 def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
-    """Pids below `roots`, the roots themselves excluded."""
+    """Return the pids below `roots`, without the roots themselves."""
     children: Dict[int, List[int]] = {}
     for found in seen.values():
         children.setdefault(found.parent, []).append(found.pid)
@@ -88,12 +88,12 @@ def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
 def members(
     marks: Dict[str, str], root: int, judged: Optional[Dict[Tuple[int, int], bool]] = None
 ) -> List[Found]:
-    """Living processes below `root`, and those whose environment holds every one of `marks`.
+    """Return the live processes below `root`, and those whose environment contains all of `marks`.
 
     Args:
-        marks: names and values in the environment, such as PADDLE_JOB_ID; none means the tree alone.
-        root: pid of the supervisor; it is never a member, nor is one of its ancestors.
-        judged: remembers, from look to look, whose environment was read: that is most of the work.
+        marks: names and values in the environment, such as PADDLE_JOB_ID; without any, only the tree counts.
+        root: the supervisor's pid; it is never a member, nor is one of its ancestors.
+        judged: remembers between scans which environments were read: that is most of the work.
     """
     judged = {} if judged is None else judged
     seen = snapshot()
@@ -109,16 +109,16 @@ def members(
 
 
 def has_marks(pid: int, marks: Dict[str, str]) -> bool:
-    """Whether a process was started with these variables; False when its environment cannot be read."""
+    """Return whether a process was started with these variables; False if its environment cannot be read."""
     held = set(proc.environ(pid))
     return bool(held) and all(os.fsencode("%s=%s" % mark) in held for mark in marks.items())
 
 
 def named(left: List[Found], unsure: str) -> Dict[str, Any]:
-    """The fields that name processes which are left; of many, the first MOST_NAMED and the number of the others.
+    """Return the fields that name remaining processes; of many, the first MOST_NAMED and the number of the others.
 
     Args:
-        unsure: a sentence on what else may be left, or nothing.
+        unsure: a sentence on what else may remain, or an empty string.
     """
     more = len(left) - MOST_NAMED
     sentences = [unsure, "%d more processes that could not be ended" % more if more > 0 else ""]
@@ -129,10 +129,10 @@ def named(left: List[Found], unsure: str) -> Dict[str, Any]:
 
 
 def send(found: Found, number: int) -> bool:
-    """Signal one process if it is still the one that was found.
+    """Signal a process if it is still the one that was found.
 
     Returns:
-        False when it is gone.
+        False if it has exited.
 
     Raises:
         PermissionError: it changed its user.
@@ -162,7 +162,7 @@ def _judge_marks(one: Found, marks: Dict[str, str], judged: Dict[Tuple[int, int]
 
 
 def lineage(seen: Dict[int, Found], pid: int) -> Set[int]:
-    """A process, its parent, and so on."""
+    """Return a process, its parent, and so on."""
     line = {pid}
     while pid in seen and seen[pid].parent not in line:
         pid = seen[pid].parent
@@ -174,4 +174,4 @@ def _pidfd(pid: int) -> Optional[int]:
     try:
         return os.pidfd_open(pid)  # type: ignore[attr-defined,unused-ignore]
     except (AttributeError, OSError):
-        return None  # Python 3.8, an old kernel, or gone: the start time decides alone
+        return None  # Python 3.8, an old kernel, or exited: only the start time decides
