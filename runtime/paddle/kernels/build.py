@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the kernels for this machine: `python -m paddle.kernels.build`, which the setup scripts run.
 
-The system's C compiler does it; without one that works, `ziglang` does, a compiler as a wheel, in a temporary
-environment that is removed again. A library that is there, fits the sources and can be loaded is not made again.
-Standard library only.
+It uses the system's C compiler; if none works, it uses `ziglang`, a compiler packaged as a wheel, in a temporary
+environment that is removed afterwards. An existing library that fits the sources and can be loaded is not compiled
+again. Standard library only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIMIT_S = 300
 
 
 class BuildError(Exception):
-    """The kernels cannot be compiled; says why."""
+    """The kernels cannot be compiled; the message gives the cause."""
 
 
 class NoCompiler(BuildError):
@@ -53,18 +53,18 @@ class Compiler:
 
     Attributes:
         command: its command line.
-        is_zig: it compiles for any platform.
+        is_zig: whether it is zig, which compiles for any platform.
     """
 
     command: tuple[str, ...]
     is_zig: bool = False
 
     def argv(self, target: str) -> list[str]:
-        """Return what calls it for a platform; another one than this machine's only if it is zig."""
+        """Return the command line for a platform; only zig supports others than this machine's."""
         return [*self.command, *(("-target", TARGETS[target]) if self.is_zig else ())]
 
     def flags(self, target: str, level: int) -> tuple[str, ...]:
-        """Return what compiles for a speed level: zig's compiler asks for more than the names of instructions."""
+        """Return the flags for a speed level: zig's compiler needs more than the names of instruction sets."""
         machine = target.split("-")[1]
         is_named = self.is_zig and machine == "x86_64"
         return (f"-march=x86_64_v{level}",) if is_named else library.LEVELS[machine][level]
@@ -77,7 +77,7 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
         extra: more flags for compiling and linking, such as those of a sanitizer.
 
     Raises:
-        BuildError: the compiler failed; with what it wrote.
+        BuildError: the compiler failed; the message includes its output.
     """
     path, argv = folder / library.library_name(target), compiler.argv(target)
     levels = library.LEVELS[target.split("-")[1]]
@@ -116,13 +116,13 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
 
 
 def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT) -> Path:
-    """Return the library of this machine, compiled unless one is there that it can load.
+    """Return the library of this machine; compile it unless there is one that can be loaded.
 
     Args:
-        may_download: if the machine has no compiler that works, install one for the time of the build.
+        may_download: if the machine has no working compiler, install one for the duration of the build.
 
     Raises:
-        BuildError: it is not there and cannot be compiled, or cannot be loaded once it is.
+        BuildError: it does not exist and cannot be compiled, or cannot be loaded after compiling.
     """
     target = library.target()
     path = folder / library.library_name(target)
@@ -145,7 +145,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
 
 
 def _build_by_any(may_download: bool, target: str, folder: Path) -> None:
-    """Compile by the first of the system's compilers that can, else by zig."""
+    """Compile with the first of the system's compilers that works, else with zig."""
     failures = []
     for command in filter(None, map(shutil.which, _COMPILERS)):
         try:
@@ -167,7 +167,7 @@ def _build_by_any(may_download: bool, target: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def zig() -> Iterator[Compiler]:
-    """Install zig for the time of a block.
+    """Install zig for the duration of a block.
 
     Raises:
         BuildError: it cannot be installed.
@@ -181,7 +181,7 @@ def zig() -> Iterator[Compiler]:
 
 
 def _run(*commands: list[str]) -> None:
-    """Run commands, as many at a time as there are processors."""
+    """Run commands in parallel, one per processor."""
     at_once = os.cpu_count() or 1
     for start in range(0, len(commands), at_once):
         with contextlib.ExitStack() as stack:
@@ -208,7 +208,7 @@ def _started(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def main() -> int:
-    """Build what the command line asks for; return the exit code."""
+    """Build as requested on the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m paddle.kernels.build", description=__doc__)
     parser.add_argument("--all", action="store_true", help="for all platforms, by zig: what a wheel carries")
     parser.add_argument("--offline", action="store_true", help="never install a compiler")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the compiled library of this machine's platform, verifies that it fits the sources, and binds its functions.
+"""Finds the compiled library for this machine's platform, verifies that it fits the sources, and binds its functions.
 
-Where no library fits, `reason` says why in one line, and every kernel's plain form takes over.
+If no library fits, `reason` gives the cause in one line, and the plain form of every kernel is used.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Kernels:
 
     @functools.cached_property
     def loaded(self) -> Any:
-        """The object whose attributes are the functions; None if no library fits. Loads the library the first time."""
+        """The object whose attributes are the functions; None if no library fits. Loads the library on first use."""
         return self.at_level(level()) if level() else None
 
     def at_level(self, number: int) -> Any:
@@ -94,12 +94,12 @@ class Kernels:
 def address(
     array: npt.NDArray[Any], dtype: np.dtype[Any] | type, size: int | None = None, *, written: bool = False
 ) -> int:
-    """Return where a C-contiguous, aligned array begins, for a kernel.
+    """Return the address of a C-contiguous, aligned array, for a kernel.
 
     Args:
-        dtype: that the kernel takes.
-        size: elements that the kernel takes for granted; None if the caller passes the array's own.
-        written: the kernel changes an array that somebody else made.
+        dtype: the dtype that the kernel expects.
+        size: the number of elements that the kernel assumes; None if the caller passes the array's own size.
+        written: the kernel writes to an array that the caller did not create.
 
     Raises:
         ValueError: the array has another dtype or size, or is strided, unaligned or, if written, read-only.
@@ -117,7 +117,7 @@ def address(
 
 
 def level() -> int:
-    """Return the speed level whose functions run here; 0: none, the plain forms do the work."""
+    """Return the speed level of the functions in use; 0: none, the plain forms are used."""
     return _library().level
 
 
@@ -127,12 +127,12 @@ def levels() -> list[int]:
 
 
 def reason() -> str:
-    """Return why the plain forms do the work, in one line; empty if the compiled ones do."""
+    """Return why the plain forms are used, in one line; empty if the compiled ones are."""
     return _library().reason
 
 
 def target() -> str:
-    """Return the platform that a library must be made for, such as linux-x86_64-gnu."""
+    """Return the platform that a library must be compiled for, such as linux-x86_64-gnu."""
     try:
         is_glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
     except (ValueError, OSError):  # musl knows no such name
@@ -141,7 +141,7 @@ def target() -> str:
 
 
 def library_name(target: str) -> str:
-    """Return the file name of the library that these sources and flags make for a platform."""
+    """Return the file name of the library compiled from these sources and flags for a platform."""
     return f"{target}-{digest()}.so"
 
 
@@ -152,7 +152,7 @@ def sources() -> list[Path]:
 
 @functools.cache
 def digest() -> str:
-    """Return what identifies a library: a digest of sources, flags and the ABI's number."""
+    """Return the identity of a library: a digest of sources, flags and the ABI's number."""
     state = hashlib.blake2b(f"{ABI} {FLAGS} {LEVELS}".encode(), digest_size=12)
     for path in sources():
         content = path.read_bytes()
@@ -162,12 +162,12 @@ def digest() -> str:
 
 
 def is_usable(path: Path) -> bool:
-    """Return whether this machine can load a library, made from these sources."""
+    """Return whether this machine can load a library and it was compiled from these sources."""
     return os.path.isfile(path) and _opened(path).handle is not None
 
 
 class _Library:
-    """The library that was found, or why none was."""
+    """The library that was found, or the reason why there is none."""
 
     def __init__(self, handle: Any, level: int, reason: str) -> None:
         self.handle, self.level, self.reason = handle, level, reason

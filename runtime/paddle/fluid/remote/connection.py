@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connection with the servers of its programs, opened when the first message is due.
+"""A trainer's connection to the servers of its programs, opened when the first message is due.
 
-Small gradients go with one message to each server when all must have arrived; large ones leave as soon as they are
-computed: see `outbox`. What a run receives comes with the answers. Programs that are transpiled together, and their
-clones, share a connection.
+Small gradients are sent together, in one message per server, when all of them are complete; large ones are sent as soon
+as they are computed: see `outbox`. Received values arrive with the answers. Programs that are transpiled together, and
+their clones, share a connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Names = Mapping[str, Sequence[str]]
 
 
 class Connection:
-    """See `ops.base.body.Remote`. One run at a time; `lookup` may be called by several threads of it."""
+    """See `ops.base.body.Remote`. One run at a time; several of its threads can call `lookup`."""
 
     def __init__(self, distribution: Distribution, served: ServedVariables | None = None) -> None:
         """Prepare.
@@ -54,7 +54,7 @@ class Connection:
         """Begin a run.
 
         Args:
-            wanted: what it will receive: endpoint -> names, for each time that sending is finished.
+            wanted: the values that it will receive: endpoint -> names, for each time that sending is finished.
             trains: whether it sends gradients.
         """
         self._wanted = wanted
@@ -124,11 +124,11 @@ class Connection:
         return [_from_wire(self._incoming.pop(key)) for key in keys]
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """See `Remote`; a server needs no telling: its next step waits for this trainer's gradients."""
+        """See `Remote`; servers need no message: their next step waits for this trainer's gradients."""
         self._incoming = {}
 
     def fetch(self, wanted: _Names) -> dict[str, dict[str, Any]]:
-        """Return variables of servers as they are: endpoint -> names."""
+        """Return the current values of variables on servers: endpoint -> names."""
         with self._lock:
             found = self._open().fetch(self._numbered(wanted))
         return {
@@ -137,7 +137,7 @@ class Connection:
         }
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
-        """See `Remote`; a server is asked only for what there is."""
+        """See `Remote`; only servers with requested rows are asked."""
         asked: dict[int, dict[str, Ids]] = {}
         for name, each, endpoint in zip(names, ids, endpoints, strict=True):
             asked.setdefault(self._number(endpoint), {})[name] = np.ascontiguousarray(to_host(each))

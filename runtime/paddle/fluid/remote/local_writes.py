@@ -30,9 +30,9 @@ class Part:
 
     Attributes:
         endpoint: the server.
-        name: on the server.
+        name: its name on the server.
         offset: first element of the slice.
-        shape: of the slice, or of the whole variable if every server has all of it.
+        shape: shape of the slice, or of the whole variable if every server has all of it.
     """
 
     endpoint: str
@@ -57,11 +57,11 @@ class ServedVariables:
 
     @property
     def names(self) -> list[str]:
-        """Names on the trainer."""
+        """The names on the trainer."""
         return [*self.parts, *self.tables]
 
     def cut(self, name: str, scope: Scope) -> dict[tuple[str, str], Value]:
-        """Return a value as on its servers: (endpoint, name there) -> value.
+        """Return a value as stored on its servers: (endpoint, name there) -> value.
 
         Raises:
             RunError: it has too few elements.
@@ -110,7 +110,7 @@ class LocalWrites:
         self._warned: set[str] = set()
 
     def note_first(self, scope: Scope) -> None:
-        """Remember the values after a startup program."""
+        """Record the values after a startup program."""
         self._first = {name: _digest(scope.get(name)) for name in self._held(scope)}
 
     def changed(self, scope: Scope) -> list[str]:
@@ -118,7 +118,7 @@ class LocalWrites:
         return [name for name in self._held(scope) if self._first.get(name) != _digest(scope.get(name))]
 
     def note_step(self, scope: Scope) -> None:
-        """Remember the values after a step."""
+        """Record the values after a step."""
         self._seen = {name: scope.get(name) for name in self._held(scope)}
 
     def warn_of_late(self, scope: Scope) -> None:
@@ -137,7 +137,7 @@ class LocalWrites:
 
 
 def _with_states(name: str, value: Any, scope: Scope) -> Any:
-    """Return rows of a table with what an update rule keeps of them, where that was loaded with them."""
+    """Return the rows of a table with their update rule's state, if that was loaded with them."""
     states = scope.get(f"{name}{TABLE_STATES}") if scope.has(f"{name}{TABLE_STATES}") else None
     if states is None or not isinstance(value, SelectedRows) or not np.array_equal(states.rows, value.rows):
         return value
@@ -153,7 +153,7 @@ def _digest(value: Any) -> str:
 
 
 def to_wire(value: Any) -> Value:
-    """Return an array or selected rows as messages carry it."""
+    """Return an array or selected rows in the form of messages."""
     if isinstance(value, SelectedRows):
         return Rows(to_host(value.rows), to_host(value.values), value.height)
     return np.asarray(to_host(value))

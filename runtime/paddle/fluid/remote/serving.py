@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`exe.run(pserver_program)`: serves until every trainer came and left.
+"""`exe.run(pserver_program)`: serves until every trainer has come and left.
 
-TERM and Ctrl+C end the process with code 0, as they do the original's servers.
+TERM and Ctrl+C end the process with code 0, as in the original.
 
-A process that makes a server's program is expected to serve it: if it fails before that, its trainers are told, which
-would wait for the endpoint until their deadline else. Where an agent watches the process, that tells.
+A process that builds a server's program is expected to serve it. If it fails before that, it reports the failure to its
+trainers, which would otherwise wait for the endpoint until their deadline. If an agent watches the process, the agent
+reports it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MAX_TEXT = 2000
 
 
 class Promises:
-    """The servers that this process may become, as long as it has what makes their programs."""
+    """The endpoints that this process may serve, as long as it holds the transpiler of their programs."""
 
     def __init__(self) -> None:
         self._makers: WeakValueDictionary[str, object] = WeakValueDictionary()
@@ -49,18 +50,18 @@ class Promises:
         self._watches = False
 
     def make(self, endpoint: str, maker: object, trainers: int) -> None:
-        """Note that a program of `maker` is to be served at an endpoint, to so many trainers."""
+        """Record that a program of `maker` is to be served at an endpoint, for `trainers` trainers."""
         self._makers[endpoint], self._trainers[endpoint] = maker, trainers
         if not self._watches:
             self._watches = True
             atexit.register(self._end)
 
     def keep(self) -> None:
-        """Note that this process serves."""
+        """Record that this process serves."""
         self._makers.clear()
 
     def _end(self) -> None:
-        """At the end of the process: if it is one that fails, tell the trainers of the only server that it can be."""
+        """At process exit after a failure, report it to the trainers, if this process can only be one server."""
         error, made = getattr(sys, "last_value", None), list(self._makers)
         if not isinstance(error, Exception) or len(made) != 1 or JobEnvironment.read().report_fd is not None:
             return
@@ -90,12 +91,12 @@ _PERIODS = 5
 
 
 def serve(program: Program, operator: Operator, scope: Scope, device: Device) -> None:
-    """Serve a program whose variables have their first values.
+    """Serve a program whose variables have their initial values.
 
     Raises:
-        PortBusy, ConfigError: the endpoint cannot be had.
-        PserverError: the server failed, or an earlier process did not leave what is needed.
-        SystemExit: TERM or Ctrl+C came.
+        PortBusy, ConfigError: the endpoint cannot be used.
+        PserverError: the server failed, or the state of an earlier process is unusable.
+        SystemExit: TERM or Ctrl+C was received.
     """
     from paddle.fluid.remote.served_program import ServedProgram
     from paddle.pserver.program_server import ProgramServer  # heavy: ZeroMQ
@@ -126,7 +127,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
 
 @contextmanager
 def _told(endpoint: str, asked: str) -> Iterator[Reporter]:
-    """Tell the agent that the server answers; if any port would do, leave a file that says which it is."""
+    """Report to the agent that the server answers; if any port was allowed, write a file with the chosen one."""
     reporter = Reporter.from_environment()
     reporter.ready([endpoint], [])
     if not asked.endswith(":0"):
@@ -146,7 +147,7 @@ def _told(endpoint: str, asked: str) -> Iterator[Reporter]:
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Let TERM and Ctrl+C call `stop` inside, if this is the main thread; yields those that came."""
+    """Make TERM and Ctrl+C call `stop` inside the block, if this is the main thread; yields the received signals."""
     came: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
