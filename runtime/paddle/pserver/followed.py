@@ -184,7 +184,7 @@ class Followed:
         rest_s = _FIRST_REST_S
         while not self._closing.is_set():
             try:
-                with _Follower(self._connect(), self.name) as follower:
+                with _Follower(self._connect(), self.name, self._lock) as follower:
                     while not self._closing.is_set():
                         self._bring_up(follower)
                         rest_s = _FIRST_REST_S
@@ -224,8 +224,9 @@ class Followed:
 class _Follower:
     """One connection, and the copy that it updates."""
 
-    def __init__(self, job: Live, name: str) -> None:
-        self._job, self._name = job, name
+    def __init__(self, job: Live, name: str, lock: threading.Lock) -> None:
+        """`lock`: around every change of the copy."""
+        self._job, self._name, self._lock = job, name, lock
         self._clocks: dict[int, int] = {}
         self._walks = 0
         self.table: HashTable | None = None
@@ -241,17 +242,21 @@ class _Follower:
         spec = self._job.table(self._name)
         for server in self._job.holders(self._name):
             since = self._clocks.get(server)
-            walk = self._job.walk(self._name, server, since)
+            walk, is_begun = self._job.walk(self._name, server, since), False
             for rows in walk:
                 if self.table is None:
                     self.table = HashTable(replace(spec, budget=Budget()), _PLAIN)
                 if walk.since is None and since is not None:
                     self._clocks, self.table = {}, None
                     raise PserverError("the servers no longer know which rows changed: all are taken anew")
-                self.table.clock = walk.clock
+                with self._lock:
+                    if not is_begun:
+                        self.table.forget(walk.left)
+                    self.table.clock, is_begun = walk.clock, True
                 put(self.table, rows)
             self._clocks[server] = walk.clock
         self._walks += 1
         if self.table is not None and spec.max_age and self._walks % _SWEEP_EVERY == 0:
-            self.table.resume(Header(self.table.clock, 0, (_NOBODY, _NOBODY)))
+            with self._lock:
+                self.table.resume(Header(self.table.clock, 0, (_NOBODY, _NOBODY)))
         return min(self._clocks.values())

@@ -32,7 +32,7 @@ from paddle.pserver.sparse.walk import Cursor, TableRows
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import READ_PART, READER, Message, Section, rows_at_once
-from paddle.pserver.wire.table_rows import read_rows
+from paddle.pserver.wire.table_rows import read_left, read_rows
 from paddle.pserver.wire.verbs import Describe, Ok, View, Walk, Walked
 
 
@@ -309,6 +309,7 @@ class TableWalk:
     Attributes:
         clock: batches of the table at the start of the walk; set by the first piece, which may be empty.
         since: the batch after which rows changed, or None for all rows.
+        left: ids whose rows left after it, to drop before the rows are put in; set by the first piece.
     """
 
     def __init__(
@@ -323,7 +324,7 @@ class TableWalk:
         self._exchange, self._endpoint, self._server = exchange, endpoint, server
         self._name, self._width = of
         self._with_states = with_states
-        self.clock, self.since = 0, since
+        self.clock, self.since, self.left = 0, since, np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[TableRows]:
         """Yield pieces, at least one. Raises PserverError: see `Reader`."""
@@ -334,7 +335,7 @@ class TableWalk:
             reply = self._exchange.run({self._server: Message(asked, sections=(name,))})[self._server]
             said, rows = reply.expect(Walked), read_rows(reply)
             if is_first:
-                is_first, self.clock = False, said.clock
+                is_first, self.clock, self.left = False, said.clock, read_left(reply)
                 since = self.since = None if said.since < 0 else said.since
             elif (None if said.since < 0 else said.since) != since:
                 raise PserverError(

@@ -14,11 +14,12 @@ A running job trains on meanwhile, and each piece of rows is of its own moment; 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
 from paddle.optim.spec import optimizer_of
@@ -51,6 +52,7 @@ class _SavedWalk:
     since: int | None
     states: bool
     clock: int
+    left: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __iter__(self) -> Iterator[TableRows]:
         at, since = Cursor(), self.since

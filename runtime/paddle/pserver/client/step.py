@@ -23,7 +23,7 @@ from paddle.pserver.store.dense_step import DenseThreads
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.arithmetic import is_looked_at_once
-from paddle.pserver.wire.half import packed
+from paddle.pserver.wire.half import packed, widened
 from paddle.pserver.wire.message import Message, Section, chunk_span
 from paddle.pserver.wire.placement import DenseShare
 from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
@@ -252,13 +252,15 @@ class TrainerStep:
                 mine = gradient if held.all() else RowGradient(gradient.rows[held], gradient.values[held])
                 both = (
                     Section(name, mine.rows),
-                    Section(name, self._travelling(np.ascontiguousarray(mine.values))),
+                    Section(name, self._travelling(np.ascontiguousarray(mine.values), share.width)),
                 )
                 sections.setdefault(index, []).extend(both)
         return sections
 
-    def _travelling(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-        return packed(rows, self._stored.rows_as)
+    def _travelling(self, rows: npt.NDArray[np.float32], width: int) -> npt.NDArray[Any]:
+        """Return rows as they travel: in 16 bits only if their shows and clicks stay what they are."""
+        found = packed(rows, self._stored.rows_as)
+        return found if np.array_equal(widened(found[:, width:]), rows[:, width:]) else rows
 
 
 class _Inspection:

@@ -176,6 +176,12 @@ def folders_of(path: Path) -> list[Path]:
     if not found:
         raise ConfigError(f"{path}: no exported table is here: expected {MANIFEST}, or a folder {BASE}-...")
     chain, at = [found[-1]], Description.read(found[-1])
+    others = {Description.read(each).table for each in found} - {at.table}
+    if others:
+        raise ConfigError(
+            f"{path}: tables {', '.join(sorted((*others, at.table)))} are here: name the folder of one, or export each "
+            "into a directory of its own"
+        )
     for delta in sorted(each for each in path.glob(f"{DELTA}-*") if (each / MANIFEST).is_file()):
         said = Description.read(delta)
         if said.table != at.table or min(said.clocks) <= min(at.clocks):

@@ -31,7 +31,7 @@ from paddle.pserver.wire.message import (
     reader_stamp,
     rows_at_once,
 )
-from paddle.pserver.wire.table_rows import row_sections
+from paddle.pserver.wire.table_rows import LEFT, row_sections
 from paddle.pserver.wire.verbs import (
     Describe,
     Ok,
@@ -50,6 +50,8 @@ _REST = 9.0  # times what copying took
 _HOLD_S = 120.0  # then a copy goes even if somebody is in the middle of it, who must begin again
 _UNREAD_S = 5.0
 _log = logging.getLogger(__name__)
+
+_MOST_LEFT = 1 << 20  # ids of rows that left; after more, all rows are read anew
 
 MAX_READERS = 1024
 _SILENT_S = 60.0  # then a reader gives its place to another if there is no other place; it may come back
@@ -285,15 +287,21 @@ def _walk(shown: Shown, address: bytes, message: Message) -> Message:
         raise PserverError(
             f"no rows of a growing table {name!r} lie here; there are {sorted(shown.store.growing)}"
         )
-    table = served.table
+    table, sections = served.table, tuple[Section, ...]()
     most = rows_at_once(served.width + asked.with_states * table.state_size)
     since = None if asked.since < 0 else asked.since
+    if since is not None and (asked.segment, asked.first) == (0, 0):
+        left = table.left_since(since)
+        if left is None or len(left) > _MOST_LEFT:
+            since = None
+        elif len(left):
+            sections = (Section(LEFT, left),)
     found, at, reached = table.walk(
         Cursor(asked.segment, asked.first), since, most, with_states=asked.with_states
     )
     return Message(
         Walked(table.clock, -1 if reached is None else reached, at.segment, at.first),
-        sections=row_sections(found),
+        sections=(*row_sections(found), *sections),
     )
 
 

@@ -79,6 +79,11 @@ class Budget:
         """Whether rows carry a score."""
         return self.evict != "lru"
 
+    @property
+    def drops_rows(self) -> bool:
+        """Whether rows can be lost for their score, or for want of memory."""
+        return self.is_scored or bool(self.memory and not self.disk)
+
     def powers(self) -> npt.NDArray[np.float64]:
         """Return the factor of a score after 2^k batches, for k = 0 .. 30."""
         powers = np.ones(_POWERS)

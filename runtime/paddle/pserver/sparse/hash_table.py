@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, Header, ids_of, joined, plain
+from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, ids_of, joined, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
@@ -229,6 +229,15 @@ class HashTable:
     def can_tell_since(self, clock: int) -> bool:
         """Return whether a snapshot since this `clock` would list all rows that were dropped meanwhile."""
         return self._dropped.can_tell_since(clock)
+
+    def left_since(self, clock: int) -> Ids | None:
+        """Return the ids without a row of which some had one at this `clock`; None: that is not known any more.
+
+        Rows that are too old leave every copy that knows `max_age`, and need not be known.
+        """
+        if self._dropped.can_tell_since(clock):
+            return self._absent(self._dropped.since(clock))
+        return None if self.spec.budget.drops_rows else NO_IDS
 
     @property
     def state_size(self) -> int:

@@ -33,6 +33,11 @@ class GrowingShare:
     server: int
     num_servers: int
 
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self.spec.width
+
     def holds(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """Return which of these ids lie here."""
         if self.num_servers == 1:
@@ -139,6 +144,8 @@ class ServedTable:
         """
         self.share.check(RowGradient(rows.ids, rows.rows))
         n, name, size = len(rows.ids), self.share.spec.name, self.table.state_size
+        if rows.rows.shape[1] != self.width:  # shows and clicks are of gradients alone
+            raise PserverError(f"table {name}: expected rows of {self.width}, got {rows.rows.shape[1]}")
         if rows.ages.shape != (n,) or rows.ages.dtype != np.int32:
             raise PserverError(
                 f"table {name}: ages: expected ({n},) int32, got {rows.ages.shape} {rows.ages.dtype}"

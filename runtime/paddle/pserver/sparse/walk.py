@@ -82,10 +82,11 @@ class Cursor(NamedTuple):
 
 
 class Walking(Protocol):
-    """One server's rows; see `pserver.reader.TableWalk`."""
+    """One server's rows; see `pserver.reader.TableWalk`. `left`: ids whose rows left meanwhile, to be dropped first."""
 
     clock: int
     since: int | None
+    left: npt.NDArray[np.int64]
 
     def __iter__(self) -> Iterator[TableRows]:
         """Yield pieces, at least one."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle.errors import WireError
 from paddle.pserver.sparse.walk import TableRows
@@ -11,6 +12,18 @@ from paddle.pserver.wire.message import Message, Section
 
 _SECTIONS = {"ids": np.dtype(np.int64), "rows": np.dtype(np.float32), "ages": np.dtype(np.int32)}
 _STATES = "states"
+LEFT = "left"
+"""Ids (k,) whose rows left the table meanwhile: a section of the first answer to a walk, if there are any."""
+
+
+def read_left(message: Message) -> npt.NDArray[np.int64]:
+    """Return the ids whose rows left. Raises WireError: they are not (k,) int64."""
+    if not message.has_section(LEFT):
+        return np.zeros(0, np.int64)
+    left = message.section(LEFT).array
+    if left.ndim != 1 or left.dtype != np.int64:
+        raise WireError(f"rows of a table that left: {left.shape} {left.dtype}")
+    return np.unique(left)
 
 
 def row_sections(rows: TableRows) -> tuple[Section, ...]:

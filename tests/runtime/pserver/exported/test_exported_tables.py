@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from paddle.pserver.client.declaration import declare
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.exported.folder import Description, read_start
 from paddle.pserver.exported.formats import read_file
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.walk import Cursor, TableRows
 from paddle.pserver.tables import convert, export, listed
@@ -108,6 +110,19 @@ def test_a_base_and_its_deltas_are_the_table(tmp_path: Path) -> None:
     first.rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="it has changes after batch 3, base-000000000001 ends before that"):
         content(tmp_path)
+
+
+def test_a_directory_with_several_tables_does_not_give_one_the_rows_of_another(tmp_path: Path) -> None:
+    job, others = InProcessJob(1, num_dense=1), replace(USERS, parameter=replace(USERS.parameter, name="others"))
+    with begun(job, tables=[USERS, others]) as client, reader_of(job) as reader:
+        push(client, 0, ids_of(0, 9))
+        mine = export(reader, "users", tmp_path)
+        client.push_pull({"others": RowGradient(ids_of(1, 5), np.ones((5, WIDTH), np.float32))}, 1, {})
+        push(client, 1, ids_of(0, 9))
+        export(reader, "others", tmp_path)
+    with pytest.raises(ConfigError, match="tables others, users are here: name the folder of one"):
+        content(tmp_path)
+    assert len(content(mine)) == 9
 
 
 def test_changes_before_a_decay_of_all_rows_are_not_known_and_that_is_said(tmp_path: Path) -> None:
@@ -228,7 +243,9 @@ def test_a_damaged_export_is_refused_in_our_words(tmp_path: Path, kind: str) -> 
 def test_what_a_peer_may_not_send_is_refused() -> None:
     job = InProcessJob(1, num_dense=1)
     good = TableRows(np.arange(2), np.ones((2, WIDTH), np.float32), np.zeros(2, np.int32), None)
+    scored = replace(USERS, budget=Budget(evict="lfu"))
     for wrong, why in (
+        (good._replace(rows=np.ones((2, 5), np.float32)), "expected rows of 3, got 5"),
         (good._replace(rows=np.ones((2, 4), np.float32)), r"expected \(2, 3\) float32"),
         (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "is NaN or infinite"),
         (good._replace(ids=np.zeros(2, np.int64)), "an id comes twice"),
@@ -236,7 +253,8 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
         (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows are NaN or infinite"),
     ):
         with job.client(0) as client, pytest.raises(PserverError, match=why):
-            client.configure([], ADAGRAD, {}, tables=[USERS], rows={"users": Pieces([wrong])})
+            table = scored if "rows of" in why else USERS
+            client.configure([], ADAGRAD, {}, tables=[table], rows={"users": Pieces([wrong])})
         job = InProcessJob(1, num_dense=1)
 
 

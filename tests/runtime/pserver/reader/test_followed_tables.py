@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import Reader
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.followed import Followed, StaleCopy
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from tests.runtime.pserver.in_process_job import Clock, InProcessJob
@@ -116,3 +118,25 @@ def test_memory_is_bounded_and_wrong_arguments_are_refused() -> None:
             pytest.raises(ConfigError, match=r"use Reader.connect"),
         ):
             reader.follow("t")
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_rows_that_left_the_table_leave_its_copy(servers: int) -> None:
+    budget = Budget(memory=40 * (16 + 17))
+    small = replace(TABLE, budget=budget)
+    job = InProcessJob(1, num_dense=servers)
+    client = job.client(0)
+    client.configure([], SGD, {}, tables=[small])
+    client.start_pass()
+    with client:
+        push(client, IDS[:30], 1.0)
+        with follow([job]) as copy:
+            copy.wait(WAIT_S, 1)
+            for batch in range(2, 8):
+                push(client, IDS[30 * batch : 30 * batch + 30], 1.0)
+                copy.wait(WAIT_S, batch)
+                assert np.array_equal(copy.lookup(IDS).rows, client.pull_rows("t", IDS))
+            push(client, IDS[:30], 1.0)
+            copy.wait(WAIT_S, 8)
+            assert np.array_equal(copy.lookup(IDS).rows, client.pull_rows("t", IDS))
+            assert copy.size[0] <= servers * 40

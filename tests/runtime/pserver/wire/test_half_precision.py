@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from paddle.errors import ConfigError, PserverError, WireError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver import Reader
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.session import TrainerSession
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.store.gradient import read_gradient
@@ -106,3 +110,19 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad: float) -> None:
             client.start_pass()
             with pytest.raises((ConfigError, PserverError), match="is NaN or infinite"):
                 client.push_pull({"t": RowGradient(IDS[:1], np.full((1, 5), bad, np.float32))}, 1, {})
+
+
+@pytest.mark.parametrize("wire_dtype", WIRE_DTYPES)
+def test_shows_and_clicks_arrive_as_they_were(wire_dtype: str) -> None:
+    values = np.ones((3, 7), np.float32)
+    for shown in ([1.0, 2.0, 100.0], [257.0, 2049.0, 1e9], [0.1, 0.3, 70_001.0]):
+        values[:, 5] = shown
+        job = InProcessJob(1, num_dense=1)
+        with session(job, wire_dtype) as client:
+            scored = replace(TABLE, budget=Budget(evict="score", decay=1.0, click=0.0))
+            client.configure([], SGD, {}, tables=[scored])
+            client.start_pass()
+            client.push_pull({"t": RowGradient(IDS[:3], values)}, 1, {})
+            with Reader(job.servers.connect(job.endpoints)) as reader:
+                found = [piece.states for piece in reader.walk("t", 0, states=True) if piece.states is not None]
+        assert np.sort(np.concatenate(found)[:, 0]).tolist() == np.array(shown, np.float32).tolist()
