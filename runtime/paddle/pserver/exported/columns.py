@@ -129,8 +129,19 @@ def checked(rows: TableRows, what: str) -> TableRows:
             f"{what}: expected ids (n,) of whole numbers and rows (n, width), got {rows.ids.shape} "
             f"{rows.ids.dtype} and {rows.rows.shape}"
         )
-    values = rows.rows.astype(np.float32, copy=False)
-    states = None if rows.states is None else rows.states.astype(np.float32, copy=False)
+    if rows.ages.shape != (n,) or rows.ages.dtype.kind not in "iu":
+        raise ConfigError(
+            f"{what}: expected ages ({n},) of whole numbers, got {rows.ages.shape} {rows.ages.dtype}"
+        )
+    if rows.states is not None and (rows.states.ndim != 2 or len(rows.states) != n):
+        raise ConfigError(f"{what}: expected states ({n}, k), got {rows.states.shape}")
+    if any(each.dtype.kind not in "fiu" for each in (rows.rows, rows.states) if each is not None):
+        raise ConfigError(f"{what}: expected rows and states of numbers")
+    if n and not -(1 << 31) <= int(rows.ages.min()) <= int(rows.ages.max()) < 1 << 31:
+        raise ConfigError(f"{what}: ages from {rows.ages.min()} to {rows.ages.max()}: expected int32")
+    with np.errstate(over="ignore"):
+        values = rows.rows.astype(np.float32, copy=False)
+        states = None if rows.states is None else rows.states.astype(np.float32, copy=False)
     if not np.isfinite(values).all() or (states is not None and not np.isfinite(states).all()):
         raise ConfigError(f"{what}: a value is NaN, infinite or too large for float32")
     return TableRows(

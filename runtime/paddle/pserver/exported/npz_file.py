@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,17 @@ SUFFIX = ".npz"
 _NPY: Any = npy  # numpy has no types for it
 _KINDS = "fiu"
 _READ = 1 << 20
+# RuntimeError: it is encrypted, or in a way that is not known. OSError: a damaged bz2 stream, or a place before the file.
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    OSError,
+)
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
@@ -59,7 +71,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError) as error:
+    except _DAMAGES as error:
         raise ConfigError(f"{path}: it cannot be read as npz: {error}") from None
 
 

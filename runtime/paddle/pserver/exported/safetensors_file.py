@@ -98,8 +98,8 @@ def _place(each: Mapping[str, Any], start: int, size: int) -> tuple[str, tuple[i
         raise ValueError(f"dtype {code!r}: expected {', '.join((*_DTYPES, _BF16))}")
     if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, begin, end)) or not 0 < len(shape) <= 2:
         raise ValueError(f"shape {shape} or place {begin}..{end}")
-    if shape[1:] and shape[1] > MAX_WIDTH:
-        raise ValueError(f"shape {shape}: rows of more than {MAX_WIDTH}")
+    if shape[1:] and not 0 < shape[1] <= MAX_WIDTH:
+        raise ValueError(f"shape {shape}: expected rows of 1 to {MAX_WIDTH}")
     itemsize = 2 if code == _BF16 else _DTYPES[code].itemsize
     count = shape[0] * (shape[1] if len(shape) == 2 else 1)
     if end - begin != count * itemsize or start + end > size:

@@ -113,7 +113,10 @@ def test_a_base_and_its_deltas_are_the_table(tmp_path: Path) -> None:
 
 
 def test_a_directory_with_several_tables_does_not_give_one_the_rows_of_another(tmp_path: Path) -> None:
-    job, others = InProcessJob(1, num_dense=1), replace(USERS, parameter=replace(USERS.parameter, name="others"))
+    job, others = (
+        InProcessJob(1, num_dense=1),
+        replace(USERS, parameter=replace(USERS.parameter, name="others")),
+    )
     with begun(job, tables=[USERS, others]) as client, reader_of(job) as reader:
         push(client, 0, ids_of(0, 9))
         mine = export(reader, "users", tmp_path)

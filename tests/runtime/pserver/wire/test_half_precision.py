@@ -124,5 +124,7 @@ def test_shows_and_clicks_arrive_as_they_were(wire_dtype: str) -> None:
             client.start_pass()
             client.push_pull({"t": RowGradient(IDS[:3], values)}, 1, {})
             with Reader(job.servers.connect(job.endpoints)) as reader:
-                found = [piece.states for piece in reader.walk("t", 0, states=True) if piece.states is not None]
+                found = [
+                    piece.states for piece in reader.walk("t", 0, states=True) if piece.states is not None
+                ]
         assert np.sort(np.concatenate(found)[:, 0]).tolist() == np.array(shown, np.float32).tolist()
