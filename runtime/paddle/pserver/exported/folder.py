@@ -12,9 +12,12 @@ A folder is written under another name, synced and renamed. Rows of a later fold
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -117,19 +120,29 @@ class FolderWriter:
         if kind not in FORMATS:
             raise ConfigError(f"format {kind!r}: expected one of {', '.join(FORMATS)}")
         self._format, self._root = FORMATS[kind], root
-        self._folder = root / f"{_UNFINISHED}{os.getpid()}"
+        self._folder = root / f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
         self._files: list[str] = []
         self._rows = self._digest = 0
 
     def __enter__(self) -> Self:
         try:
-            self._folder.mkdir(parents=True)
+            self._root.mkdir(parents=True, exist_ok=True)
+            with contextlib.ExitStack() as stack:
+                stack.callback(os.close, _lock(self._root, fcntl.LOCK_EX))
+                _remove_leftovers(self._root)
+                self._folder.mkdir()
+                self._lock = _lock(self._folder, fcntl.LOCK_EX)
         except OSError as error:
             raise ConfigError(f"{self._folder}: it cannot be made: {error.strerror}") from None
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: object, __: object) -> None:
+        os.close(self._lock)
         shutil.rmtree(self._folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise ConfigError(
+                f"{self._root}: the table cannot be written: {error}; nothing is left there"
+            ) from None
 
     def spool(self, width: int, states: int | None) -> Spool:
         """Return where the rows of one file are collected."""
@@ -244,6 +257,25 @@ def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
         if said.states is not None and said.rule != rule:
             _log.warning("%s: states of %s are left out: the table has %s", folder, said.rule, rule)
         yield read_folder(folder, with_states=said.rule == rule)
+
+
+def _lock(folder: Path, how: int) -> int:
+    """Return the descriptor of a folder, with the lock that a process loses when it ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove what writers left that were killed."""
+    for folder in root.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            os.close(_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

@@ -22,7 +22,7 @@ SUFFIX = ".npz"
 _NPY: Any = npy  # numpy has no types for it
 _KINDS = "fiu"
 _READ = 1 << 20
-# RuntimeError: it is encrypted, or in a way that is not known. OSError: a damaged bz2 stream, or a place before the file.
+# RuntimeError: it is encrypted, or in an unknown way. OSError: a damaged bz2 stream, or a place before the file.
 _DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,8 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable, Initial, Reader
 from paddle.pserver.client.declaration import declare
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.exported.folder import Description, read_start
+from paddle.pserver.exported.columns import Spool
+from paddle.pserver.exported.folder import Description, FolderWriter, read_start
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.spec import TableSpec
@@ -255,8 +260,8 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
         (good._replace(states=np.zeros((2, 5), np.float32)), "its optimizer keeps 3 numbers for each row"),
         (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows are NaN or infinite"),
     ):
+        table = scored if "rows of" in why else USERS
         with job.client(0) as client, pytest.raises(PserverError, match=why):
-            table = scored if "rows of" in why else USERS
             client.configure([], ADAGRAD, {}, tables=[table], rows={"users": Pieces([wrong])})
         job = InProcessJob(1, num_dense=1)
 
@@ -281,3 +286,62 @@ def test_a_cursor_outside_of_a_table_finds_nothing() -> None:
             with pytest.raises(ConfigError, match="no growing table others; there are users"):
                 reader.walk("others", 0)
     assert Cursor(1 << 40, 1 << 63).is_over
+
+
+def test_writers_side_by_side_finish_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", ids=np.arange(4), rows=np.ones((4, WIDTH), np.float32))
+    to = tmp_path / "to"
+    (to / ".unfinished-7-dead").mkdir(parents=True)
+    with FolderWriter(to, "npz") as living:
+        made = convert(tmp_path / "a.npz", to, table="users")
+        assert len(list(to.glob(".unfinished-*"))) == 1
+        living.publish(Description("users", WIDTH, None, "", (), (9,)))
+    assert sorted(each.name for each in to.iterdir()) == [made.name, "base-000000000009"]
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    np.savez(tmp_path / "a.npz", ids=np.arange(4), rows=np.ones((4, WIDTH), np.float32))
+    monkeypatch.setattr(Spool, "add", full)
+    with pytest.raises(ConfigError, match="to: the table cannot be written: .*No space left on device"):
+        convert(tmp_path / "a.npz", tmp_path / "to", table="users")
+    assert not list((tmp_path / "to").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"ages": np.zeros((4, 2), np.int32)}, r"expected ages \(4,\) of whole numbers"),
+        ({"ages": np.full(4, 1 << 40)}, "expected int32"),
+        ({"states": np.zeros(4, np.float32)}, r"expected states \(4, k\)"),
+        ({"rows": np.zeros((4, 0), np.float32)}, r"an array \(4, 0\)"),
+    ],
+)
+def test_odd_arrays_of_a_file_are_refused(tmp_path: Path, odd: dict[str, np.ndarray], why: str) -> None:
+    good = {"ids": np.arange(4), "rows": np.ones((4, WIDTH), np.float32)}
+    np.savez(tmp_path / "a.npz", **(good | odd))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=why):
+        list(read_file(tmp_path / "a.npz"))
+
+
+def test_compressed_archives_of_all_kinds_are_refused_when_damaged(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    with io.BytesIO() as file:
+        np.save(file, rng.standard_normal((40, WIDTH)).astype(np.float32))
+        whole = file.getvalue()
+    for how in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        path = tmp_path / f"{how}.npz"
+        with zipfile.ZipFile(path, "w", how) as archive:
+            archive.writestr("w.npy", whole)
+        data, refused = path.read_bytes(), 0
+        for _ in range(40):
+            odd = bytearray(data)
+            odd[rng.integers(len(odd) // 2)] ^= 0xFF
+            path.write_bytes(odd)
+            try:
+                list(read_file(path))
+            except ConfigError:
+                refused += 1
+        assert refused > 20
