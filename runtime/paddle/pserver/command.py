@@ -7,10 +7,12 @@ that it is ready. TERM and Ctrl+C end it with code 0; USR1 does so as soon as no
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -318,6 +320,8 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     options = ServerOptions.read(arguments, environment)
     revival = Revival.of(options.state_dir, environment, options.port)
     keep_freed_memory(MESSAGES)
+    if sys.stderr is not None and not faulthandler.is_enabled():
+        faulthandler.enable()  # SIGBUS: a disk that fails below mapped rows, or full shared memory
     server = Server(options, revival)
 
     def on_signal(number: int, frame: FrameType | None) -> None:

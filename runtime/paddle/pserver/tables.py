@@ -150,6 +150,7 @@ def export(
         table: the name of the table.
         to: the parent directory. The folder is named base-BATCH or delta-BATCH, and appears only when it is complete.
         since: export rows that changed after this batch, or after the batches of this exported folder; None: all rows.
+            Rows that left the table meanwhile stay in the base.
         states: whether to write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
 

@@ -190,7 +190,7 @@ def test_files_of_other_programs_are_read(tmp_path: Path, kind: str) -> None:
 
 def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
     if path.suffix == ".npz":
-        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(path, **arrays)
         return
     header, at = {}, 0
     for name, array in arrays.items():
@@ -305,7 +305,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
 
     np.savez(tmp_path / "a.npz", ids=np.arange(4), rows=np.ones((4, WIDTH), np.float32))
     monkeypatch.setattr(Spool, "add", full)
-    with pytest.raises(ConfigError, match="to: the table cannot be written: .*No space left on device"):
+    with pytest.raises(ConfigError, match=r"to: the table cannot be written: .*No space left on device"):
         convert(tmp_path / "a.npz", tmp_path / "to", table="users")
     assert not list((tmp_path / "to").iterdir())
 
@@ -321,7 +321,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
 )
 def test_odd_arrays_of_a_file_are_refused(tmp_path: Path, odd: dict[str, np.ndarray], why: str) -> None:
     good = {"ids": np.arange(4), "rows": np.ones((4, WIDTH), np.float32)}
-    np.savez(tmp_path / "a.npz", **(good | odd))  # type: ignore[arg-type]
+    np.savez(tmp_path / "a.npz", **(good | odd))
     with pytest.raises(ConfigError, match=why):
         list(read_file(tmp_path / "a.npz"))
 
