@@ -25,16 +25,16 @@ _BASE = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Seconds since the epoch, never going back."""
+    """Return the seconds since the epoch; never decreases."""
     return _BASE + time.monotonic()
 
 
 @dataclass
 class NodeClock:
-    """How far a node's clock is off, from the last pings; the fastest round trip counts.
+    """A node's clock offset, from the last pings; the fastest round trip counts.
 
     Attributes:
-        guess_s: the node's clock minus ours as long as no ping was answered.
+        guess_s: the node's clock minus ours until a ping is answered.
     """
 
     guess_s: float = 0.0
@@ -44,12 +44,12 @@ class NodeClock:
 
     @property
     def offset_s(self) -> float:
-        """The node's clock minus ours."""
+        """Return the node's clock minus ours."""
         return min(self._samples)[1] if self._samples else self.guess_s
 
     @property
     def error_s(self) -> float:
-        """How wrong that may be; infinite before the first pong."""
+        """Return the uncertainty of the offset; infinite before the first pong."""
         return min(self._samples)[0] if self._samples else float("inf")
 
     def next_ping(self, moment: float | None = None) -> int | None:
@@ -66,7 +66,7 @@ class NodeClock:
         return seq
 
     def asked(self, seq: int, moment: float | None = None) -> None:
-        """A ping goes out.
+        """Record the sending of a ping.
 
         Args:
             moment: when, as `now` tells it.
@@ -76,10 +76,10 @@ class NodeClock:
             del self._asked[next(iter(self._asked))]
 
     def answered(self, seq: int, clock: float, moment: float | None = None) -> None:
-        """A pong came; one that was not asked for changes nothing.
+        """Record a pong; ignore one that was not requested.
 
         Args:
-            clock: the node's wall clock when it answered, in seconds.
+            clock: the node's wall clock in seconds when it answered.
             moment: when it came, as `now` tells it.
         """
         sent = self._asked.pop(seq, None)

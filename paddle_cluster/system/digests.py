@@ -32,7 +32,7 @@ _FORM = 1
 
 
 class Hashed(NamedTuple):
-    """What a file holds."""
+    """The digest and size of a file."""
 
     digest: str
     size: int
@@ -42,7 +42,7 @@ class Digests:
     """Digests of one tree.
 
     Args:
-        memory: a file that keeps them for the next job, or None.
+        memory: a file that stores the digests for the next job, or None.
         clock: the wall clock, which files carry.
     """
 
@@ -52,10 +52,10 @@ class Digests:
         self._known = _load(memory)
 
     def of(self, files: Iterable[tuple[str, os.stat_result]]) -> dict[str, Hashed | OSError]:
-        """Digest files, by path.
+        """Digest files; return the results by path.
 
         Args:
-            files: paths and what stat said of them.
+            files: paths and their stat results.
         """
         found: dict[str, Hashed | OSError] = {}
         marks: dict[str, str] = {}
@@ -83,10 +83,10 @@ class Digests:
 
 
 def file_digest(path: str) -> Hashed:
-    """Digest and size of a file's bytes as they are now.
+    """Return the digest and size of a file's current content.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     state = hashlib.blake2b(digest_size=DIGEST_SIZE)
     size = 0
@@ -98,7 +98,7 @@ def file_digest(path: str) -> Hashed:
 
 
 def memory_of(root: Path, jobs: Path) -> Path:
-    """Where the digests of a tree are kept: one file a tree.
+    """Return the path of the stored digests of a tree: one file per tree.
 
     Args:
         root: top of the tree.
@@ -136,7 +136,7 @@ def _mark(status: os.stat_result) -> str:
 
 
 def _load(memory: Path | None) -> dict[str, tuple[str, str]]:
-    """What is remembered; nothing where the memory is missing or of another form."""
+    """Return the stored digests; empty if the file is missing or malformed."""
     if memory is None:
         return {}
     try:
@@ -149,7 +149,7 @@ def _load(memory: Path | None) -> dict[str, tuple[str, str]]:
 
 
 def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
-    """Remember; a memory that cannot be written costs the next job time, nothing else."""
+    """Store the digests; a failure only costs the next job time."""
     text = json.dumps({"form": _FORM, "files": files}, separators=(",", ":"))
     with contextlib.suppress(OSError):
         own_directory(memory.parent)

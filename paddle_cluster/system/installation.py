@@ -40,5 +40,5 @@ COMMAND = "python paddle.py" if PROGRAM == "paddle.py" else PROGRAM
 
 
 def argv() -> list[str]:
-    """How another process calls it, wherever it is."""
+    """Return the command line with which another process can start this program."""
     return [sys.executable, str(_SCRIPT)] if IS_CHECKOUT else [sys.executable, "-P", "-m", "paddle_cluster"]

@@ -28,7 +28,7 @@ class Certificate:
 
 
 def make() -> Certificate:
-    """Make a new key and the certificate that it signs itself."""
+    """Create a new key and its self-signed certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -18,8 +18,8 @@ class ProcessId:
     """One process, wherever it runs.
 
     Attributes:
-        start: clock ticks from the machine's boot to its start; 0 where that is not known.
-        boot_id: names that boot; empty where it is not known.
+        start: clock ticks from the machine's boot to its start; 0 if unknown.
+        boot_id: the ID of that boot; empty if unknown.
     """
 
     host: str
@@ -28,7 +28,7 @@ class ProcessId:
     boot_id: str = ""
 
     def is_alive(self) -> bool | None:
-        """Whether it still runs; None when it is another machine's."""
+        """Return whether it is still running; None if it is on another machine."""
         if self.host != socket.gethostname():
             return None
         return self.boot_id == proc.boot_id() and living(self.pid, self.start) is not None
@@ -38,17 +38,17 @@ class ProcessId:
         return f"pid {self.pid} on {self.host}"
 
     def as_json(self) -> dict[str, Any]:
-        """For a file or a message."""
+        """Return it as JSON for a file or a message."""
         return asdict(self)
 
 
 def own() -> ProcessId:
-    """This process."""
+    """Return the ID of this process."""
     return here(os.getpid())
 
 
 def here(pid: int) -> ProcessId:
-    """A process of this machine that has not been waited for."""
+    """Return the ID of a process on this machine that has not been reaped."""
     fields = proc.stat(pid)
     start = int(fields[proc.START]) if fields else 0
     return ProcessId(socket.gethostname(), pid, start, proc.boot_id())

@@ -51,16 +51,16 @@ class QueueThread(Generic[T]):
 
     @property
     def is_finishing(self) -> bool:
-        """Whether `finish` was called."""
+        """Return whether `finish` was called."""
         return self._is_finishing
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread is running."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin with what waits already."""
+        """Start with the items that are already waiting."""
         self._thread.start()
 
     def put(self, item: T, size: int = 0) -> bool:
@@ -76,19 +76,19 @@ class QueueThread(Generic[T]):
             return True
 
     def wake(self) -> None:
-        """Have `drain` called soon, with items or without."""
+        """Have `drain` called soon, with or without items."""
         with self._changed:
             self._is_woken = True
             self._changed.notify()
 
     def finish(self) -> None:
-        """Take no further item; the thread ends when it has drained those that wait."""
+        """Accept no further items; the thread ends once it has drained the waiting ones."""
         with self._changed:
             self._is_finishing = True
             self._changed.notify()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; whether it has ended. One that was not started has."""
+        """Wait for the thread to end; return whether it has. A thread that was not started counts as ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -17,9 +17,9 @@ class RotatedFile:
     """A new file; its earlier parts are removed. Not thread-safe.
 
     Attributes:
-        lost: lines that could not be written.
-        problem: why the last of them could not.
-        size: bytes that are in the newest part.
+        lost: the number of lines that could not be written.
+        problem: why the last of them could not be written.
+        size: the size of the newest part in bytes.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -59,7 +59,7 @@ class RotatedFile:
             self._rotate()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)

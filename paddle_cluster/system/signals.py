@@ -39,7 +39,7 @@ class SignalEvent:
     """The `count`-th request of this process's user to stop.
 
     Attributes:
-        by: who asked, when it was no signal.
+        by: who requested the stop, if it was not a signal.
     """
 
     signum: int
@@ -54,7 +54,7 @@ class SignalEvent:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the launcher exits with for this signal."""
+        """Return the launcher's exit code for this signal."""
         return EXIT_CODES[signal.Signals(self.signum)]
 
 

@@ -42,20 +42,20 @@ class StatePlaces:
     """Where to look for jobs and where to put a new one.
 
     Attributes:
-        jobs: holds one directory a job.
-        short: takes sockets whose path would be too long, and jobs where `jobs` cannot be written.
+        jobs: contains one directory per job.
+        short: for sockets whose path would be too long, and for jobs if `jobs` cannot be written.
     """
 
     jobs: Path
     short: Path
 
     def all(self) -> tuple[Path, ...]:
-        """Directories that may hold a job's directory."""
+        """Return the directories that can contain a job's directory."""
         return (self.jobs, self.short)
 
 
 def places(environ: Mapping[str, str]) -> StatePlaces:
-    """The places that an environment names."""
+    """Return the places that an environment names."""
     chosen = environ.get(STATE_VARIABLE)
     jobs = Path(chosen).absolute() if chosen else Path(_home(environ), ".paddle", "jobs")
     runtime = environ.get("XDG_RUNTIME_DIR", "")
@@ -66,7 +66,7 @@ def places(environ: Mapping[str, str]) -> StatePlaces:
 
 
 def _fits(path: Path) -> bool:
-    """Whether a socket can have this path."""
+    """Return whether a socket can have this path."""
     return len(os.fsencode(path)) <= SOCKET_LIMIT
 
 
@@ -75,7 +75,7 @@ def _home(environ: Mapping[str, str]) -> str:
 
 
 def is_job_id(name: str) -> bool:
-    """Whether a name can be a job's: one path component, harmless."""
+    """Return whether a name can be a job's ID: a single, harmless path component."""
     return _JOB_ID.fullmatch(name) is not None
 
 
@@ -97,10 +97,10 @@ def own_directory(path: Path) -> Path:
 
 
 def make_job_dir(where: StatePlaces, job_id: str) -> Path:
-    """The directory of a new job, in the first place that can be written.
+    """Create the directory of a new job, in the first place that can be written.
 
     Raises:
-        OSError: none can.
+        OSError: none of the places can be written.
     """
     try:
         own_directory(where.jobs)
@@ -115,7 +115,7 @@ def make_job_dir(where: StatePlaces, job_id: str) -> Path:
 
 
 def socket_paths(where: StatePlaces, directory: Path, job_id: str) -> list[Path]:
-    """Where a job's socket may be, the best first; paths that are too long are left out."""
+    """Return the possible paths of a job's socket, the best first; paths that are too long are left out."""
     paths = (directory / SOCKET_FILE, where.short / f"{job_id}.sock")
     return [path for path in paths if _fits(path)]
 
@@ -182,7 +182,7 @@ _PIECE = 1 << 20
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The whole of a small file.
+    """Return the whole content of a small file.
 
     Raises:
         OSError: it cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that nobody writes to

@@ -28,7 +28,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
 
     Raises:
         WorkspaceHeldError: another job holds it.
-        UsageError: it cannot be written.
+        UsageError: the directory cannot be written.
     """
     log = directory / LOG
     for path in (log, directory / OUTPUT):
@@ -102,7 +102,7 @@ def _sign(fd: int, job_id: str) -> None:
 
 
 def try_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock, or None when another process does."""
+    """Return a descriptor that holds the lock, or None if another process holds it."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -113,7 +113,7 @@ def try_lock(path: Path) -> int | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
-        os.close(fd)  # its holder removed it when it ended
+        os.close(fd)  # removed by its holder when it ended
 
 
 def _unmake(made: list[Path], log: Path) -> None:
