@@ -190,7 +190,7 @@ def test_files_of_other_programs_are_read(tmp_path: Path, kind: str) -> None:
 
 def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
     if path.suffix == ".npz":
-        np.savez_compressed(path, **arrays)
+        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
         return
     header, at = {}, 0
     for name, array in arrays.items():
