@@ -75,8 +75,12 @@ class Outbox:
             begins = not self._is_sending and self._early_bytes >= EARLY_BYTES
             self._is_sending |= begins
         if begins:
-            self._finish()
-            self._sender = ServiceThread(self._send, name="gradients-out", failed=left_to_finish)
+            try:
+                self._finish()
+                self._sender = ServiceThread(self._send, name="gradients-out", failed=left_to_finish)
+            except BaseException:
+                self._stop_sending()
+                raise
 
     def take(self) -> Parcel:
         """Wait until what left has arrived, and return what has not left: the last of a step.
@@ -106,9 +110,12 @@ class Outbox:
             while (parcel := self._next()) is not None:
                 self._push(parcel)
         except BaseException:
-            with self._lock:
-                self._is_sending = False
+            self._stop_sending()
             raise
+
+    def _stop_sending(self) -> None:
+        with self._lock:
+            self._is_sending = False
 
     def _next(self) -> Parcel | None:
         with self._lock:

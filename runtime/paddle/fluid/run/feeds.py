@@ -65,13 +65,19 @@ def _fitting(value: Any, variable: graph.Variable | None) -> Any:
     """Return an array in a variable's dtype where that represents all its numbers; otherwise unchanged."""
     if variable is None or value.dtype == variable.dtype:
         return value
-    if np.can_cast(value.dtype, variable.dtype, "safe"):
-        return value.astype(variable.dtype)
     if value.dtype.kind in "iu" and variable.dtype.kind in "iuf":
-        converted = value.astype(variable.dtype)
-        if (converted == value).all():
-            return converted
-    return value
+        with np.errstate(all="ignore"):
+            converted = value.astype(variable.dtype)
+            return converted if _is_exact(value, converted) else value
+    return value.astype(variable.dtype) if np.can_cast(value.dtype, variable.dtype, "safe") else value
+
+
+def _is_exact(integers: Any, converted: Any) -> bool:
+    """Return whether integers are the same in another dtype; of floats only those that surely come back."""
+    if converted.dtype.kind != "f":
+        return bool((converted == integers).all())
+    returns = abs(converted) < np.float64(1 << 63)  # beyond, the way back differs between processors
+    return bool(returns.all() and (converted.astype(integers.dtype) == integers).all())
 
 
 def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> dict[str, Any]:

@@ -134,7 +134,8 @@ class ProgramClient:
         In synchronous training, this waits for all trainers on each server that is named.
 
         Args:
-            gradients: server -> gradients by name; the arrays must not change meanwhile.
+            gradients: server -> gradients by name; the arrays must not change meanwhile. What was pushed to a server
+                that is missing here and in `wanted` counts as well.
             wanted: server -> names; a server that is missing in `gradients` gets none.
 
         Raises:
@@ -142,7 +143,7 @@ class ProgramClient:
             PserverError: a server refused, or timed out waiting for a trainer.
             ConfigError: a gradient cannot be sent.
         """
-        servers = sorted({*gradients, *wanted})
+        servers = sorted({*gradients, *wanted, *self._begun})
         messages = self._parcels({index: gradients.get(index, {}) for index in servers})
         last = self._send_all_but_last(messages, self._part)
         found = {index: Gathering(wanted.get(index, ())) for index in servers}

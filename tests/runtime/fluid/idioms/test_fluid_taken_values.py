@@ -36,9 +36,15 @@ def test_whole_numbers_fill_variables_of_other_dtypes(declared: str, given: str)
         ("float32", np.array([[0.5]])),
         ("int64", np.array([[1.0]], "float32")),
         ("float32", np.array([[2**24 + 1]])),
+        ("float32", np.array([[2**53 + 1]])),
+        ("float32", np.array([[2**63 - 1]])),
+        ("float64", np.array([[2**53 + 1]])),
+        ("float64", np.array([[2**64 - 1]], "uint64")),
+        ("float16", np.array([[70_000]], "int32")),
         ("int32", np.array([[2**31]])),
+        ("int64", np.array([[2**64 - 1]], "uint64")),
     ],
-    ids=["float64 to float32", "float32 to int64", "too exact", "too great"],
+    ids=lambda value: value if isinstance(value, str) else f"{value.dtype} {value[0, 0]}",
 )
 def test_numbers_that_a_dtype_cannot_hold_are_refused(declared: str, given: np.ndarray) -> None:
     x = layers.data("x", [1], dtype=declared)

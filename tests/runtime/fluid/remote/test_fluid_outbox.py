@@ -20,12 +20,12 @@ class Wire:
 
     def __init__(self, room: int = 1000, error: Exception | None = None) -> None:
         self.came: list[Parcel] = []
-        self.room, self._error = threading.Semaphore(room), error
+        self.room, self.error = threading.Semaphore(room), error
 
     def push(self, parcel: Parcel) -> None:
         assert self.room.acquire(timeout=DEADLINE_S)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         self.came.append(parcel)
 
     @property
@@ -135,3 +135,20 @@ def test_what_a_failed_run_left_is_forgotten_and_the_next_parcel_is_the_first_of
     first_of_new = next(each for each in [*wire.came, last] if "new" in each.values.get(0, {}))
     assert first_of_new.is_first
     assert "older" not in wire.names or wire.came[0].values[0].keys() == {"old", "older"}
+
+
+def test_a_box_sends_early_again_after_an_error() -> None:
+    wire = Wire(error=PserverError("refused"))
+    outbox = begun(wire)
+
+    def put_on() -> None:
+        while True:
+            outbox.put(0, "large", bytes_of(EARLY_BYTES))
+
+    with pytest.raises(PserverError, match="refused"):
+        put_on()
+    wire.error = None
+    outbox.begin([0])
+    outbox.put(0, "next", bytes_of(EARLY_BYTES))
+    wait_for("the value", lambda: wire.names == ["next"], DEADLINE_S)
+    outbox.take()

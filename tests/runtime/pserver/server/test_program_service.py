@@ -184,6 +184,18 @@ def test_what_was_pushed_before_is_part_of_the_step(sync: bool, limit: int) -> N
     client.close()
 
 
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_server_that_got_all_its_gradients_before_and_gives_none_takes_part_in_the_step(sync: bool) -> None:
+    job = Job(trainers=1, sync=sync)
+    client = job.client(0)
+    for _ in range(2):
+        client.begin_step()
+        client.push({0: {"g": ones()}})
+        client.step({}, {})
+    assert job.program.steps == [["g"]] * 2
+    client.close()
+
+
 @pytest.mark.parametrize("last", [{"g1": ones()}, {}])
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_step_that_never_ended_does_not_count(sync: bool, last: dict[str, np.ndarray]) -> None:
