@@ -8,6 +8,7 @@ program's version, which keys the executor's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy.typing as npt
@@ -130,7 +131,7 @@ class Block:
     ) -> Operator:
         """Insert an operator before the one at `index`; see `append_op`."""
         op = self.operator_class.make(
-            type, _names(inputs), _with_intermediates(type, _names(outputs)), attrs or {}
+            type, _names(inputs), self._with_intermediates(type, _names(outputs)), attrs or {}
         )
         for name in op.input_names:
             self.reach(name)
@@ -138,6 +139,21 @@ class Block:
         self.ops.insert(index, op)
         self.program.touch()
         return op
+
+    def _with_intermediates(self, op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Name the intermediate outputs that were left out, since the gradient may want them.
+
+        Each operator gets names of its own, also where several write to one variable, such as an array.
+        """
+        first = next((names[0] for names in outputs.values() if names), op_type)
+        missing = [
+            slot.name for slot in lookup(op_type).outputs if slot.intermediate and slot.name not in outputs
+        ]
+        return outputs | {slot: [self._unused(f"{first}@{slot}")] for slot in missing}
+
+    def _unused(self, name: str) -> str:
+        names = chain([name], (f"{name}@{number}" for number in count(2)))
+        return next(each for each in names if self.find(each) is None)
 
     def reach(self, name: str) -> Variable:
         """Return the variable of that name from this block or an enclosing one.
@@ -283,15 +299,6 @@ def _names(slots: Mapping[str, Name | Sequence[Name]] | None) -> dict[str, list[
         members: Iterable[Name] = [value] if isinstance(value, (Variable, str)) else value
         listed[slot] = [member if isinstance(member, str) else member.name for member in members]
     return listed
-
-
-def _with_intermediates(op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Name the intermediate outputs that were omitted, since the gradient may need them."""
-    first = next((names[0] for names in outputs.values() if names), op_type)
-    missing = [
-        slot.name for slot in lookup(op_type).outputs if slot.intermediate and slot.name not in outputs
-    ]
-    return outputs | {slot: [f"{first}@{slot}"] for slot in missing}
 
 
 def _identity(variable: Variable) -> tuple[object, ...]:

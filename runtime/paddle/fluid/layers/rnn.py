@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.tensor import fill_constant_batch_size_like
+from paddle.fluid.layers.tensor import assign, fill_constant_batch_size_like
 from paddle.fluid.program import bodies
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable
@@ -115,15 +115,18 @@ class DynamicRNN(_Unrolled):
         """Return the rows of a step of sequences; all step inputs have equal lengths."""
         if level:
             raise FluidError(f"step_input: level {level} of LoD is not supported, only 0")
-        inner = self._inner(x, x.shape)
-        self._inputs.append(x)
-        return inner
+        return self._seen(x, self._inputs, 0)
 
     def static_input(self, x: Variable) -> Variable:
         """Return the part of x for the sequences of a step: one row per sequence, or one sequence each if x has LoD."""
-        inner = self._inner(x, x.shape, x.lod_level)
-        self._statics.append(x)
-        return inner
+        return self._seen(x, self._statics, x.lod_level)
+
+    def _seen(self, x: Variable, given: list[Variable], lod_level: int) -> Variable:
+        """Return the variable that a step sees of x, under a name of its own: a step may read all of x as well."""
+        with bodies.around(self._open("input")):
+            own = assign(x)
+        given.append(own)
+        return self._inner(own, x.shape, lod_level)
 
     def memory(
         self,
