@@ -274,7 +274,7 @@ class Reader:
             WaitTimeout: a server repeatedly discarded its values before all of them had arrived.
             PserverError: see `Reader`.
         """
-        slabs = self._layout.slabs
+        slabs = [np.empty(size, np.float32) for size in self._layout.sizes]
         wanted = [
             i
             for i, share in enumerate(self._layout.shares)

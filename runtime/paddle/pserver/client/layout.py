@@ -33,13 +33,13 @@ class SlabPiece(NamedTuple):
 
 
 class Layout:
-    """The place of every parameter, and one slab per server that is refilled for each push.
+    """The place of every parameter in the slabs of the servers.
 
     Attributes:
         parameters: the parameters that are sent, by name; static ones are not.
         growing: growing tables, by name.
         shares: what each server holds.
-        slabs: gradients or values for each server; owned by this object, overwritten by `gather`.
+        sizes: elements of each server's slab.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Layout:
         """
         check_names([*parameters, *(table.parameter for table in growing)])
         self.parameters = {p.name: p for p in parameters if not p.static}
-        self._sizes = {name: p.size for name, p in self.parameters.items()}
+        self._size_of = {name: p.size for name, p in self.parameters.items()}
         self.growing = {table.name: table for table in growing}
         self.shares = place(parameters, num_dense, num_sparse, whole=whole, growing=growing)
-        self.slabs = [np.zeros(share.slab_size, np.float32) for share in self.shares]
+        self.sizes = [share.slab_size for share in self.shares]
         self._pieces = [_pieces_of(share) for share in self.shares]
         names = {p.name for p in self.parameters.values() if p.sparse} | self.growing.keys()
         self._holders = {name: self._holders_of(name) for name in names}
@@ -74,15 +74,6 @@ class Layout:
     def holders(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
         """Return the servers that hold rows of a sparse parameter or growing table, and which rows."""
         return self._holders.get(name, [])
-
-    def gather(self, flat: Mapping[str, Array]) -> None:
-        """Fill all slabs from whole parameters (size,); omitted parameters become 0."""
-        for share, slab in zip(self.shares, self.slabs, strict=True):
-            for part in share.dense:
-                if part.parameter.name in flat:
-                    part.gather(flat[part.parameter.name], slab)
-                else:
-                    slab[part.start : part.stop] = 0.0
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
         """Copy the values that one server sent into whole parameters (size,); omitted parameters are unchanged."""
@@ -112,9 +103,9 @@ class Layout:
         return sections[0][1] if len(pieces) == len(sections) == 1 else None
 
     def chunk(self, index: int, number: int, flat: Mapping[str, Array]) -> Section:
-        """Assemble a chunk of the gradient for one server; omitted parameters are 0."""
-        span = chunk_span(number, self.slabs[index].size)
-        part = self.slabs[index][span]
+        """Assemble a chunk for one server, in memory of its own; omitted parameters are 0."""
+        span = chunk_span(number, self.sizes[index])
+        part = np.empty(span.stop - span.start, np.float32)
         for piece in self._pieces[index][number]:
             if piece.name in flat:
                 part[piece.here] = flat[piece.name][piece.there]
@@ -204,7 +195,7 @@ class Layout:
         return [*self.tables(name), *((i, share) for i, share in found if share.spec.name == name)]
 
     def _checked(self, name: str, array: Any, what: str) -> Array:
-        if self._sizes.get(name) == array.size and array.dtype == np.float32:
+        if self._size_of.get(name) == array.size and array.dtype == np.float32:
             fit: Array = array
             return fit
         parameter = self.parameter(name)

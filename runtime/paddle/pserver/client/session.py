@@ -185,7 +185,7 @@ class TrainerSession:
         replies: dict[int, Message] = {}
         for servers in turns:
             replies |= self._exchange.run({i: configure_message(model, i, first_comes) for i in servers})
-        shared = {i: self._exchange.attach(i, layout.slabs[i].size) for i in self._everyone}
+        shared = {i: self._exchange.attach(i, layout.sizes[i]) for i in self._everyone}
         self._lay_out(layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
         self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if not reply.expect(Configured).has_values]

@@ -198,7 +198,7 @@ class TrainerStep:
             if i in pushes:
                 pushes[i][0].finish(reply.section(""))
             else:
-                shape = self._layout.slabs[i].shape
+                shape = (self._layout.sizes[i],)
                 values = reply_array(reply, self._network.endpoints[i], "", shape)
                 self._layout.scatter(i, values, views)
         return replies
@@ -343,7 +343,7 @@ class _Push:
         return self._inspection.chunk(self._index, number)
 
     def _deliver(self, number: int, values: Section) -> None:
-        span = chunk_span(number, self._layout.slabs[self._index].size)
+        span = chunk_span(number, self._layout.sizes[self._index])
         array = values.array
         if array.shape != (span.stop - span.start,) or array.dtype != np.float32:
             raise WireError(

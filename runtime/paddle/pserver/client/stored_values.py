@@ -16,7 +16,7 @@ from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.wire.half import widened
-from paddle.pserver.wire.message import PART, Message, Section
+from paddle.pserver.wire.message import CHUNK, PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.table_rows import row_sections
 from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetRows, SetValues
@@ -68,11 +68,10 @@ class StoredValues:
 
     def send(self, servers: Collection[int], flat: Mapping[str, Array]) -> None:
         """Send each server its part of whole parameters (size,)."""
-        self._layout.gather(flat)
-        slabs = self._layout.slabs
-        for start in range(0, max((max(slabs[i].size, 1) for i in servers), default=0), PART):
-            parts = {i: slabs[i][start : start + PART] for i in servers}
-            self._exchange.run({i: _set(start, part) for i, part in parts.items() if part.size or not start})
+        sizes = self._layout.sizes
+        for start in range(0, max((max(sizes[i], 1) for i in servers), default=0), PART):
+            theirs = [i for i in servers if start < max(sizes[i], 1)]
+            self._exchange.run({i: _set(start, self._part(i, start, flat)) for i in theirs})
         for index in servers:
             for share in self._layout.shares[index].tables:
                 name = share.parameter.name
@@ -108,23 +107,28 @@ class StoredValues:
         All values of a server are from one point in time, unless others continue asynchronous training meanwhile.
 
         Raises:
-            PserverError: see `Client`.
+            PserverError: see `Client`; some may have been filled then.
         """
-        slabs = {i: slab for i, slab in enumerate(self._layout.slabs) if slab.size}
+        sizes = {i: size for i, size in enumerate(self._layout.sizes) if size}
         for _ in range(_TRIES):
-            versions: dict[int, set[int]] = {i: set() for i in slabs}
-            for start in range(0, max((slab.size for slab in slabs.values()), default=0), PART):
-                parts = {i: slab[start : start + PART] for i, slab in slabs.items() if start < slab.size}
-                replies = self._exchange.run(
-                    {i: Message(Pull(start, part.size)) for i, part in parts.items()}
-                )
+            versions: dict[int, set[int]] = {i: set() for i in sizes}
+            for start in range(0, max(sizes.values(), default=0), PART):
+                counts = {i: min(size - start, PART) for i, size in sizes.items() if start < size}
+                replies = self._exchange.run({i: Message(Pull(start, n)) for i, n in counts.items()})
                 for i, reply in replies.items():
-                    parts[i][...] = reply_array(reply, self._endpoints[i], "", parts[i].shape)
+                    part = reply_array(reply, self._endpoints[i], "", (counts[i],))
+                    for at in range(0, part.size, CHUNK):
+                        self._layout.spread(i, (start + at) // CHUNK, part[at : at + CHUNK], views)
                     versions[i].add(reply.expect(Ok).version)
             if all(len(seen) == 1 for seen in versions.values()):
                 break
-        for i, slab in slabs.items():
-            self._layout.scatter(i, slab, views)
+
+    def _part(self, index: int, start: int, flat: Mapping[str, Array]) -> Array:
+        """Return the values of one server's slab from `start`, a `PART` of them or the rest."""
+        part = np.empty(min(self._layout.sizes[index] - start, PART), np.float32)
+        for at in range(0, part.size, CHUNK):
+            part[at : at + CHUNK] = self._layout.chunk(index, (start + at) // CHUNK, flat).array
+        return part
 
     def pull_table(self, name: str, out: Array) -> None:
         """Fill `out`, of the parameter's shape, with all rows of a sparse parameter."""
