@@ -46,8 +46,9 @@ def framed(frames: list[bytes]) -> bytes:
 
 
 def patched(at: int, new: bytes) -> bytes:
-    """A request in which some bytes of the header differ, under a right checksum."""
+    """A request in which some bytes of the header differ, under a right checksum; `at`: below 0 from its end."""
     header, *arrays = map(bytes, encode(Message(PushPull(), sections=(Section("", np.ones(3, np.float32)),))))
+    at %= len(header)
     header = header[:at] + new + header[at + len(new) :]
     bare = header[:12] + bytes(4) + header[16:]
     return framed([header[:12] + struct.pack("<I", zlib.crc32(bare)) + header[16:], *arrays])
@@ -73,7 +74,7 @@ STRANGERS: dict[str, tuple[bytes, bytes | None]] = {
     ),
     "a wire version to come": (SPEAKS + patched(4, b"\xff"), b"the peer 255"),
     "an unknown verb": (SPEAKS + patched(5, b"\x3f"), b"unknown verb 63"),
-    "an array of 2^40 elements": (SPEAKS + patched(67, struct.pack("<Q", 1 << 40)), b"the frame has 12"),
+    "an array of 2^40 elements": (SPEAKS + patched(-8, struct.pack("<Q", 1 << 40)), b"the frame has 12"),
     "a push without a session": (SPEAKS + patched(0, b""), b"was restarted"),
 }
 
