@@ -139,6 +139,7 @@ class Conversation:
         for server, request in self._open.items():
             if request.has_moved:
                 request.note_heard(now)
+                request.asked_at = now  # to ask for what is on its way would put the same behind it once more
             silent_s = now - request.heard_at
             if silent_s > self._patience.timeout_s:
                 endpoint = self._endpoints[server]

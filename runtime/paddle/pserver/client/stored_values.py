@@ -23,6 +23,8 @@ from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetRows, Se
 
 _NONE: Mapping[int, Message] = MappingProxyType({})
 _TRIES = 3
+_PULLED = 1 << 22
+"""Dense elements pulled at once: ZeroMQ takes a connection for broken when a frame takes longer than its heartbeats."""
 
 
 class WantedRows(NamedTuple):
@@ -112,8 +114,8 @@ class StoredValues:
         sizes = {i: size for i, size in enumerate(self._layout.sizes) if size}
         for _ in range(_TRIES):
             versions: dict[int, set[int]] = {i: set() for i in sizes}
-            for start in range(0, max(sizes.values(), default=0), PART):
-                counts = {i: min(size - start, PART) for i, size in sizes.items() if start < size}
+            for start in range(0, max(sizes.values(), default=0), _PULLED):
+                counts = {i: min(size - start, _PULLED) for i, size in sizes.items() if start < size}
                 replies = self._exchange.run({i: Message(Pull(start, n)) for i, n in counts.items()})
                 for i, reply in replies.items():
                     part = reply_array(reply, self._endpoints[i], "", (counts[i],))

@@ -45,6 +45,17 @@ def test_a_server_that_is_silent_is_asked_and_then_lost() -> None:
         look(talk, TIMEOUT_S + 1.0)
 
 
+def test_a_server_whose_answers_come_in_is_not_asked_again() -> None:
+    request = Request(OWN._replace(record=PushPull()))
+    talk = Conversation({0: request}, ["10.0.0.1:7164"], Patience(TIMEOUT_S, math.inf), 0.0)
+    asked = []
+    for now in moments(TIMEOUT_S):
+        request.has_moved = now < 30  # as values set it, which nobody tells the conversation of
+        asked += [now for _ in look(talk, now)]
+    assert asked
+    assert asked[0] > 33
+
+
 def test_a_process_that_was_stopped_itself_blames_no_server() -> None:
     talk = conversation(wait_s=2 * TIMEOUT_S)
     look(talk, 1.25)
