@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lod_rank_table, max_sequence_len, ...: convert sequences to an array of time steps, longest first, and back."""
+"""lod_rank_table, max_sequence_len, shrink_rnn_memory, ...: sequences as arrays of time steps, longest first."""
 
 from __future__ import annotations
 
