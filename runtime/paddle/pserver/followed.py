@@ -189,12 +189,12 @@ class Followed:
                         self._bring_up(follower)
                         rest_s = _FIRST_REST_S
                         self._closing.wait(self._every_s)
-            except PaddleError as error:
+            except (PaddleError, OSError, MemoryError) as error:
                 with self._lock:
-                    is_news = self._fault != str(error)
-                    self._fault = str(error)
+                    is_news = self._fault != (fault := str(error) or type(error).__name__)
+                    self._fault = fault
                 if is_news:
-                    _log.warning("table %s is not followed: %s", self.name, error)
+                    _log.warning("table %s is not followed: %s", self.name, fault)
                 self._closing.wait(rest_s * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads retries
                 rest_s = min(2 * rest_s, _MOST_REST_S)
 

@@ -129,6 +129,8 @@ def checked(rows: TableRows, what: str) -> TableRows:
             f"{what}: expected ids (n,) of whole numbers and rows (n, width), got {rows.ids.shape} "
             f"{rows.ids.dtype} and {rows.rows.shape}"
         )
+    if n and int(rows.ids.max()) >= 1 << 63:
+        raise ConfigError(f"{what}: id {rows.ids.max()} is not an int64")
     if rows.ages.shape != (n,) or rows.ages.dtype.kind not in "iu":
         raise ConfigError(
             f"{what}: expected ages ({n},) of whole numbers, got {rows.ages.shape} {rows.ages.dtype}"

@@ -317,6 +317,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
         ({"ages": np.full(4, 1 << 40)}, "expected int32"),
         ({"states": np.zeros(4, np.float32)}, r"expected states \(4, k\)"),
         ({"rows": np.zeros((4, 0), np.float32)}, r"an array \(4, 0\)"),
+        ({"ids": np.array([0, 1, 2, 1 << 63], np.uint64)}, "id 9223372036854775808 is not an int64"),
     ],
 )
 def test_odd_arrays_of_a_file_are_refused(tmp_path: Path, odd: dict[str, np.ndarray], why: str) -> None:

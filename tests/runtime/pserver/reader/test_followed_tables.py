@@ -86,6 +86,23 @@ def test_an_old_copy_refuses_and_says_what_is_the_matter() -> None:
                 copy.wait(0.01, 99)
 
 
+def test_a_copy_survives_errors_of_the_system() -> None:
+    job, faults = InProcessJob(1, num_dense=1), [OSError(24, "Too many open files"), MemoryError()]
+    with begun(job) as client:
+        push(client, IDS, 1.0)
+
+        def connect() -> Reader:
+            if faults:
+                raise faults.pop(0)
+            return Reader(job.servers.connect(job.endpoints), timeout_s=5.0)
+
+        with Followed(connect, "t", within_s=WAIT_S, every_s=0.02) as copy:
+            copy.wait(WAIT_S)
+            assert copy.lookup(IDS).batch == 1
+            assert not faults
+            assert not copy.fault
+
+
 def test_a_copy_takes_another_job_anew_and_forgets_the_rows_of_the_first() -> None:
     first, second = InProcessJob(1, num_dense=1), InProcessJob(1, num_dense=2)
     with begun(first) as one, begun(second) as two:
