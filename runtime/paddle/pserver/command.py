@@ -29,6 +29,7 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
+from paddle.pserver.server.long_work import Attended
 from paddle.pserver.server.port import Port, listen_beside
 from paddle.pserver.server.service import EngineOptions, of_all
 from paddle.pserver.server.staleness import PushCount
@@ -141,14 +142,25 @@ class Server:
         self._guarded = guarded(options.engine, options.safety, stamps, revival)
         if revival is not None and earlier is None:
             revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
+        begun: list[Attended] = []
         for number, (address, router) in enumerate(self._routers):
             site = Site(address, stamps[number], router.port, options.keys)
-            port = Port(router, self._guarded[number].engine, listen_beside(site))
+            attended = Attended(self._guarded[number].engine)
+            begun.append(attended)
+            port = Port(router, attended, listen_beside(site))
             _log.info("Starting parameterServer[%d]", number)
+            # Trainers of the earlier process hear of us meanwhile, however long it takes.
+            attended.begin(partial(self._guarded[number].recover, number), "starting")
             thread = ServiceThread(port.serve, name=f"pserver-{number}", failed=partial(self._fail, number))
             _log.info("tcp server start on %s", published(address, router.port))
             self._ports.append(port)
             self._threads.append(thread)
+        try:
+            for each in begun:
+                each.settle()
+        except PaddleError:
+            self.close()
+            raise
 
     @property
     def endpoints(self) -> tuple[str, ...]:

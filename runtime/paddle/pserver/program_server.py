@@ -26,7 +26,8 @@ from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError, Wire
 from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, KeptFolder
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
-from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.engine import Engine, Reply
+from paddle.pserver.server.long_work import Attended
 from paddle.pserver.server.port import Port, listen_beside
 from paddle.pserver.server.program_service import ProgramService, Served
 from paddle.pserver.server.service import NOBODY, Desk, EngineOptions
@@ -52,6 +53,8 @@ _STAMP = 1  # of no server: whoever hears it has no session
 
 class ProgramKeeper:
     """Saves the state of one engine: see `service.Keeper`. Belongs to the engine's thread."""
+
+    doing = ""
 
     def __init__(
         self,
@@ -211,18 +214,22 @@ class ProgramServer:
             raise
         self.endpoint = published(host, self._router.port)
         self._over = threading.Event()
-        try:
-            self._engine = self._guarded(options, program, is_sync, earlier)
-        except PaddleError:
-            self._router.close()
-            self._context.close()
-            raise
+        self._engine, recover = self._guarded(options, program, is_sync, earlier)
         site = Site(host, self._engine.stamp, self._router.port, keys)
         beside = listen_beside(site, within_node_only=True) if is_sync else ()
-        self._port = Port(self._router, self._engine, beside)
+        attended = Attended(self._engine)
+        self._port = Port(self._router, attended, beside)
+        attended.begin(recover, "restoring the program's values")
         self._thread = ServiceThread(
             self._port.serve, name=f"pserver-{endpoint}", failed=lambda _: self._over.set()
         )
+        try:
+            attended.settle()
+        except PaddleError:
+            self.close()
+            raise
+        if self._engine.is_over:
+            self._over.set()
 
     def wait(self, look: Callable[[Queue], None] = lambda _: None) -> None:
         """Wait until every trainer has come and left, or for `stop`.
@@ -256,12 +263,8 @@ class ProgramServer:
 
     def _guarded(
         self, options: EngineOptions, program: Served, is_sync: bool, earlier: Identity | None
-    ) -> Engine:
-        """Create the engine and restore the state of an earlier process.
-
-        Raises:
-            PserverError: that state is unusable.
-        """
+    ) -> tuple[Engine, Callable[[], list[Reply]]]:
+        """Create the engine; the second result restores an earlier process's state, and raises PserverError."""
         services: list[ProgramService] = []
 
         def serve(desk: Desk) -> ProgramService:
@@ -271,13 +274,15 @@ class ProgramServer:
         stamp = secrets.randbits(63) + 1 if earlier is None else earlier.stamps[0]
         self._keeper = None if self._revival is None else ProgramKeeper(self._revival.folder_of(0), program)
         engine = Engine(options, stamp, keeper=self._keeper or NOBODY, serve=serve)
-        if self._revival is not None and self._keeper is not None:
-            if earlier is None:
-                self._revival.write(Identity((self._router.port,), (stamp,)))
-            self._keeper.recover(engine, services[0])
-        if engine.is_over:
-            self._over.set()
-        return engine
+        if self._revival is not None and earlier is None:
+            self._revival.write(Identity((self._router.port,), (stamp,)))
+
+        def recover() -> list[Reply]:
+            if self._keeper is not None:
+                self._keeper.recover(engine, services[0])
+            return []
+
+        return engine, recover
 
 
 def refuse_trainers(

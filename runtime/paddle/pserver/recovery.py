@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Periodic, Series
 from paddle.pserver.durable.memory_copy import Kept
 from paddle.pserver.durable.process_state import Revival
-from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
@@ -99,6 +100,7 @@ class Safekeeper:
         self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
         self._next_at = self._idle_at = 0.0
         self._handled = 0
+        self.doing = ""
 
     @property
     def unsaved(self) -> str:
@@ -123,18 +125,23 @@ class Safekeeper:
         if self._kept is None:
             return 0
         self._replaying = True
+        self.doing = "restoring the state of this server's earlier process"
         requests = self._kept.recover(engine, self._watch)
         for request in requests:
             engine.handle(b"", _to_newcomer(request))
         engine.miss_everyone()
         self._replaying = False
+        self.doing = ""
         return engine.version
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """See `Keeper`."""
         is_resumed = self._begins_with_a_checkpoint()
         if is_resumed:
-            self._resume(store, configuration)
+            try:
+                self._resume(store, configuration)
+            finally:
+                self.doing = ""
         self._watch(store, configuration)
         self._copy_soon = is_resumed
         return is_resumed
@@ -225,11 +232,16 @@ class Safekeeper:
         named = _NAMED.fullmatch(self._safety.resume)
         version, job = (int(named[1]), named[2]) if named else (None, None)
         c = configuration
+        self.doing = "looking for a checkpoint"
+
+        def tell(version: int, text: str) -> None:
+            self.doing = f"loading the checkpoint of batch {version}: {text}"
+
         found = newest(
             self._safety.checkpoints,
             version,
             (c.server, c.num_dense + c.num_sparse),
-            accept=lambda each: _load(store, each, configuration),
+            accept=lambda each: _load(store, each, configuration, partial(tell, each.version)),
             job=job,
         )
         _log.info(
@@ -247,7 +259,7 @@ def _to_newcomer(request: Message) -> Message:
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 
 
-def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:
+def _load(store: Store, found: Checkpoint, configuration: Configuration, told: Callable[[str], None]) -> None:
     """Fill a store from a checkpoint; verify its files while reading, and meanwhile those of other servers.
 
     Raises:
@@ -259,7 +271,7 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None
     own = [file for part in mine for file in part.files]
     others = checking(found.root, [file for file in found.files if file not in own])
     try:
-        load(store, found.root, mine)
+        load(store, found.root, mine, told)
     except CheckpointError as error:
         others.finish()
         checking(found.root, own).finish()
@@ -310,6 +322,21 @@ class Guarded:
     keeper: Safekeeper | None
     tasks: TaskQueues
 
+    def recover(self, number: int) -> list[Reply]:
+        """Restore the state of an earlier process to the engine of port `number`; return no replies.
+
+        Raises:
+            PaddleError: that state is unusable.
+        """
+        started = time.monotonic()
+        version = 0 if self.keeper is None else self.keeper.recover(self.engine)
+        if version:
+            took_s = time.monotonic() - started
+            _log.info(
+                "parameterServer[%d]: restored the state of batch %d in %.2f s", number, version, took_s
+            )
+        return []
+
     def close(self) -> None:
         """Cancel the keeper's save in progress, and close the journal of tasks."""
         if self.keeper is not None:
@@ -320,7 +347,7 @@ class Guarded:
 def guarded(
     options: EngineOptions, safety: Safety, stamps: Sequence[int], revival: Revival | None
 ) -> list[Guarded]:
-    """Create one engine per stamp.
+    """Create one engine per stamp; call `Guarded.recover` of each.
 
     Raises:
         PaddleError: the state of an earlier process is unusable.
@@ -335,15 +362,5 @@ def guarded(
             found.append(Guarded(Engine(options, stamp, tasks=tasks), None, tasks))
             continue
         keeper = Safekeeper(own)
-        engine = Engine(options, stamp, keeper=keeper, tasks=tasks)
-        started = time.monotonic()
-        version = keeper.recover(engine)
-        if version:
-            _log.info(
-                "parameterServer[%d]: restored the state of batch %d in %.2f s",
-                number,
-                version,
-                time.monotonic() - started,
-            )
-        found.append(Guarded(engine, keeper, tasks))
+        found.append(Guarded(Engine(options, stamp, keeper=keeper, tasks=tasks), keeper, tasks))
     return found

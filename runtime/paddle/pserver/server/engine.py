@@ -49,6 +49,7 @@ class Engine:
     Attributes:
         stamp: see `__init__`.
         handled: requests that came so far.
+        ports: the section about the job's ports in an answer to HELLO, if there is one.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Engine:
             tasks: the job's queues of tasks; None: empty ones.
         """
         self._timeout_s = options.barrier_timeout_s
-        self._ports = () if options.ports is None else (ports_section(*options.ports),)
+        self.ports = () if options.ports is None else (ports_section(*options.ports),)
         self.stamp, self._clock = stamp, clock
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
@@ -98,6 +99,16 @@ class Engine:
     def background(self) -> float:
         """Do a little of what can wait; return in how many seconds there is more to do."""
         return self._keeper.background()
+
+    @property
+    def long(self) -> frozenset[Verb]:
+        """Requests that may take minutes."""
+        return self._service.long
+
+    @property
+    def doing(self) -> str:
+        """What the keeper is in the middle of, if that may take long; any thread may ask."""
+        return self._keeper.doing
 
     @property
     def version(self) -> int:
@@ -217,10 +228,8 @@ class Engine:
         verb = message.verb
         if message.stamp == self.stamp and verb not in _APART and message.trainer != READER:
             self._once(address, message, verb)  # what nearly all messages are
-        elif verb is Verb.PING:
-            self._send(address, message, Message(Ok()))
-        elif verb is Verb.QUEUE:
-            self._on_question(address, message)
+        elif verb is Verb.PING or verb is Verb.QUEUE:
+            self._send(address, message, self.answer_apart(address, message))
         elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
         elif message.stamp != self.stamp and message.trainer == READER:
@@ -238,18 +247,25 @@ class Engine:
         if is_new:
             self._service.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
-        self._send(address, message, Message(Ok(self._service.version), sections=self._ports))
+        self._send(address, message, Message(Ok(self._service.version), sections=self.ports))
         # It was let in, since the process before it was away: the next process of this server does not know that.
         self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
 
-    def _on_question(self, address: bytes, message: Message) -> None:
+    def answer_apart(self, address: bytes, message: Message) -> Message:
+        """Return the answer to what has nothing to do with the service: PING, or a question to the task queues.
+
+        Raises:
+            PaddleError: the question is refused.
+        """
+        if message.verb is Verb.PING:
+            return Message(Ok())
         holder = Holder(message.trainer, message.session, message.expect(Ask).client)
         try:
             question = json.loads(message.section("").as_text())
         except (ValueError, RecursionError) as error:
             raise WireError(f"a question to the task queue is no JSON: {error}") from error
         answer = json.dumps(self._tasks.ask(holder, question, address))
-        self._send(address, message, Message(Ok(), sections=(Section.text("", answer),)))
+        return Message(Ok(), sections=(Section.text("", answer),))
 
     def _on_reader(self, address: bytes, message: Message) -> None:
         reply = self._readers.handle(address, message)

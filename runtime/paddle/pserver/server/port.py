@@ -11,8 +11,9 @@ import logging
 import time
 from collections.abc import Sequence
 
-from paddle.errors import WireError
+from paddle.errors import PserverError, WireError
 from paddle.pserver.server.engine import Engine, Reply
+from paddle.pserver.server.long_work import Attended
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports import table
 from paddle.pserver.transports.table import BaseListener
@@ -42,10 +43,10 @@ class Port:
     def __init__(
         self,
         base: BaseListener,
-        engine: Engine,
+        engine: Engine | Attended,
         beside: Sequence[Listener] = (),
     ) -> None:
-        self._base, self._engine = base, engine
+        self._base, self._engine = base, engine if isinstance(engine, Attended) else Attended(engine)
         self.poller = base.poller
         self.push_counts: tuple[PushCount, ...] = ()
         self.queue = Queue()
@@ -75,17 +76,21 @@ class Port:
                 for listener in self._listeners:
                     if not ready.isdisjoint(listener.handles):
                         listener.serve()
+                if self._engine.is_at_work:
+                    self._deliver(self._engine.go_on())
                 now = time.monotonic()
                 if now >= next_tick:
                     next_tick = now + _TICK_S
                     self._deliver(self._engine.tick())
                     self._report_rejected()
-                    self.push_counts = self._engine.push_counts()
-                    self.queue = self._engine.queue()
+                    if not self._engine.is_at_work:
+                        self.push_counts = self._engine.engine.push_counts()
+                        self.queue = self._engine.engine.queue()
                     for listener in self._listeners:
                         listener.tick()
         finally:
-            self.push_counts = self._engine.push_counts()
+            if not self._engine.is_at_work:
+                self.push_counts = self._engine.engine.push_counts()
             for listener in reversed(self._listeners):
                 listener.close()
 
@@ -115,7 +120,9 @@ class Port:
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
         """See `transport.Dispatcher.shared_slabs`."""
-        return self._engine.shared_slabs(message)
+        if self._engine.is_at_work:
+            raise PserverError("no memory can be shared now: the server is at work; ask again")
+        return self._engine.engine.shared_slabs(message)
 
     def lose(self, address: bytes) -> None:
         """See `transport.Dispatcher.lose`."""

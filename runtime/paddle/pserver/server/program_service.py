@@ -119,6 +119,8 @@ class Served(Protocol):
 class ProgramService(Service):
     """See `service.Service`. Not thread-safe."""
 
+    long = frozenset({Verb.SAVE})
+
     def __init__(
         self,
         desk: Desk,

@@ -137,6 +137,10 @@ class Shown(NamedTuple):
 class Keeper(Protocol):
     """Hears of everything that must not be forgotten. Called by the engine's thread alone."""
 
+    @property
+    def doing(self) -> str:
+        """What it is in the middle of, if that may take long; any thread may ask."""
+
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """Take a store that was just made into care; return whether it got the values of a checkpoint.
 
@@ -152,6 +156,8 @@ class Keeper(Protocol):
 
 
 class _Nobody:
+    doing = ""
+
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         return False
 
@@ -192,10 +198,12 @@ class Service(Protocol):
     Attributes:
         reads: what a trainer may ask again at any time: the state is the same afterwards.
         chunked: the request that chunks belong to, if any.
+        long: requests that may take minutes; see `long_work`.
     """
 
     reads: frozenset[Verb]
     chunked: Verb | None = None
+    long: frozenset[Verb] = frozenset()
 
     @property
     def version(self) -> int:

@@ -32,6 +32,8 @@ class Training(Service):
 
     reads = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
     chunked = Verb.PUSH_PULL
+    # a checkpoint is loaded, every row catches up
+    long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.PULL_TABLE, Verb.LEAVE})
 
     def __init__(self, desk: Desk) -> None:
         """Start without a model."""

@@ -18,6 +18,8 @@ from paddle.pserver.wire.message import Message, Section
 class MemoryKeeper:
     """Keeps what a real keeper writes to files: requests, and now and then the whole state."""
 
+    doing = ""
+
     def __init__(self, choices: random.Random) -> None:
         self._choices = choices
         self.engine: Engine | None = None

@@ -121,6 +121,8 @@ def test_readers_are_bounded_and_one_that_vanished_makes_room() -> None:
 class Noting:
     """A keeper that only counts."""
 
+    doing = ""
+
     def __init__(self) -> None:
         self.noted: list[Verb] = []
 

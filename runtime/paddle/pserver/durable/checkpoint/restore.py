@@ -8,7 +8,7 @@ entry, and the clock, are those of the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,15 @@ Columns = dict[str, npt.NDArray[Any]]
 _DTYPES = tuple(map(np.dtype, (np.int64, np.float32, np.uint32)))
 
 
-def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
+def load(
+    store: Store, root: Path, parts: Sequence[Manifest], told: Callable[[str], None] = lambda _: None
+) -> None:
     """Fill a store that was just made, or that was filled in vain from another checkpoint.
 
     Args:
         root: where the files of `parts` lie.
         parts: those of all servers that wrote the checkpoint; or the one of this very server, placed alike.
+        told: called with words on how far it is, once a file.
 
     Raises:
         CheckpointError: a file is gone, damaged, or of another model. The store is in no usable state then.
@@ -47,7 +50,11 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
         loader = _Loader(store)
         # The files of several servers are read by each of them: that the disk brings them once is worth the cache.
         with Reading(root, files, past_cache=len(parts) == 1) as reading:
+            number, last = 0, None
             for file, piece in reading:
+                if file is not last:
+                    number, last = number + 1, file
+                    told(f"{number} of {len(files)} files")
                 # dense parameters are whole in every file; rows build upon those of the files before
                 loader.take(piece, is_latest=file in latest)
         loader.finish([part.numbers for part in parts])

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work of an engine that may take minutes: a thread of its own does it, and has the engine to itself meanwhile.
+
+The port's thread goes on to listen. Whoever asks hears what the server does, so that nobody takes it for lost; what
+came is carried out afterwards, in the order in which it came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from paddle.errors import PaddleError
+from paddle.pserver.server.engine import Engine, Reply
+from paddle.pserver.wire.message import READER, Message, Section, error_message
+from paddle.pserver.wire.verbs import Verb, Waits
+from paddle.threads import ServiceThread, left_to_finish
+
+_SOON_S = 0.05  # most of it is over by then, and nobody need hear of it
+_LOOK_S = 0.02  # how often to look whether it is over
+_MANY = 4096  # requests that wait at most; what else comes is as good as lost on the way
+_ASKS = frozenset({Verb.HELLO, Verb.STATUS})
+_APART = frozenset({Verb.PING, Verb.QUEUE})  # need no trainers and no values
+
+_Key = tuple[bytes, int, int, Verb]
+
+
+class _Work:
+    """One piece of it, from the moment it is made, and the requests that wait for its end."""
+
+    def __init__(self, work: Callable[[], list[Reply]], about: Callable[[], str]) -> None:
+        self._about, self._since = about, time.monotonic()
+        self.requests: dict[_Key, tuple[bytes, Message]] = {}
+        self.lost: list[bytes] = []
+        self.thread = ServiceThread(work, name="pserver-work", failed=left_to_finish)
+
+    @property
+    def text(self) -> str:
+        return f"{self._about()}, for {time.monotonic() - self._since:.0f} s now"
+
+    def put_off(self, address: bytes, message: Message) -> None:
+        number = message.request
+        if message.verb is Verb.CHUNK:
+            # Its memory may be the connection's; that of whole requests stays until they are answered.
+            sections = tuple(Section(each.name, each.array.copy()) for each in message.sections)
+            number, message = -len(self.requests), message._replace(sections=sections)
+        if message.verb is not Verb.STATUS and len(self.requests) < _MANY:
+            self.requests.setdefault((address, message.session, number, message.verb), (address, message))
+
+
+class Attended:
+    """An engine that answers at any time. For the port's thread, all but `begin` and `settle`.
+
+    Attributes:
+        engine: for whoever asks while `is_at_work` is false; its counts at any time.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._work: _Work | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether another thread has the engine."""
+        return self._work is not None
+
+    def begin(self, work: Callable[[], list[Reply]], about: str) -> ServiceThread[list[Reply]]:
+        """Have another thread use the engine, and return that; what it returns is delivered.
+
+        Args:
+            about: what it does, while the engine's keeper says nothing better.
+        """
+        self._work = _Work(work, lambda: self.engine.doing or about)
+        return self._work.thread
+
+    def settle(self) -> None:
+        """Wait for work that `begin` began. Raises what it raises; then the engine is at work for good."""
+        if (work := self._work) is not None:
+            work.thread.finish()
+
+    def go_on(self) -> list[Reply]:
+        """Look whether the work is over, and carry out what waited for it; return the replies that are due."""
+        work = self._work
+        if work is None or work.thread.is_alive or isinstance(work.thread.error, PaddleError):
+            return []
+        self._work = None
+        out = work.thread.finish()
+        for address, message in work.requests.values():
+            out += self.handle(address, message)
+        for address in work.lost:
+            self.lose(address)
+        return out
+
+    def handle(self, address: bytes, message: Message) -> list[Reply]:
+        """See `Engine.handle`; replies to what takes long come from `go_on`."""
+        if self._work is not None:
+            return self._attend(self._work, address, message)
+        if message.verb not in self.engine.long or message.trainer == READER:
+            return self.engine.handle(address, message)
+        about = f"carrying out {message.verb.name} of trainer {message.trainer}"
+        self.begin(lambda: self.engine.handle(address, message), about).join(_SOON_S)
+        return self.go_on()
+
+    def lose(self, address: bytes) -> None:
+        """See `Engine.lose`."""
+        if self._work is None:
+            self.engine.lose(address)
+        else:
+            self._work.lost.append(address)
+
+    def tick(self) -> list[Reply]:
+        """See `Engine.tick`."""
+        return [] if self.is_at_work else self.engine.tick()
+
+    def background(self) -> float:
+        """See `Engine.background`."""
+        return _LOOK_S if self.is_at_work else self.engine.background()
+
+    def _attend(self, work: _Work, address: bytes, message: Message) -> list[Reply]:
+        """Answer what can be answered, keep the rest, and say what goes on to those who ask."""
+        verb = message.verb
+        if verb in _APART:
+            try:
+                said = self.engine.answer_apart(address, message)
+            except PaddleError as error:
+                said = error_message(str(error))
+            return [_reply(address, message, said, self.engine.stamp)]
+        work.put_off(address, message)
+        if verb not in _ASKS:
+            return []
+        ports = self.engine.ports if verb is Verb.HELLO and message.trainer != READER else ()
+        said = Message(Waits(), sections=(Section.text("", work.text), *ports))
+        return [_reply(address, message, said, message.stamp)]
+
+
+def _reply(address: bytes, to: Message, said: Message, stamp: int) -> Reply:
+    return Reply(address, said.numbered(to.trainer, to.session, to.request, stamp))
