@@ -334,7 +334,7 @@ class Exchange:
                 raise PserverError("another thread is in the middle of an exchange with the pservers")
         finally:
             self._is_cut = False
-        self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
+        self._broken, self._timeout_s, self.wait_s = "", timeout_s, timeout_s
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
     def close(self) -> None:

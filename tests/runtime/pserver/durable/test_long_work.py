@@ -124,21 +124,22 @@ def test_a_server_that_loads_a_checkpoint_is_alive_for_trainers_and_readers(tmp_
         with client(process, 0, 1) as one:
             assert push(one, 3) == 3.0
         process.end()
-    with slow(tmp_path, "--port=0", "--num_gradient_servers=2", kept, "--resume=latest") as process:
+    with slow(tmp_path, "--port=0", "--num_gradient_servers=3", kept, "--resume=latest") as process:
         process.hold()
         found: dict[int, float] = {}
         configured = threading.Event()
 
         def train(trainer: int) -> None:
-            with client(process, trainer, 2, timeout_s=SILENCE_S) as one:
+            with client(process, trainer, 3, timeout_s=SILENCE_S) as one:
                 configured.set()
                 found[trainer] = push(one, 0)
 
+        third = client(process, 2, 3)
         first = beside(lambda: train(0))
         assert configured.wait(60)
-        said = wait_as_a_reader(process)
         second = beside(lambda: train(1))  # says hello to a server that is at work
-        assert "loading the checkpoint of batch 3: 1 of 1 files" in wait_as_a_reader(process), said
+        assert "loading the checkpoint of batch 3: 1 of 1 files" in wait_as_a_reader(process)
+        third.close()  # tries for 2 s to say that it leaves, not until the server has loaded
         process.release()
         first()
         second()
