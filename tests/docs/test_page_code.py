@@ -8,7 +8,6 @@ Commands are test_commands' to check.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import re
 import subprocess
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from paddle_cluster.config.conf_file import read_conf
+from tests.other_python import python_with
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -191,21 +191,6 @@ def whole(program: Program) -> str:
         assert gap is not None, f"{program.page} has fewer lines `...`"
         source = source[: gap.start()] + textwrap.indent(put_in(text), gap[1]) + source[gap.end() :]
     return source.replace(*program.instead) if program.instead[0] else source
-
-
-def python_with(module: str) -> str:
-    """A Python that has a module: this one, or what PADDLE_TEST_PYTHON names."""
-    named = os.environ.get("PADDLE_TEST_PYTHON", "")
-    if importlib.util.find_spec(module) is None and not named:
-        pytest.skip(
-            f"{module} is not installed here: it is gigabytes; PADDLE_TEST_PYTHON may name a Python that has it"
-        )
-    has_it = importlib.util.find_spec(module) is not None
-    python = sys.executable if has_it else named
-    imports = f"import numpy, zmq, {module}"
-    if subprocess.run([python, "-c", imports], capture_output=True, check=False).returncode:
-        pytest.skip(f"{python} cannot run `{imports}`")
-    return python
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import socket
@@ -14,15 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.other_python import python_with
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60
 
 
-def start(name: str, folder: Path, environ: Mapping[str, str], *args: str) -> subprocess.Popen[str]:
+def start(
+    name: str, folder: Path, environ: Mapping[str, str], *args: str, python: str = sys.executable
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "examples" / name), *args],
+        [python, str(ROOT / "examples" / name), *args],
         cwd=folder,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **environ},
         stdout=subprocess.PIPE,
@@ -85,14 +87,14 @@ def test_a_ring_sends_strangers_away(tmp_path: Path) -> None:
             one.communicate()
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed: it is gigabytes"
-)
 def test_ddp_learns_the_spirals_on_two_processes(tmp_path: Path) -> None:
+    python = python_with("torch")
     (port,) = free_ports(1)
     environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     processes = [
-        start("torch_ddp.py", tmp_path, {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        start(
+            "torch_ddp.py", tmp_path, {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, python=python
+        )
         for rank in range(2)
     ]
     found = [re.findall(r"test accuracy ([\d.]+), model (\w+)", end(process)) for process in processes]
@@ -100,10 +102,8 @@ def test_ddp_learns_the_spirals_on_two_processes(tmp_path: Path) -> None:
     assert float(found[0][0][0]) > 0.95
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed: it is gigabytes"
-)
 def test_ddp_trains_the_dense_layers_and_servers_the_rows(tmp_path: Path) -> None:
+    python = python_with("torch")
     (port,) = free_ports(1)
     with PserverProcess("--port=0", "--num_gradient_servers=2") as server:
         environ = {
@@ -116,7 +116,9 @@ def test_ddp_trains_the_dense_layers_and_servers_the_rows(tmp_path: Path) -> Non
             "PYTHONPATH": str(ROOT / "runtime"),
         }
         ranks = [{"RANK": str(rank), "PADDLE_TRAINER_ID": str(rank)} for rank in range(2)]
-        processes = [start("torch_embedding_ddp.py", tmp_path, {**environ, **rank}) for rank in ranks]
+        processes = [
+            start("torch_embedding_ddp.py", tmp_path, {**environ, **rank}, python=python) for rank in ranks
+        ]
         told = r"([\d.]+) of 2048 unseen pages are told apart, model (\S+)"
         found = [re.findall(told, end(process)) for process in processes]
     assert found[0] == found[1]
