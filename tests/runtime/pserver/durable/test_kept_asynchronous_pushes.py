@@ -179,6 +179,6 @@ def test_copies_are_made_beside_pushes_that_always_overlap_and_kills_lose_nothin
     assert len(copies) > PUSHES / 4
     # No copy begins while a checkpoint is copied, and how long that takes is the disk's affair: never all of them.
     assert longest < PUSHES * 3 // 4 * 4 * SIZE, "journals pile up"
+    process.keeper.close()  # what is being written appears under its name before this returns
     assert list(checkpoints.rglob("part-*")), "no checkpoint was made"
-    process.keeper.close()
     assert Process(state).bits() == (1 << PUSHES) - 1
