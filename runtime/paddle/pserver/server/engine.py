@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One parameter server without sockets: tracks its trainers, carries out each request once, reports missing trainers.
+"""One parameter server without sockets: tracks its trainers, executes each request once, reports missing trainers.
 
 A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A
 request that must wait for other trainers gets its reply from a later call.
@@ -48,7 +48,7 @@ class Engine:
 
     Attributes:
         stamp: see `__init__`.
-        handled: requests that came so far.
+        handled: number of requests received so far.
         ports: the section about the job's ports in an answer to HELLO, if there is one.
     """
 
@@ -64,12 +64,12 @@ class Engine:
         """Start empty.
 
         Args:
-            options: see there.
-            stamp: random number > 0 that tells this server process from one before it at the same address.
+            options: see `EngineOptions`.
+            stamp: random number > 0 that distinguishes this server process from an earlier one at the same address.
             clock: monotonic seconds.
-            keeper: of the state.
-            serve: makes what trainers' requests are for.
-            tasks: the job's queues of tasks; None: empty ones.
+            keeper: saves the state.
+            serve: creates the service that executes trainers' requests.
+            tasks: the job's queues of tasks; None: empty queues.
         """
         self._timeout_s = options.barrier_timeout_s
         self.ports = () if options.ports is None else (ports_section(*options.ports),)
@@ -88,7 +88,7 @@ class Engine:
         self.handled = 0
 
     def handle(self, address: bytes, message: Message) -> list[Reply]:
-        """Carry out one request; return the replies that are due now, possibly to others as well."""
+        """Execute one request; return the replies that are due now, possibly to other trainers as well."""
         self.handled += 1
         try:
             self._dispatch(address, message)
@@ -97,7 +97,7 @@ class Engine:
         return self._flush()
 
     def background(self) -> float:
-        """Do a little of what can wait; return in how many seconds there is more to do."""
+        """Do a small part of the deferred work; return the number of seconds until there is more."""
         return self._keeper.background()
 
     @property
@@ -117,14 +117,14 @@ class Engine:
 
     @property
     def is_over(self) -> bool:
-        """Whether every trainer came and left."""
+        """Whether every trainer has connected and left."""
         return len(self._sessions.left) == self._sessions.num_trainers
 
     def is_deserted(self, asked_at: float) -> bool:
-        """Whether nobody will need this server: every trainer left, or has been away for too long.
+        """Whether no trainer needs this server any more: each has left, or has been disconnected for too long.
 
         Args:
-            asked_at: when that began to matter; until the time of a barrier later trainers may still come.
+            asked_at: when this check became relevant; trainers can still connect until the barrier timeout after it.
         """
         before = self._clock() - self._timeout_s
         return all(
@@ -135,21 +135,21 @@ class Engine:
 
     @property
     def absent(self) -> str:
-        """The trainers that did not leave, and what is known of each; empty if all did."""
+        """The trainers that have not left, with the known state of each; empty if all have left."""
         trainers = [t for t in range(self._sessions.num_trainers) if t not in self._sessions.left]
         return self._sessions.describe(trainers) if trainers else ""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the store together are the whole state."""
+        """Whether `facts` and the store together are the complete state."""
         return self._service.is_quiet
 
     def push_counts(self) -> tuple[PushCount, ...]:
-        """Return what became of every trainer's gradients; empty where none is ever too old."""
+        """Return the push and discard counts of every trainer; empty if gradients are never discarded for their age."""
         return self._service.push_counts()
 
     def queue(self) -> Queue:
-        """Return which trainers wait for which, and which lag behind."""
+        """Return which trainers wait for which, and which trainers lag."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
         return Queue(
@@ -170,16 +170,16 @@ class Engine:
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Go on where another process of this server was, of which only `facts` and a store are left."""
+        """Resume the state of an earlier process of this server, from its `facts` and a store."""
         self._service.take_up(configuration, store, facts["training"])
         self.take_up_sessions(facts)
 
     def take_up_sessions(self, facts: Mapping[str, Any]) -> None:
-        """Know the trainers of another process; the service is where it was there."""
+        """Resume the trainers' sessions of an earlier process; the service already has its state."""
         sessions_from_json(self._sessions, facts["sessions"], self._service.values, self.stamp)
 
     def miss_everyone(self) -> None:
-        """Note that no trainer is connected: after another process of this server they must come again."""
+        """Mark every trainer as disconnected: after a restart of this server they must reconnect."""
         for session in self._sessions.all():
             session.lost_at = self._clock()
 
@@ -187,7 +187,7 @@ class Engine:
         """Return the memory that the sender of a message may map, if any.
 
         Raises:
-            PserverError: it has no session.
+            PserverError: the sender has no session.
         """
         if message.trainer == READER:
             self._readers.handle(b"", message)
@@ -195,7 +195,7 @@ class Engine:
         return self._service.shared_slabs
 
     def lose(self, address: bytes) -> None:
-        """Note that the connection behind an address broke; it may come back."""
+        """Record that the connection of an address broke; it may be restored."""
         session = self._sessions.lose(address, self._clock())
         if session is not None:
             _log.warning("connection of trainer %d broke; waiting for it to come back", session.trainer)
@@ -273,7 +273,7 @@ class Engine:
             self._out.append(Reply(address, reply))
 
     def _on_status(self, address: bytes, message: Message) -> None:
-        """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost."""
+        """Report to a trainer without a reply what it is waiting for; recover a lost request or reply."""
         session = self._sessions.find(message)
         session.note_heard(address)
         trainer, is_open = session.trainer, message.request == session.last and session.reply is None
@@ -293,7 +293,7 @@ class Engine:
             self._send(address, message, told)
 
     def _on_chunk(self, address: bytes, message: Message) -> None:
-        """Take part of the push that is under way; one of another request, or of a refused one, is too late."""
+        """Store a chunk of the push in progress; a chunk of another or a refused request is too late and is ignored."""
         session = self._sessions.find(message)
         session.note_heard(address)
         is_refused = session.reply is not None and session.reply.verb is not Verb.OK
@@ -309,7 +309,7 @@ class Engine:
                 self._keeper.record(message)  # it took the push back, and must do so in the next process
 
     def _once(self, address: bytes, message: Message, verb: Verb) -> None:
-        """Carry out a request that was not seen before; send the reply of the last one again."""
+        """Execute a request that is new; for the last request seen, send its reply again."""
         session = self._sessions.find(message)
         session.address, session.lost_at = address, None
         if message.request < session.last:
@@ -336,7 +336,7 @@ class Engine:
                 self._keeper.record(message)
 
     def _is_to_come(self, session: Session) -> bool:
-        """Whether the next process may carry out a session's newest request as if it had not come."""
+        """Whether the next process may execute a session's newest request as if it had not arrived."""
         return session.verb in self._service.reads or self._service.is_partial(session.trainer)
 
     def _on_leave(self, session: Session) -> None:
@@ -350,7 +350,7 @@ class Engine:
         return f"{trainers} waiting {waiting.what}; missing: {self._sessions.describe(waiting.missing)}"
 
     def _fail_if_hopeless(self, waiting: Waiting, before: float) -> None:
-        """Refuse those who wait if somebody they wait for has been away since `before`."""
+        """Fail the waiting requests if a trainer they wait for has been disconnected since `before`."""
         gone = [t for t in waiting.missing if self._sessions.away_since(t, before)]
         if gone:
             text = f"gave up waiting {waiting.what}; missing: {self._sessions.describe(gone)}"
@@ -364,14 +364,14 @@ class Engine:
             self._answer(session, message)
 
     def _tell_trainer(self, trainer: int, message: Message) -> None:
-        """Send a trainer something about its newest request that is not the reply to it."""
+        """Send a trainer a message about its newest request that is not the reply."""
         session = self._sessions.get(trainer)
         if session is not None:
             told = message.numbered(trainer, session.id, session.last, self.stamp)
             self._out.append(Reply(session.address, told))
 
     def _answer(self, session: Session, message: Message) -> None:
-        """Answer the session's newest request, and keep the reply in case it must be sent again."""
+        """Answer the session's newest request, and save the reply in case it must be sent again."""
         session.reply = message.numbered(session.trainer, session.id, session.last, self.stamp)
         self._out.append(Reply(session.address, session.reply))
 

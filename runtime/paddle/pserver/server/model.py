@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of a job on one server: all trainers must describe the same model, and one trainer sets its values.
 
-Until the values are there the others wait. Then they are pulled, or go with the answers to pushes.
+Until the values are set, the other trainers wait. Afterwards values are pulled, or are sent with the answers to pushes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Model:
     """The parameters on one server, their optimizer and their values. Not thread-safe.
 
     Attributes:
-        store: None while nobody has described the model.
-        lag: asynchronous training: which gradients are too old; None: training is synchronous.
-        is_ready: whether there are values.
-        resumed_at: batches of the checkpoint that this job goes on from, or -1.
+        store: None until a trainer has described the model.
+        lag: in asynchronous training, decides which gradients are too old; None: training is synchronous.
+        is_ready: whether the values are set.
+        resumed_at: number of batches in the checkpoint that this job resumed from, or -1.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -66,7 +66,7 @@ class Model:
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Go on where another process of this server was."""
+        """Resume the state of an earlier process of this server."""
         self.store, self.is_ready = store, True
         self._adapt(configuration)
         if self.lag is not None and facts["lag"] is not None:
@@ -74,23 +74,23 @@ class Model:
         self.resumed_at = facts["resumed_at"]
 
     def facts(self) -> dict[str, Any]:
-        """Return what `take_up` needs, as JSON."""
+        """Return the state that `take_up` needs, as JSON."""
         return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
 
     def configured(self) -> Store:
-        """Return the store. Raises PserverError: there is none yet."""
+        """Return the store. Raises PserverError: no trainer has described the model yet."""
         if self.store is None:
             raise PserverError("this pserver is not configured yet: trainer 0 must configure it first")
         return self.store
 
     def ready(self) -> Store:
-        """Return the store with its values. Raises PserverError: there are none yet."""
+        """Return the store with its values. Raises PserverError: the values are not set yet."""
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         return self.configured()
 
     def shown(self) -> Shown | None:
-        """Return model and values; None while there are none."""
+        """Return the model and its values; None until they are set."""
         if self._configuration is None or self.store is None or not self.is_ready:
             return None
         return Shown(self._configuration, self.store)
@@ -106,7 +106,7 @@ class Model:
                 self._desk.answer(other, error_message(_NO_VALUES % trainer))
 
     def clear(self) -> None:
-        """Forget waiting trainers: all have left."""
+        """Forget waiting trainers, because all trainers have left."""
         self._config.take()
 
     def waiting(self) -> Waiting:
@@ -163,7 +163,7 @@ class Model:
                 self._config.arrive(trainer, other)
 
     def _there(self) -> Message:
-        """Say that values are there, and of which checkpoint if the job begins with one."""
+        """Reply that the values are set, and which checkpoint the job resumed from, if any."""
         store = self.ready()
         if store.version != self.resumed_at:
             return Message(Configured(has_values=True))
@@ -184,7 +184,7 @@ class Model:
         return gate
 
     def _settable(self, trainer: int) -> Store:
-        """Return the store for values from this trainer. Raises PserverError: it may give none, or not any more."""
+        """Return the store for values from this trainer. Raises PserverError: another sets them, or training began."""
         store = self.configured()
         if trainer != self._creator or self.is_ready:
             raise PserverError(f"values are set by trainer {self._creator} alone, before training")
@@ -222,7 +222,7 @@ class Model:
 
 
 def state_of(store: Store) -> Ok:
-    """Return how far a store is."""
+    """Return the progress of a store."""
     return Ok(store.version, store.pass_id)
 
 
@@ -242,15 +242,15 @@ def _part_of_values(store: Store, message: Message) -> Message:
 
 
 class PushAnswers:
-    """The answers to the pushes of one step, which share the values. They are of the moment of the call."""
+    """The answers to the pushes of one step, which share the values as of the call."""
 
     def __init__(self, store: Store, values: Section | None = None) -> None:
-        """`values`: all of them, where they stay as they are until the answers are there; None: they are copied."""
+        """`values`: all values, in memory that does not change until the answers are sent; None: they are copied."""
         self._store = store
         self._values = () if values is None else (values,)
 
     def to(self, gradient: Gradient) -> Message:
-        """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
+        """Return the answer to a push; values wanted for a push in chunks are sent separately, in chunks."""
         store = self._store
         rows = tuple(
             [

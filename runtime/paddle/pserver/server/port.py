@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The thread behind one port: reads messages from the socket, passes them to the engine, sends its answers.
 
-What a peer does wrong is logged once for each peer and counted after that, so that nobody can fill the log;
-so are all after the first 256 peers.
+Errors of a peer are logged once per peer and only counted after that, so that no peer can fill the log. After the
+first 256 peers, all errors are only counted.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MAX_PEERS = 256
 
 
 class Port:
-    """One engine and its listeners; everything but `stop` belongs to the thread that calls `serve`.
+    """One engine and its listeners; all methods except `stop` belong to the thread that calls `serve`.
 
     Attributes:
-        poller: of the thread.
-        push_counts, queue: the engine's as they were less than two seconds ago; any thread may read them.
+        poller: the poller of the thread.
+        push_counts, queue: values of the engine, at most two seconds old; any thread may read them.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Port:
         self._reported_at = 0.0
 
     def stop(self) -> None:
-        """End `serve` in another thread."""
+        """End `serve`, which runs in another thread."""
         self._base.wake()
 
     def serve(self) -> None:
-        """Work until `stop`, then close all listeners."""
+        """Process messages until `stop` is called, then close all listeners."""
         now = time.monotonic()
         next_tick = now + _TICK_S
         ready = self.poller.ready
@@ -95,7 +95,7 @@ class Port:
                 listener.close()
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """See `transport.Dispatcher.read`; what is damaged is asked for again."""
+        """See `transport.Dispatcher.read`; a damaged message is requested again."""
         try:
             message = decode(frames, found)
         except DamagedError as error:
@@ -167,6 +167,6 @@ class Port:
 
 
 def listen_beside(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open a listener of every transport that can be had beside a port; trainers use the port for the others."""
+    """Open a listener for every transport available beside a port; trainers use the port in place of the others."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a program: takes named gradients, lets the program update, hands out named values.
+"""Serves a program: receives named gradients, lets the program update, returns named values.
 
-Synchronous: a step is computed once every trainer that has not left has sent all of its gradients; trainers are
-counted by id, and what they sent is given to the program in the order of their ids. Asynchronous: each trainer's
-gradients are applied as they come.
+Synchronous: a step is computed as soon as every trainer that has not left has sent all of its gradients. Trainers are
+counted by id, and the program receives their gradients in the order of their ids. Asynchronous: each trainer's
+gradients are applied on arrival.
 """
 
 from __future__ import annotations
@@ -44,75 +44,75 @@ _GIVER = 0  # the trainer whose first values count
 
 
 class Served(Protocol):
-    """A program, as its server needs it. Called by the engine's thread alone."""
+    """The interface of a program to its server. Called by the engine's thread only."""
 
     @property
     def is_changed_by_answers(self) -> bool:
         """Whether the values sent to trainers affect later requests."""
 
     def kept(self) -> Iterator[tuple[str, Value]]:
-        """Yield all that the program must not forget; rows of one name may come in several parts."""
+        """Yield the complete state of the program; rows of one name may be yielded in several parts."""
 
     def take_up(self, name: str, value: Value) -> None:
-        """Take what another process of this server kept; the array is the program's from now on."""
+        """Restore a value that an earlier process of this server saved; the program then owns the array."""
 
     def given(self, trainer: int, name: str) -> Value:
-        """Return what a trainer was last given of a variable as far as that is known, else its present value."""
+        """Return the value of a variable that a trainer last received, if known, else its present value."""
 
     def check(self, name: str, value: Value) -> None:
-        """Refuse a gradient that the program does not take.
+        """Check that the program accepts a gradient.
 
         Raises:
             PserverError: it has no such gradient, or one of another shape, dtype or kind.
         """
 
     def check_first(self, name: str, value: Value) -> None:
-        """Refuse a first value of a variable, from trainer 0.
+        """Check that the program accepts an initial value of a variable, from trainer 0.
 
         Raises:
             PserverError: the program has no such variable, or one of another shape, dtype or kind.
         """
 
     def begin_with(self, name: str, value: Value) -> None:
-        """Replace the value of a variable by one that `check_first` let pass."""
+        """Replace the value of a variable by one that passed `check_first`."""
 
     def is_agreed(self, names: Collection[str]) -> bool:
         """Return whether all trainers send the same under these names, as the rest of a synchronous step.
 
-        Then nobody waits: `apply` takes what comes first, and does nothing with what comes later.
+        Then no trainer waits: `apply` uses the first to arrive and ignores the later ones.
         """
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """Take one synchronous step; gradients that are missing are 0.
+        """Compute one synchronous step; missing gradients count as 0.
 
         Raises:
             PaddleError: it cannot be computed.
         """
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply what one trainer sent, whatever others do. Raises PaddleError: it cannot be computed."""
+        """Apply the gradients of one trainer, independently of others. Raises PaddleError: they cannot be applied."""
 
     def value(self, trainer: int, name: str) -> Value:
-        """Return a variable; the array is the program's own. Raises PserverError: there is none."""
+        """Return a variable; the program owns the array. Raises PserverError: there is no such variable."""
 
     def share(self) -> list[SharedArray]:
-        """Return memory that trainers of this node may map, where variables lie that they ask for, if there is some.
+        """Return memory that trainers of this node may map, with the variables that they request, if any.
 
-        Variables move there with the first call.
+        The first call moves the variables there.
         """
 
     def lookup(self, name: str, ids: Ids) -> Value:
-        """Return rows of a variable, or of the table that answers to this name.
+        """Return rows of a variable, or of the table with this name.
 
         Raises:
-            PserverError: there is none, or it has no such row.
+            PserverError: there is no such variable or table, or it has no such row.
         """
 
     def save(self, name: str, path: str) -> None:
         """Write a table's rows to a file.
 
         Raises:
-            PaddleError: there is no such table, or it cannot be written.
+            PaddleError: there is no such table, or the file cannot be written.
         """
 
 
@@ -130,14 +130,14 @@ class ProgramService(Service):
         on_over: Callable[[], None] = lambda: None,
         answer_bytes: int = 64 << 20,
     ) -> None:
-        """Start with a program whose variables have their first values.
+        """Start with a program whose variables have their initial values.
 
         Args:
-            desk: of the engine.
-            program: what is served.
+            desk: the interface to the engine.
+            program: the served program.
             is_sync: whether a step waits for all trainers.
-            on_over: called when every trainer came and left.
-            answer_bytes: how much goes in one answer; trainers ask for the rest.
+            on_over: called when every trainer has connected and left.
+            answer_bytes: maximum size of the values in one answer; trainers request the rest.
         """
         self._answer_bytes = answer_bytes
         self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
@@ -166,14 +166,14 @@ class ProgramService(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody waits for others; what trainers are in the middle of is kept: see `sent`."""
+        """Whether no trainer waits for others; the gradients of unfinished steps are saved: see `sent`."""
         return not (
             self._all_sent.arrived or self._begins.arrived or self._first.values or self._first.unfinished
         )
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """See `Service.shared_slabs`: none if values change while trainers read them."""
+        """See `Service.shared_slabs`; None if values change while trainers read them."""
         return self._program.share() if self._is_sync else []
 
     def handle(self, trainer: int, message: Message) -> None:
@@ -195,7 +195,7 @@ class ProgramService(Service):
             self._first = Arriving()
 
     def leave(self, trainer: int) -> None:
-        """Go on without a trainer that left; what it sent counts if it was all of a step."""
+        """Continue without a trainer that left; its gradients count if they were complete for a step."""
         if self._all_sent.get(trainer) is None:
             self._sent.pop(trainer, None)
         if trainer == _GIVER and self._given is None:
@@ -218,32 +218,32 @@ class ProgramService(Service):
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def go_on(self, facts: Mapping[str, Any]) -> None:
-        """Go on where another process was, whose values the program has taken up."""
+        """Resume the state of an earlier process, whose values the program has already restored."""
         self._steps, self._given = facts["version"], facts.get("given")
         self._wishes = {
             trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]
         }
 
     def sent(self) -> Iterator[tuple[int, list[Section]]]:
-        """Yield what trainers sent of steps that are not over: (trainer, sections of a message)."""
+        """Yield the gradients that trainers sent for unfinished steps: (trainer, sections of a message)."""
         for trainer, pending in sorted(self._sent.items()):
             for sections in pending.sections():
                 yield trainer, sections
 
     def take_up_sent(self, trainer: int, sections: Sequence[Section]) -> None:
-        """Take what `sent` of another process gave."""
+        """Restore gradients that `sent` of an earlier process yielded."""
         self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """See `Service.take_up`.
 
         Raises:
-            PserverError: always; a program has its values in no store: see `go_on`.
+            PserverError: always; a program does not have its values in a store: see `go_on`.
         """
         raise PserverError("a server of a program cannot continue from the state of a server of a model")
 
     def values(self, trainer: int) -> Message:
-        """See `Service.values`; a trainer that has asked for no values since it began began last."""
+        """See `Service.values`; for a trainer that has requested no values since BEGIN, its last request was BEGIN."""
         if trainer not in self._wishes:
             return self._beginning()
         packed = pack(
@@ -309,7 +309,7 @@ class ProgramService(Service):
         return Message(Ok(self.version), sections=(names,))
 
     def _advance(self) -> None:
-        """Compute a step if everybody's gradients are there."""
+        """Compute a step if the gradients of all trainers have arrived."""
         if not self._all_sent.is_open(self._desk.left):
             return
         members = self._all_sent.take()
@@ -335,13 +335,14 @@ class ProgramService(Service):
         wanted: Sequence[_Wish],
         shared: dict[tuple[_Wish, ...], tuple[Section, ...]] | None = None,
     ) -> None:
-        """Answer with variables, or with as much of them as goes in one message.
+        """Answer with variables, or with as much of them as fits into one message.
 
         Args:
-            trainer: whom.
+            trainer: receiver of the answer.
             wanted: see `value_parts.wish`.
             shared: answers of this step so far; None: values may change while they are sent, and are copied. (After
-                a synchronous step they do not: the next one needs something of everybody who waits for this answer.)
+                a synchronous step they do not change: the next step needs gradients of every trainer that waits for
+                this answer.)
         """
         self._wishes[trainer] = wanted
         key = tuple(wanted)
@@ -358,7 +359,7 @@ class ProgramService(Service):
         self._desk.answer(trainer, Message(Ok(self.version), sections=sections))
 
     def _value(self, trainer: int, name: str, start: int) -> Value:
-        """Return a variable; where it counts what a trainer was given, the rest is of what the first rows were of."""
+        """Return a variable; if the values given to trainers are tracked, later parts match the first one's version."""
         if start and self._program.is_changed_by_answers:
             return self._program.given(trainer, name)
         return self._program.value(trainer, name)
@@ -367,7 +368,7 @@ class ProgramService(Service):
         self._answer_values(trainer, wishes_of(message.sections))
 
     def _on_lookup(self, trainer: int, message: Message) -> None:
-        """Answer with the first rows, as many as go in one message; a trainer asks for the rest."""
+        """Answer with the first rows, as many as fit into one message; a trainer requests the rest."""
         found: dict[str, Value] = {}
         room = self._answer_bytes
         for name, ids in from_sections(message.sections).items():

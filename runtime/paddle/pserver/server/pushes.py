@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushes on their way through one server: collected by chunks, computed as soon as all trainers' are there.
+"""Pushes in progress on one server: collected by chunks, computed as soon as those of all trainers have arrived.
 
-Nothing that is computed counts before a whole batch is: a push that is withdrawn takes the batch back to where it
-was, and the others' chunks that were used up are asked for again. In asynchronous training no push waits for another.
+No result takes effect until a whole batch is computed. Withdrawing a push resets the batch, and the used chunks of
+the other trainers are requested again. In asynchronous training no push waits for another.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class RefusedPush(PserverError):
 
 
 class Pushes:
-    """The pushes of all trainers in the batch that is under way. Not thread-safe."""
+    """The pushes of all trainers in the current batch. Not thread-safe."""
 
     def __init__(self, num_trainers: int, tell: Callable[[int, Message], None]) -> None:
-        """Start without any.
+        """Start without pushes.
 
         Args:
-            num_trainers: of the job.
-            tell: sends a trainer something that is not yet the reply to its request.
+            num_trainers: number of trainers of the job.
+            tell: sends a trainer a message that is not the reply to its request.
         """
         self.arrived: Barrier[Gradient] = Barrier(num_trainers)
         self._tell = tell
@@ -51,25 +51,25 @@ class Pushes:
 
     @property
     def lacking(self) -> list[int]:
-        """Trainers of whose pushes chunks are missing."""
+        """Trainers whose pushes have missing chunks."""
         return [trainer for trainer, gradient in self.arrived.items() if gradient.lacking]
 
     @property
     def is_halfway(self) -> bool:
-        """Whether a batch is being computed, and chunks are missing: nothing else can come of one more."""
+        """Whether a batch is being computed and chunks are missing; another call of `advance` would have no effect."""
         return bool(self._members) and self._computed < len(self._used)
 
     def arrive(self, trainer: int, gradient: Gradient) -> None:
-        """Take a push, or the head of one."""
+        """Store a push, or the head of one."""
         self._given.pop(trainer, None)
         self._cut.discard(trainer)
         self.arrived.arrive(trainer, gradient)
 
     def put(self, store: Store, trainer: int, message: Message) -> bool:
-        """Take a chunk, or give a trainer one that it asks for; return whether it was new.
+        """Store a chunk, or send a trainer the one that it requests; return whether it was new.
 
         Raises:
-            PaddleError: it is refused, and with it the whole push.
+            PaddleError: the chunk is refused, and with it the whole push.
         """
         index, gradient = message.expect(Chunk).number, self.arrived.get(trainer)
         if not 0 <= index < store.num_chunks:
@@ -93,7 +93,7 @@ class Pushes:
         return True
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Whether a chunk of a trainer's push did not come; if it was used, the trainer is told so once more."""
+        """Whether a chunk of a trainer's push is missing; if it was used, its answer is sent to the trainer again."""
         gradient = self.arrived.get(trainer)
         if gradient is None or gradient.slab is not None or index >= len(gradient.chunks):
             return False
@@ -103,7 +103,7 @@ class Pushes:
         return gradient.chunks[index] is None
 
     def is_cut(self, trainer: int) -> bool:
-        """Whether a trainer was told to repeat its push and does not: chunks are missing that it would have sent."""
+        """Whether a trainer was asked to repeat its push and does not: chunks are missing that it would have sent."""
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
@@ -114,7 +114,7 @@ class Pushes:
         )
 
     def withdraw(self, trainer: int) -> None:
-        """Forget what a trainer pushed, or began to."""
+        """Discard the complete or partial push of a trainer."""
         gradient = self.arrived.get(trainer)
         if gradient is None:
             return
@@ -127,7 +127,7 @@ class Pushes:
                 self._tell(other, Message(Repeat()))
 
     def give_up(self, trainer: int) -> bool:
-        """Forget a push of which chunks are missing: its trainer asks for something else. Tell if there was one."""
+        """Discard an incomplete push, because its trainer sent another request. Return whether there was one."""
         gradient = self.arrived.get(trainer)
         if gradient is None or not gradient.lacking:
             return False
@@ -135,11 +135,11 @@ class Pushes:
         return True
 
     def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
-        """Return the pushes of a batch that is applied now; none if it is not complete.
+        """Return the pushes of a batch that is applied now; empty if the batch is incomplete.
 
         Raises:
-            RefusedPush: one must be refused; the others wait, and the batch may be complete without it.
-            ConfigError: there is no learning rate for it; `take` gives the pushes.
+            RefusedPush: one push must be refused; the others wait, and the batch may be complete without it.
+            ConfigError: there is no learning rate for it; `take` returns the pushes.
         """
         if not self._members:
             if not self.arrived.is_open(excused):
@@ -148,15 +148,15 @@ class Pushes:
         return self._finish(store)
 
     def take(self) -> list[tuple[int, Gradient]]:
-        """Return all pushes and forget them."""
+        """Remove and return all pushes."""
         self._members = {}
         return self.arrived.take()
 
     def values(self, store: Store) -> Section:
         """Return all values after the batch that was applied last.
 
-        It is a view, as the values of chunks are: it stays as it is until every trainer pushed again, and a trainer
-        does that when the answer is there.
+        The result is a view, like the values of chunks. It does not change until every trainer has pushed again, and a
+        trainer pushes only after it has received the answer.
         """
         only = self._ready[0] if len(self._ready) == 1 else None
         return Section("", store.slab) if only is None else only
@@ -173,7 +173,7 @@ class Pushes:
                 self._compute(store, index)
 
     def _begin_unchecked(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
-        """Look through gradients that nobody has looked through yet, and add up if all are here."""
+        """Check the gradients that are not checked yet, and add them up if all have arrived."""
         slabs = [None if gradient.slab is None else gradient.slab.array for _, gradient in members]
         whole = [slab for slab in slabs if slab is not None]
         try:
@@ -191,7 +191,7 @@ class Pushes:
             raise RefusedPush(str(strange), trainer) from None
 
     def _compute(self, store: Store, index: int) -> None:
-        """Use up chunk `index` if every member's is here."""
+        """Compute chunk `index` if it has arrived from every member."""
         chunks: list[Slab] = []
         for gradient in self._members.values():
             chunk = gradient.chunks[index]
@@ -221,7 +221,7 @@ class Pushes:
         return members
 
     def _give(self, store: Store, trainer: int, index: int) -> None:
-        """Tell a trainer part of the answer to its push once more, or for the first time."""
+        """Send a trainer part of the answer to its push, possibly again."""
         if trainer not in self._given:
             self._given[trainer] = _sections(store, store.dense())
         self._tell_values(trainer, index, self._given[trainer][index])
@@ -239,8 +239,8 @@ class AsyncPush:
     """One trainer's push.
 
     Attributes:
-        gradient: as far as it came.
-        messages: what it came in: what another process must carry out to be where this one is then.
+        gradient: the part that has arrived.
+        messages: the messages received; another process must execute them to reach the state of this one.
     """
 
     gradient: Gradient
@@ -248,20 +248,20 @@ class AsyncPush:
 
 
 class AsyncPushes:
-    """The pushes that are not whole, by trainer. Not thread-safe; memory is at most a slab for each trainer."""
+    """The incomplete pushes, by trainer. Not thread-safe; uses at most one slab of memory for each trainer."""
 
     def __init__(self, tell: Callable[[int, Message], None]) -> None:
-        """Start without any. `tell`: sends a trainer something that is not yet the reply to its request."""
+        """Start without pushes. `tell`: sends a trainer a message that is not the reply to its request."""
         self._tell = tell
         self._pushes: dict[int, AsyncPush] = {}
         self._quiet: set[int] = set()  # trainers whose last push wants no values
 
     def __contains__(self, trainer: object) -> bool:
-        """Whether a trainer's push has begun and is not whole."""
+        """Whether a trainer's push has begun and is incomplete."""
         return trainer in self._pushes
 
     def begin(self, trainer: int, head: Message, gradient: Gradient) -> AsyncPush | None:
-        """Take the head of a push; return the push if that is all of it."""
+        """Store the head of a push; return the push if it is complete."""
         push = AsyncPush(gradient, [head])
         (self._quiet.discard if gradient.wants_values else self._quiet.add)(trainer)
         if not gradient.lacking:
@@ -270,10 +270,10 @@ class AsyncPushes:
         return None
 
     def put(self, store: Store, trainer: int, message: Message) -> AsyncPush | None:
-        """Take a chunk, or give a trainer values that it asks for; return the push if it is whole now.
+        """Store a chunk, or send a trainer the values that it requests; return the push if it is complete now.
 
         Raises:
-            PaddleError: the chunk is refused, and its push is forgotten.
+            PaddleError: the chunk is refused, and its push is discarded.
         """
         index, push = message.expect(Chunk).number, self._pushes.get(trainer)
         if not 0 <= index < store.num_chunks:
@@ -296,7 +296,7 @@ class AsyncPushes:
         return None
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Whether a chunk of a trainer's push is not here; if it is, the trainer is told so once more."""
+        """Whether a chunk of a trainer's push is missing; otherwise its answer is sent to the trainer again."""
         push = self._pushes.get(trainer)
         if push is None or index >= len(push.gradient.chunks):
             return False
@@ -306,10 +306,10 @@ class AsyncPushes:
         return False
 
     def withdraw(self, trainer: int) -> None:
-        """Forget what a trainer began to push."""
+        """Discard the incomplete push of a trainer."""
         self._pushes.pop(trainer, None)
 
     def _give(self, store: Store, trainer: int, index: int) -> None:
-        """Answer a chunk of a push that was used: with the values there now, unless none are wanted."""
+        """Answer a used chunk of a push with its present values, unless none are wanted."""
         sections = () if trainer in self._quiet else (Section("", store.dense_chunk(index)),)
         self._tell(trainer, Message(Values(index), sections=sections))

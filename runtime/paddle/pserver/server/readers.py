@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The readers of one server: processes that read its values and do not train.
 
-Nobody waits for a reader, nothing that it asks changes anything, and all of it may be asked again: a server
-remembers of a reader only its position. One that vanished is forgotten with its connection.
+No trainer waits for a reader, no request of a reader changes the state, and each can be repeated: a server
+stores only the position of a reader. A reader that vanishes is forgotten with its connection.
 
-Readers take dense values of one moment in parts while training continues. What fits into one part is copied for each
-answer. Of a larger slab there are at most two copies, which all readers share: the newest one, and an older one that
-is still being read. Copying takes at most a tenth of the time; until another copy may be made, readers begin with the
-newest one there is.
+Readers receive dense values of one moment in parts while training continues. Values that fit into one part are copied
+for each answer. Of a larger slab there are at most two copies, shared by all readers: the newest one, and an older one
+that is still being read. Copying takes at most a tenth of the time; until another copy is allowed, readers start with
+the newest existing copy.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _REFUSED: Mapping[Verb, str] = {
 
 @dataclass(slots=True)
 class _Copy:
-    """All dense values after batch `version`; `reading`: addresses of those who are in the middle of it."""
+    """All dense values after batch `version`; `reading`: addresses of the readers that have not read all of it yet."""
 
     version: int
     slab: Slab
@@ -83,7 +83,7 @@ class _Copy:
     reading: set[bytes] = field(default_factory=set)
 
     def part(self, start: int) -> Section:
-        """Return the part from `start` on; its checksum is computed once for all readers."""
+        """Return the part that starts at `start`; its checksum is computed once for all readers."""
         if start not in self.sections:
             self.sections[start] = Section("", self.slab[start : start + READ_PART])
         return self.sections[start]
@@ -98,7 +98,7 @@ class Moments:
         self._next_at = 0.0
 
     def answer(self, store: Store, address: bytes, message: Message) -> Message:
-        """Return the answer to a reader's VIEW, without a section if that moment is gone: the reader must begin again.
+        """Return the answer to a reader's VIEW, without a section if that copy was dropped: the reader must restart.
 
         Raises:
             WireError: there is no such part.
@@ -154,18 +154,18 @@ class Moments:
 
 
 class Readers:
-    """See the module. Not thread-safe."""
+    """Serves the readers of one server; see the module. Not thread-safe."""
 
     def __init__(
         self, showing: Service, stamp: int, clock: Callable[[], float], most: int = MAX_READERS
     ) -> None:
-        """Start without any.
+        """Start without readers.
 
         Args:
-            showing: whose values are read.
-            stamp: of the server, as trainers know it.
+            showing: provides the values that are read.
+            stamp: stamp of the server, as trainers know it.
             clock: monotonic seconds.
-            most: readers at a time.
+            most: maximum number of simultaneous readers.
         """
         self._showing, self._clock, self._most = showing, clock, most
         self._stamp = reader_stamp(stamp)
@@ -181,14 +181,14 @@ class Readers:
         }
 
     def __len__(self) -> int:
-        """Return how many readers there are."""
+        """Return the number of readers."""
         return len(self._heard)
 
     def handle(self, address: bytes, message: Message) -> Message | None:
-        """Return the reply to a reader's message; None: it comes from `tick`.
+        """Return the reply to a reader's message; None: a later `tick` returns it.
 
         Raises:
-            PaddleError: it is refused.
+            PaddleError: the message is refused.
         """
         if message.verb in _REFUSED:
             raise PserverError(
@@ -223,7 +223,7 @@ class Readers:
             _log.debug("a reader disconnected; there are %d", len(self._heard))
 
     def tick(self) -> list[tuple[bytes, Message]]:
-        """Look at the clock, about once a second; return replies that are due, with their addresses."""
+        """Check deadlines, about once a second; return replies that are due, with their addresses."""
         self._moments.tidy()
         if not self._waiting or self._showing.shown() is None:
             return []
@@ -245,7 +245,7 @@ class Readers:
         self._heard[address] = now
 
     def _status(self, address: bytes) -> Message:
-        """A reader that hears nothing waits for the model, or what it asked got lost."""
+        """Answer a reader that has no reply: it waits for the model, or its request was lost."""
         if address not in self._waiting:
             return Message(Repeat())
         return Message(Waits(), sections=(Section.text("", "waiting until trainers create the tensors"),))
@@ -260,7 +260,7 @@ def _describe(shown: Shown, address: bytes, message: Message) -> Message:
 
 
 def _part_of_table(shown: Shown, address: bytes, message: Message) -> Message:
-    """Return rows as they are: what they owe of decay is taken when trainers have them catch up."""
+    """Return rows as stored; pending decay is applied only when trainers access them."""
     table = shown.store.table(message.section("name").as_text())
     asked = message.expect(PullTable)
     _check_count(asked.length, table.share.parameter.name, table.share.width)
@@ -280,7 +280,7 @@ def _rows(shown: Shown, address: bytes, message: Message) -> Message:
 
 
 def _walk(shown: Shown, address: bytes, message: Message) -> Message:
-    """Return the next rows of a growing table; nothing is remembered of the reader."""
+    """Return the next rows of a growing table; no state of the reader is stored."""
     asked, name = message.expect(Walk), message.section("name").as_text()
     served = shown.store.growing.get(name)
     if served is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine serves, and what it lends to that: `training` of the v2 face, or `program_service` of Fluid's.
+"""The interface between an engine and what it serves: `training` of the v2 API, or Fluid's `program_service`.
 
-The engine knows trainers and carries out each request once; its service knows what requests mean, and a keeper what
-must not be forgotten. Barriers, which services have, are pure: no clock, no sockets. A barrier counts trainer ids,
-never messages, so that a message sent twice changes nothing.
+The engine tracks trainers and executes each request once. Its service implements the requests, and a keeper saves the
+state. Barriers, which services use, are pure: no clock, no sockets. A barrier counts trainer ids, never messages, so
+that a message sent twice changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Barrier(Generic[T]):
 
     @property
     def arrived(self) -> frozenset[int]:
-        """Trainers that wait here."""
+        """Trainers that wait at this barrier."""
         return frozenset(self._arrived)
 
     def arrive(self, trainer: int, item: T) -> None:
@@ -74,7 +74,7 @@ class Waiting(NamedTuple):
     """A barrier at which trainers wait.
 
     Attributes:
-        take: takes all away who wait, with what they came with; None: the barrier does.
+        take: removes and returns all waiting trainers with their items; None: `barrier.take` does.
     """
 
     what: str
@@ -91,7 +91,7 @@ _ADDED_UP = tuple(name for name in Queue._fields if name.startswith("rows"))
 
 
 def of_all(facts: Iterable[Queue]) -> Queue:
-    """Several servers as one: the furthest behind of each kind, and the sum of their requests."""
+    """Combine the queues of several servers: the worst value of each kind, and the sum of their requests."""
     known = [each for each in facts if each.requests]
     if not known:
         return Queue()
@@ -116,7 +116,7 @@ class EngineOptions:
     """The options of `paddle pserver` that an engine needs.
 
     Attributes:
-        ports: dense and sparse ports of the process, which trainers compare with theirs; None: there is no such range.
+        ports: dense and sparse ports of the process, which trainers compare with theirs; None: there is no port range.
     """
 
     num_trainers: int
@@ -128,31 +128,31 @@ class EngineOptions:
 
 
 class Shown(NamedTuple):
-    """What readers see."""
+    """The model and values that readers see."""
 
     configuration: Configuration
     store: Store
 
 
 class Keeper(Protocol):
-    """Hears of everything that must not be forgotten. Called by the engine's thread alone."""
+    """Saves the state of a server. Called by the engine's thread only."""
 
     @property
     def doing(self) -> str:
         """What it is in the middle of, if that may take long; any thread may ask."""
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """Take a store that was just made into care; return whether it got the values of a checkpoint.
+        """Begin to save a new store; return whether the values of a checkpoint were loaded into it.
 
         Raises:
-            PaddleError: it should get them, and they cannot be had.
+            PaddleError: a checkpoint should be loaded, and cannot be.
         """
 
     def record(self, message: Message) -> None:
-        """Note a request that was carried out and changed something; its answer is not sent yet."""
+        """Record an executed request that changed the state; its answer is not sent yet."""
 
     def background(self) -> float:
-        """Do a little of what can wait; return in how many seconds there is more to do."""
+        """Do a small part of the deferred work; return the number of seconds until there is more."""
 
 
 class _Nobody:
@@ -173,14 +173,14 @@ NOBODY: Keeper = _Nobody()
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What an engine lends to its service.
+    """The interface of an engine to its service.
 
     Attributes:
-        options: see there.
-        left: trainers that left; the engine keeps it up to date.
-        answer: gives a trainer the reply to its newest request.
-        tell: sends a trainer something that is not yet the reply.
-        keeper: takes the state into care, and may know an earlier one.
+        options: see `EngineOptions`.
+        left: trainers that have left; the engine updates it.
+        answer: sends a trainer the reply to its newest request.
+        tell: sends a trainer a message that is not the reply.
+        keeper: saves the state, and may know an earlier one.
     """
 
     options: EngineOptions
@@ -191,12 +191,12 @@ class Desk:
 
 
 class Service(Protocol):
-    """What trainers' requests do. Called by the engine's thread alone.
+    """Executes trainers' requests. Called by the engine's thread only.
 
-    A service that subclasses it has requests that come whole, and no gradient that is ever too old.
+    The defaults are those of a service whose requests arrive whole and that never discards gradients for their age.
 
     Attributes:
-        reads: what a trainer may ask again at any time: the state is the same afterwards.
+        reads: requests that a trainer may repeat at any time, because they do not change the state.
         chunked: the request that chunks belong to, if any.
         long: requests that may take minutes; see `long_work`.
     """
@@ -211,24 +211,24 @@ class Service(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the stored values together are the whole state."""
+        """Whether `facts` and the stored values together are the complete state."""
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
         """Memory that trainers of this node may map."""
 
     def handle(self, trainer: int, message: Message) -> None:
-        """Carry out a trainer's request, or let it wait.
+        """Execute a trainer's request, or let it wait.
 
         Raises:
             PaddleError: it is refused; nothing was changed.
         """
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
-        """Take part of a trainer's request, or give it part of the answer.
+        """Store a chunk of a trainer's request, or send it part of the answer.
 
         Returns:
-            What another process must carry out to be where this one is then; nothing if it is there already.
+            The messages that another process must execute to reach the state of this one; empty if it is already there.
 
         Raises:
             PaddleError: the whole request is refused; nothing was changed.
@@ -236,36 +236,36 @@ class Service(Protocol):
         raise WireError("requests to this server come in no chunks")
 
     def give_up(self, trainer: int) -> bool:
-        """Discard a trainer's incomplete message, because it sent another request. Tell if there was any."""
+        """Discard a trainer's incomplete message, because it sent another request. Return whether there was one."""
         return False
 
     def is_partial(self, trainer: int) -> bool:
-        """Whether a trainer's newest request has begun, and is no part of the state before it is whole."""
+        """Whether a trainer's newest request is incomplete and therefore not yet part of the state."""
         return False
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Whether part `index` of a trainer's newest request did not come; if its answer is due it is given again."""
+        """Whether chunk `index` of a trainer's newest request is missing; if its answer is due, it is sent again."""
         return False
 
     def is_cut(self, trainer: int) -> bool:
-        """Whether a trainer must repeat its request from the beginning, and seems not to have heard of it."""
+        """Whether a trainer must repeat its request from the beginning, and has apparently not received that order."""
         return False
 
     def forget(self, trainer: int) -> None:
-        """Drop what a trainer's previous process was waiting with: a new one has taken its place."""
+        """Discard the waiting requests of a trainer's previous process, which a new process has replaced."""
 
     def leave(self, trainer: int) -> None:
-        """Go on without a trainer that left."""
+        """Continue without a trainer that left."""
 
     def waiting(self) -> list[Waiting]:
         """Return the barriers at which trainers wait, and the missing trainers."""
 
     def push_counts(self) -> tuple[PushCount, ...]:
-        """Return what became of every trainer's gradients; empty where none is ever too old."""
+        """Return the push and discard counts of every trainer; empty if gradients are never discarded for their age."""
         return ()
 
     def lags(self) -> tuple[tuple[int, int], ...]:
-        """Return (trainer, pushes since its own last one) where trainers do not wait for each other."""
+        """Return (trainer, pushes since its own last one); empty if trainers wait for each other."""
         return ()
 
     def rows(self) -> tuple[int, ...]:
@@ -273,17 +273,17 @@ class Service(Protocol):
         return ()
 
     def facts(self) -> dict[str, Any]:
-        """Return where trainers are, as JSON."""
+        """Return the progress of the trainers, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Go on where another process of this server was."""
+        """Resume the state of an earlier process of this server."""
 
     def shown(self) -> Shown | None:
-        """Return the values for readers; None while there are none.
+        """Return the values for readers; None until they are set.
 
         Raises:
-            PserverError: it is not for readers.
+            PserverError: readers cannot read this service.
         """
 
     def values(self, trainer: int) -> Message:
-        """Return the answer to a trainer's push that was carried out before: the present values."""
+        """Return the answer to a trainer's push that was executed earlier: the present values."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainers of a server: which are connected, which left, and the last request of each.
+"""The trainers of a server: which are connected, which have left, and the last request of each.
 
-A request is carried out once, however often it arrives: the last one's reply is kept and sent again.
+A request is executed once, however often it arrives: the reply to the last request is saved and sent again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Session:
     """One client process of one trainer.
 
     Attributes:
-        address: where the transport reaches it; changes when it connects anew.
+        address: transport address; changes when the process reconnects.
         last: number of its newest request.
-        reply: the answer to that, or None while it waits.
+        reply: the answer to that request, or None while it waits.
         lost_at: monotonic time at which its connection broke, or None.
-        verb: of its newest request.
+        verb: verb of its newest request.
     """
 
     trainer: int
@@ -36,7 +36,7 @@ class Session:
     verb: Verb = Verb.HELLO
 
     def note_heard(self, address: bytes) -> None:
-        """Note where something came from: if the connection before broke, this is the one that holds."""
+        """Record the source address of a message: if the previous connection broke, this one replaces it."""
         if self.lost_at is not None and address != self.address:
             self.address, self.lost_at = address, None
 
@@ -50,13 +50,13 @@ class Sessions:
         self._by_trainer: dict[int, Session] = {}
 
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
-        """Start or find the session of a HELLO; return whether it is new.
+        """Create or find the session of a HELLO; return whether it is new.
 
-        One that takes over gets the trainer id even from a process that seems connected: a machine that lost
+        A process that takes over gets the trainer id even from a process that seems connected: a machine that lost
         its power breaks no connection.
 
         Raises:
-            PserverError: the trainer id does not exist in this job, or a living process has it already.
+            PserverError: the trainer id does not exist in this job, or a running process already has it.
         """
         trainer, hello = message.trainer, message.expect(Hello)
         if hello.num_trainers not in (self.num_trainers, ANY_NUMBER):
@@ -86,7 +86,7 @@ class Sessions:
         """Return the session a request belongs to.
 
         Raises:
-            PserverError: it has none, or a newer process took the trainer id over.
+            PserverError: it has no session, or a newer process took over the trainer id.
         """
         session = self._by_trainer.get(message.trainer)
         is_own = session is not None and session.id == message.session
@@ -104,7 +104,7 @@ class Sessions:
         return self._by_trainer.get(trainer)
 
     def lose(self, address: bytes, now: float) -> Session | None:
-        """Note that the connection behind an address broke; return the session that used it."""
+        """Record that the connection of an address broke; return the session that used it."""
         for session in self._by_trainer.values():
             if session.address == address and session.lost_at is None and session.trainer not in self.left:
                 session.lost_at = now
@@ -116,16 +116,16 @@ class Sessions:
         return [session for _, session in sorted(self._by_trainer.items())]
 
     def take_up(self, session: Session) -> None:
-        """Take over a session that another process of this server had."""
+        """Add a session of an earlier process of this server."""
         self._by_trainer[session.trainer] = session
 
     def away_since(self, trainer: int, before: float) -> bool:
-        """Return whether a trainer never came, or lost its connection before that moment."""
+        """Return whether a trainer never connected, or lost its connection before the time `before`."""
         session = self._by_trainer.get(trainer)
         return session is None or (session.lost_at is not None and session.lost_at < before)
 
     def describe(self, trainers: Sequence[int]) -> str:
-        """Return trainer ids with what is known of those that are not connected."""
+        """Return trainer ids, with the known state of those that are not connected."""
         words = []
         for trainer in trainers:
             session = self._by_trainer.get(trainer)
@@ -141,12 +141,12 @@ class Sessions:
 
 
 def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) -> dict[str, Any]:
-    """Return all sessions and who left, so that a server's next process knows which request of whom was the last.
+    """Return all sessions and the trainers that left, so that a server's next process knows the last requests.
 
-    A reply that carries parameters is not kept but made again: those who wait for it get the present values.
+    A reply with parameters is not saved but created again: trainers that wait for it get the present values.
 
     Args:
-        is_to_come: whether a newest request may be carried out once more.
+        is_to_come: whether a newest request may be executed again.
     """
     every = [_to_json(session, is_to_come(session)) for session in sessions.all()]
     return {"left": sorted(sessions.left), "all": every}
@@ -155,11 +155,11 @@ def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) 
 def sessions_from_json(
     sessions: Sessions, said: dict[str, Any], values: Callable[[int], Message], stamp: int
 ) -> None:
-    """Take over what `sessions_to_json` gave.
+    """Restore the sessions that `sessions_to_json` returned.
 
     Args:
-        values: makes the answer to a trainer's push.
-        stamp: of this server.
+        values: creates the answer to a trainer's push.
+        stamp: stamp of this server.
     """
     sessions.left.update(said["left"])
     for each in said["all"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staleness in asynchronous training: the rule that discards gradients which come too late, and their counts.
+"""Staleness in asynchronous training: the rule that discards late gradients, and the discard counts.
 
 Pure: no clock, no sockets.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """How many gradients of a trainer one server has seen, and how many of them it discarded as too old."""
+    """The number of gradients that one server received from a trainer, and how many it discarded as too old."""
 
     trainer: int
     pushed: int
@@ -20,11 +20,11 @@ class PushCount(NamedTuple):
 
 
 class LagGate:
-    """Asynchronous training: which gradients are too old to be applied.
+    """Decides in asynchronous training which gradients are too old to be applied.
 
-    Every push is a step. A trainer's push is discarded if that many steps passed since its previous one
-    (its own counts) that they reach the threshold, floor(trainers * ratio). The threshold is at least 2: a
-    gradient that follows the same trainer's previous one directly is never old.
+    Every push is a step. A trainer's push is discarded if the number of steps since its previous push (its own
+    included) reaches the threshold, floor(trainers * ratio). The threshold is at least 2: a
+    gradient that follows the same trainer's previous one directly is never too old.
     """
 
     def __init__(self, num_trainers: int, ratio: float) -> None:
@@ -36,7 +36,7 @@ class LagGate:
         self.reset_counts()
 
     def reset_counts(self) -> None:
-        """Start the statistics again; what is accepted does not change, nor do the `counts` of the whole job."""
+        """Reset the statistics; acceptance and the `counts` of the whole job do not change."""
         self.total = 0
         self.distances: Counter[int] = Counter()
         self.discarded: Counter[int] = Counter()
@@ -56,21 +56,21 @@ class LagGate:
         return accepted
 
     def counts(self) -> tuple[PushCount, ...]:
-        """Return what became of every trainer's gradients since the job began, in the order of trainer ids."""
+        """Return the push and discard counts of every trainer since the job began, in the order of trainer ids."""
         return tuple(PushCount(each, n, self._too_old[each]) for each, n in sorted(self._pushed.items()))
 
     def lags(self, left: Collection[int]) -> tuple[tuple[int, int], ...]:
-        """Return (trainer, pushes since its own last one) of every trainer that pushed and has not left."""
+        """Return (trainer, pushes since its own last one) of every trainer that has pushed and has not left."""
         return tuple(
             (each, self._steps - last) for each, last in sorted(self._last_steps.items()) if each not in left
         )
 
     def facts(self) -> list[list[int]]:
-        """Return what outlives the process: steps so far, then (trainer, its last step, pushed, discarded) of each."""
+        """Return the state that outlives the process: steps so far; (trainer, last step, pushed, discarded) of each."""
         return [[self._steps], *([each, self._last_steps[each], *n] for each, *n in self.counts())]
 
     def take_up(self, facts: list[list[int]]) -> None:
-        """Go on where the gate was that gave these `facts`."""
+        """Resume the state of the gate that returned these `facts`."""
         (self._steps,), *each = facts
         self._last_steps = Counter({trainer: step for trainer, step, _, _ in each})
         self._pushed = Counter({trainer: pushed for trainer, _, pushed, _ in each})
@@ -89,5 +89,5 @@ class LagGate:
 
 
 def lag_ratio(wanted: float, minimum: float, default: float) -> float:
-    """Return the discard ratio to use: a wanted one that is not above the minimum is replaced by the default."""
+    """Return the discard ratio to use: the requested one, or the default if it is not above the minimum."""
     return default if wanted <= minimum else wanted

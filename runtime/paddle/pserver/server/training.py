@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves a job of the v2 API: barriers at passes, sums of gradients, and values.
 
-Synchronous training applies a batch once every trainer that is still in the pass has pushed; one that
+Synchronous training applies a batch when every trainer that is still in the pass has pushed; a trainer that
 finished the pass or left counts as arrived. Asynchronous training applies on arrival, unless the gradient
-is too old. Replies that are due go to the desk, at once or when the last trainer comes.
+is too old. Replies are handed to the desk immediately or when the last trainer arrives.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Training(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the store together are the whole state: values are there, no gradient waits."""
+        """Whether `facts` and the store together are the complete state: values are set and no gradient waits."""
         return self._model.is_ready and not self._pushes.arrived.arrived
 
     def push_counts(self) -> tuple[PushCount, ...]:
@@ -78,7 +78,7 @@ class Training(Service):
         return tuple(map(sum, zip(*tables, strict=True)))
 
     def facts(self) -> dict[str, Any]:
-        """Return where trainers are, as JSON."""
+        """Return the progress of the trainers, as JSON."""
         return {
             "pass_open": self._pass_open,
             "in_pass": sorted(self._in_pass),
@@ -88,7 +88,7 @@ class Training(Service):
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Go on where another process of this server was."""
+        """Resume the state of an earlier process of this server."""
         self._model.take_up(configuration, store, facts)
         self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
         for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
@@ -97,7 +97,7 @@ class Training(Service):
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """Memory that trainers of this node may map; none if it changes while they read it."""
+        """Memory that trainers of this node may map; None if it changes while they read it."""
         store = self._model.store
         if store is None or (self._model.lag is not None and store.slab.size):
             return []
@@ -168,7 +168,7 @@ class Training(Service):
             barrier.withdraw(trainer)
 
     def leave(self, trainer: int) -> None:
-        """Go on without a trainer that left; a gradient it was waiting with still counts, if it is whole."""
+        """Continue without a trainer that left; its waiting gradient still counts if it is complete."""
         self._in_pass.discard(trainer)
         if trainer in self._pushes.lacking:
             self._pushes.withdraw(trainer)
@@ -240,7 +240,7 @@ class Training(Service):
             self._use(store, self._model.lag, trainer, whole)
 
     def _use(self, store: Store, lag: LagGate, trainer: int, push: AsyncPush) -> None:
-        """Apply an asynchronous push, or drop it for its age; answer it."""
+        """Apply an asynchronous push, or discard it if it is too old; answer it."""
         try:
             if lag.accept(trainer):
                 store.apply(push.gradient)
@@ -252,7 +252,7 @@ class Training(Service):
         self._answer(trainer, PushAnswers(store).to(push.gradient))
 
     def _advance(self) -> None:
-        """Open every barrier that nobody is missing from any more."""
+        """Open every barrier at which no trainer is missing any more."""
         store = self._model.store
         if store is None:
             return
@@ -268,7 +268,7 @@ class Training(Service):
                 self._answer(trainer, reply)
 
     def _outcome(self, work: Callable[[], Message]) -> Message:
-        """Return the reply to all who met at a barrier: what one alone would get raised, each must hear."""
+        """Return the reply to all trainers at a barrier; an error becomes an error reply, sent to each of them."""
         try:
             return work()
         except PaddleError as error:
@@ -289,7 +289,7 @@ class Training(Service):
                 self._answer(trainer, answers.to(gradient))
 
     def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
-        """Return what `Pushes.advance` does, once all are refused that must be."""
+        """Return the result of `Pushes.advance`, after all invalid pushes have been refused."""
         while True:
             try:
                 return self._pushes.advance(store, self._left | self._finish.arrived)
