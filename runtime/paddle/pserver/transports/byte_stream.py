@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on a byte stream, plain or sealed: large arrays go from where they lie to where they belong, in one thread.
+"""Messages on a byte stream, plain or sealed: large arrays are sent from and received into place, in one thread.
 
-    connection, trainer to server:  token 16s | packet | packet | ...       the token is good one time: see `tcp`
+    connection, trainer to server:  token 16s | packet | packet | ...       the token is valid once: see `tcp`
     connection, server to trainer:  packet | packet | ...
 
     packet:  header bytes I | frames H | bytes Q of each frame | header | frames        (little-endian)
 
-Nothing marks the beginning of a packet: after one that cannot be read the rest means nothing, so the connection ends,
-and what was on it is asked for again over the base. Neither end blocks: the rest follows when the socket is ready.
-Lengths are checked before anything is allocated; memory is touched only as bytes arrive.
+No marker begins a packet: the bytes after an unreadable packet cannot be interpreted, so the connection is closed,
+and pending messages are requested again over the base. Neither end blocks: the rest is transferred when the socket is
+ready. Lengths are checked before anything is allocated; memory is touched only as bytes arrive.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _WITHIN_MACHINE = b"reno"
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set what both ends have in common."""
+    """Set the socket options that both ends use."""
     sock.setblocking(False)
     with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux
         keep_alive(sock, **_KEEP_ALIVE)
@@ -64,11 +64,11 @@ def prepare(sock: socket.socket) -> None:
 
 
 class PlainSource:
-    """What a socket received, as it is: the bytes that a reader takes. See `SealedSource`.
+    """The unchanged bytes that a socket received. See `SealedSource`.
 
     Attributes:
-        descriptor: of the socket whose bytes those are; None: they are made of what a socket receives.
-        has_more: whether there may be bytes that the socket tells nothing of, since they were taken off it.
+        descriptor: of the socket with exactly these bytes; None: they are derived from what a socket receives.
+        has_more: whether there may be bytes that were already read from the socket: polling does not report them.
     """
 
     has_more = False
@@ -78,10 +78,10 @@ class PlainSource:
         self._awaited = 1
 
     def receive(self, into: memoryview) -> int:
-        """Write what is there; return how many bytes, 0 if there is nothing now.
+        """Write the available bytes into `into`; return their number, 0 if none are available now.
 
         Raises:
-            ConnectionError: the connection is over.
+            ConnectionError: the connection is closed.
         """
         try:
             count = self._sock.recv_into(into)
@@ -92,28 +92,28 @@ class PlainSource:
         return count
 
     def wake_for(self, count: int) -> None:
-        """Let the socket tell of news when so many bytes are there, or it is over."""
+        """Let the socket report data when this number of bytes is available, or the connection is closed."""
         if count != self._awaited:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._awaited = count
 
 
 class PlainSink:
-    """What a socket sends, as it is: where a writer puts bytes. See `SealedSink`."""
+    """Sends bytes unchanged on a socket; a writer puts bytes into it. See `SealedSink`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._parts: deque[memoryview] = deque()
 
     def __len__(self) -> int:
-        """Return the number of parts that were not sent as a whole."""
+        """Return the number of parts that are not sent completely."""
         return len(self._parts)
 
     def put(self, parts: list[Frame]) -> None:
-        """Send the parts of a message, or as much as goes; they must stay as they are until nothing is left.
+        """Send the parts of a message, or as much as the socket accepts; they must not change until all are sent.
 
         Raises:
-            OSError: the connection is over.
+            OSError: the connection is closed.
         """
         sent = 0
         if not self._parts:
@@ -126,13 +126,13 @@ class PlainSink:
             self._drop(sent)
 
     def flush(self) -> None:
-        """Send what goes now. Raises OSError: the connection is over."""
+        """Send as much as the socket accepts. Raises OSError: the connection is closed."""
         with contextlib.suppress(BlockingIOError):
             while self._parts:
                 self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))
 
     def _drop(self, sent: int) -> None:
-        """Forget what was sent."""
+        """Remove the bytes that were sent."""
         while self._parts and sent >= len(self._parts[0]):
             sent -= len(self._parts.popleft())
         if sent:
@@ -144,10 +144,10 @@ ByteSink: TypeAlias = PlainSink | SealedSink
 
 
 class StreamReader:
-    """Takes messages off a connection. Not thread-safe.
+    """Reads messages from a connection. Not thread-safe.
 
     Attributes:
-        found: what is known of the only array of the message that was read last, or None.
+        found: the properties of the only array of the last message, or None.
     """
 
     def __init__(self, source: ByteSource, place: Place = lambda header: None) -> None:
@@ -165,15 +165,15 @@ class StreamReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether to look for another message at once, since the socket may tell nothing of it, or it is likely."""
+        """Whether to check for another message immediately: one is likely, or the socket might not report it."""
         return self._start < self._stop or self._is_streaming or self._source.has_more
 
     def read(self) -> list[Frame] | None:
-        """Return the frames of the next message, or None if it is not here as a whole; does not wait.
+        """Return the frames of the next message, or None if it is incomplete; does not block.
 
         Raises:
-            ConnectionError: the connection is over.
-            WireError: this is not our language.
+            ConnectionError: the connection is closed.
+            WireError: the bytes do not follow the protocol.
         """
         while True:
             if self._lengths is None:
@@ -191,14 +191,14 @@ class StreamReader:
             return frames
 
     def take(self, count: int) -> bytes | None:
-        """Return the first `count` bytes of the connection, or None if they are not here; does not wait."""
+        """Return the first `count` bytes of the connection, or None if they have not all arrived; does not block."""
         while self._stop - self._start < count:
             if not self._fill():
                 return None
         return self._taken(count)
 
     def _small(self) -> list[Frame] | None:
-        """Return the next message if it has one small array and is here as a whole: what most steps consist of."""
+        """Return the next message if it has one small array and is complete; this is the common case in most steps."""
         at, stop, buffer = self._start, self._stop, self._buffer
         if stop - at < _BEFORE_CHUNK.size:
             return None
@@ -212,7 +212,7 @@ class StreamReader:
         return [buffer[middle - header_bytes : middle].tobytes(), buffer[middle:end].tobytes()]
 
     def _begin(self) -> bool:
-        """Read what stands before the arrays; return False if not all of it is here."""
+        """Read the part before the arrays; return False if it is incomplete."""
         here = self._stop - self._start
         if here < _PREFIX.size:
             return False
@@ -279,7 +279,7 @@ class StreamReader:
         return count
 
     def _reserve(self, count: int) -> None:
-        """Make room for `count` bytes from the first that was not taken."""
+        """Make room for `count` bytes from the first byte that was not taken."""
         rest = bytes(self._buffer[self._start : self._stop])
         if count > len(self._buffer):
             self._buffer = np.empty(count, np.uint8).data
@@ -292,7 +292,7 @@ class StreamReader:
 
 
 class StreamWriter:
-    """Puts messages onto a connection. Not thread-safe.
+    """Writes messages to a connection. Not thread-safe.
 
     Attributes:
         is_empty: whether everything was sent.
@@ -303,13 +303,13 @@ class StreamWriter:
         self.is_empty = True
 
     def put(self, message: Message) -> bool:
-        """Send a message, or as much as goes; its arrays must stay as they are until `is_empty`.
+        """Send a message, or as much as the socket accepts; its arrays must not change until `is_empty`.
 
         Returns:
             False if too much is waiting already; then nothing is sent.
 
         Raises:
-            OSError: the connection is over.
+            OSError: the connection is closed.
         """
         if not self.is_empty and len(self._sink) > _MAX_QUEUE:
             return False
@@ -318,7 +318,7 @@ class StreamWriter:
         return True
 
     def flush(self) -> None:
-        """Send what goes now. Raises OSError: the connection is over."""
+        """Send as much as the socket accepts. Raises OSError: the connection is closed."""
         self._sink.flush()
         self.is_empty = not len(self._sink)
 

@@ -23,7 +23,7 @@ _FAR = _LENGTH.pack(FAR)
 
 
 def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is not empty and lies in shared memory; no array lies there partly."""
+    """Return whether an array is not empty and lies in shared memory; arrays never lie there partly."""
     return np.may_share_memory(memory, array)
 
 
@@ -37,7 +37,7 @@ def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
 
 
 def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
-    """Do what `pack` does. `places`: where each array lies, see `place_of`; empty: it goes in the packet."""
+    """Do the same as `pack`. `places`: the place of each array, see `place_of`; empty: it is sent in the packet."""
     if any(places):
         pairs = zip(message.sections, places, strict=True)
         # Data that is not sent needs no checksum.
@@ -62,7 +62,7 @@ def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Return where an array begins."""
+    """Return the address of the first byte of an array."""
     address: int = array.__array_interface__["data"][0]  # `ctypes.data` takes twice as long
     return address
 
@@ -71,7 +71,7 @@ def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
     """Return the message of a packet; checksums are not verified, because transfers within a machine are reliable.
 
     Args:
-        mapped: the sender's arrays, as `pack` knows them.
+        mapped: the sender's arrays, in the same order as in `pack`.
 
     Raises:
         WireError: the packet is truncated, is not a message, or refers to memory that is not shared.

@@ -2,20 +2,21 @@
 """The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
 
 Dense gradients are read from the trainer's memory, and values lie in the server's, which trainers map read-only. Only
-processes of the same user are accepted. The socket's name is made of the server's stamp, which a trainer learns over
-the base, its port and the job's key: whoever can connect to it is on the node, by whatever address it knows the
-server. Who reaches it by another port is behind a proxy, and stays there, as with streams.
+processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
+over the base, its port and the job's key: a process that can connect to it is on the node, whichever address it uses
+for the server. A trainer that reaches the server through another port is behind a proxy and keeps to the base, as with
+streams.
 
     packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
     frame:   bytes I | the bytes themselves
              FAR I | which of its sender's arrays B | first byte Q | bytes Q     in memory that its sender shares
 
-There is no lock on shared memory: messages say whose turn it is. A trainer writes its own only between the answer to
+Shared memory has no lock: messages determine whose turn it is. A trainer writes its own only between the answer to
 a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
-does not hold (`store.dense_step`); the two change places with a batch, which needs a push of every trainer: so a
-slab that an answer names stays as it is until its reader pushes once more. Rows that do not fit into a packet lie in a
-third array of the server, one for each trainer, until its next answer to that trainer. Everybody maps what is not its
-own to read alone.
+does not hold the values (`store.dense_step`); the two swap with each batch, which needs a push of every trainer. So a
+slab that an answer names does not change until its reader pushes again. Rows that do not fit into a packet lie in a
+third array of the server, one for each trainer, until its next answer to that trainer. Each process maps the memory
+of its peer read-only.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _LINE = 64  # bytes; arrays begin at a multiple of it
 
 
 def local_name(stamp: int, port: int, keys: WireKeys | None) -> bytes:
-    """Return the name of the socket beside a server's port, which only those know who have the job's key."""
+    """Return the name of the socket beside a server's port, which only processes with the job's key know."""
     key = keys.server.secret if keys is not None else b""
     return (
         b"\0paddle-pserver-"
@@ -134,10 +135,10 @@ class ShmConnection(Connection):
         return self._values[which]
 
     def carries(self, message: Message) -> bool:
-        """Return whether a message may go: its arrays lie in shared memory, or there is room for them.
+        """Return whether a message can be sent: its arrays lie in shared memory, or there is room for them.
 
-        A push must have the whole gradient there; the server then answers in place. Part of a program's step may not:
-        the server reads it after it has answered.
+        A push must have the whole gradient there; the server then answers in place. Part of a program's step must not
+        lie there: the server reads it after it has answered.
         """
         record = message.record
         if isinstance(record, Pull):
@@ -164,7 +165,7 @@ class ShmConnection(Connection):
         return self.gradient.nbytes + nbytes <= self._bytes.size
 
     def _packed(self, message: Message) -> bytes:
-        """Return a message without its arrays: those that lie elsewhere are copied to the scratch memory.
+        """Return a message without its arrays: those outside shared memory are copied to the scratch memory.
 
         They stay there until the next message.
         """
@@ -197,9 +198,9 @@ class ShmConnection(Connection):
 
 
 class _Trainer(Peer):
-    """A trainer's connection: its memory, once it was attached, and the arrays of ours that it can map.
+    """A trainer's connection: its memory, once attached, and the server's arrays that it can map.
 
-    `answer` is the last of these: the arrays of the latest answer, which the trainer copies before it asks again.
+    `answer` is the last of these: the arrays of the latest answer, which the trainer copies before its next request.
     """
 
     memory: Floats | None = None
@@ -208,12 +209,12 @@ class _Trainer(Peer):
 
 
 class ShmListener(SocketListener[_Trainer]):
-    """Beside one port, for processes of this node."""
+    """Listens beside one port, for processes of this node."""
 
     _KIND = b"local"
 
     def __init__(self, stamp: int, port: int, keys: WireKeys | None) -> None:
-        """Listen. Raises OSError: this system has no such sockets, or the name is taken."""
+        """Listen. Raises OSError: this system does not support such sockets, or the name is taken."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             listener.bind(local_name(stamp, port, keys))
@@ -226,8 +227,8 @@ class ShmListener(SocketListener[_Trainer]):
     def send(self, address: bytes, message: Message) -> bool | None:
         """See `Listener.send`.
 
-        A message that is too large, and not in shared memory, cannot go: the connection ends, and the trainer asks
-        over the base.
+        A message that is too large and not in shared memory cannot be sent: the connection is closed, and the trainer
+        requests it over the base.
         """
         peer = self._by_address.get(address)
         if peer is None:
@@ -261,7 +262,7 @@ class ShmListener(SocketListener[_Trainer]):
         return False  # the poller reports the next message
 
     def _attach(self, peer: _Trainer, message: Message, given: Sequence[int]) -> None:
-        """Answer an ATTACH: map the trainer's memory, send the descriptors of ours.
+        """Answer an ATTACH: map the trainer's memory, send the descriptors of the server's.
 
         Raises:
             WireError: the trainer's memory cannot be used.
@@ -284,7 +285,7 @@ class ShmListener(SocketListener[_Trainer]):
 
     @staticmethod
     def _placed(peer: _Trainer, message: Message) -> Message | None:
-        """Return a message for one packet, large arrays in the memory for answers; None: it is too large."""
+        """Return a message for one packet, with large arrays in the memory for answers; None: it is too large."""
         arrays = [each.array for each in message.sections]
         far = [a.nbytes for a in arrays if not any(lies_in(memory, a) for memory in peer.shown)]
         if sum(far) <= SMALL:
@@ -326,7 +327,7 @@ def listen(site: Site) -> ShmListener | None:
 
 
 def _receive(peer: _Trainer) -> tuple[Message, list[int]] | None:
-    """Return the next message and the descriptors with it, which a trainer sends only one time; None: nothing now.
+    """Return the next message and its descriptors, which a trainer sends only once; None: no message is available.
 
     Raises:
         ConnectionError: the trainer has exited.

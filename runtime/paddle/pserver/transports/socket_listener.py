@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Listener on a listening socket: accepts peers, reads them in turns, closes those that break the protocol."""
+"""A Listener on a listening socket: accepts peers, reads them in turn, closes those that break the protocol."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class SocketListener(Listener, Generic[_Peer]):
 
     @abstractmethod
     def _accept(self, sock: socket.socket, address: bytes) -> _Peer | None:
-        """Make a peer of a non-blocking connection, or return None to reject it."""
+        """Create a peer for a non-blocking connection, or return None to reject it."""
 
     @abstractmethod
     def _hear(self, peer: _Peer) -> bool:
-        """Take one message; return whether there may be more.
+        """Read one message; return whether there may be more.
 
         Raises:
-            OSError, WireError, MemoryError: the connection is over.
+            OSError, WireError, MemoryError: the connection must be closed.
         """
 
     def open(self, port: Dispatcher) -> None:

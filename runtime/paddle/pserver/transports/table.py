@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of transports, fastest first. `client.links` and `server.port` loop over it and know none by name."""
+"""The table of transports, fastest first. `client.links` and `server.port` iterate over it and name no transport."""
 
 from __future__ import annotations
 

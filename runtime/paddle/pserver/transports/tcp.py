@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transport for large messages: plain TCP connections in addition to a ZeroMQ port.
 
-A trainer asks for one over the base and gets a port and a token that is good one time. The stream lives no longer
-than the base connection that asked for it. Where the job has a key the token alone opens nothing: both ends prove that
-they know the key, and what follows is sealed (see `sealing`).
+A trainer requests one over the base and gets a port and a token that is valid once. The stream lasts no longer
+than the base connection that requested it. If the job has a key, the token alone is not sufficient: both ends prove
+that they know the key, and all later bytes are sealed (see `sealing`).
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class TcpConnection(Connection):
     def __init__(
         self, endpoint: str, invitation: Message, place: Place, keys: WireKeys | None = None
     ) -> None:
-        """Connect to where an answer to OPEN_STREAM says; with the job's key the stream is sealed.
+        """Connect to the address in an answer to OPEN_STREAM; with the job's key the stream is sealed.
 
         Raises:
             OSError: it cannot be reached.
-            WireError: the answer is no invitation to the server of `endpoint`, or the peer does not know the key.
+            WireError: the answer is not an invitation to the server of `endpoint`, or the peer does not know the key.
         """
         host, _, port = endpoint.rpartition(":")
         offered = invitation.record
@@ -97,7 +97,7 @@ class TcpConnection(Connection):
             return False
 
     def take(self) -> Message | None:
-        """See `Connection.take`; also sends what waits for room."""
+        """See `Connection.take`; also sends queued bytes."""
         if not self._writer.is_empty:
             self._writer.flush()
         frames = self._reader.read()
@@ -109,12 +109,12 @@ class TcpConnection(Connection):
 
 
 class Stream(Peer):
-    """A trainer's stream, as its server has it.
+    """A trainer's stream, on the server's side.
 
     Attributes:
-        host: the base address that asked for it; None until it showed its token, and where there is a key proved it.
-        reader, writer: for messages; sealed ones only after the handshake.
-        handshake: until there is a host; None where the wire is plain.
+        host: the base address that requested it; None until the trainer showed its token and, with a key, proved it.
+        reader, writer: for messages; on a sealed stream, only after the handshake.
+        handshake: until `host` is set; None if the wire is plain.
     """
 
     reader: StreamReader
@@ -129,7 +129,7 @@ class Stream(Peer):
 
 
 class TcpListener(SocketListener[Stream]):
-    """Beside one port, for trainers that were invited."""
+    """Listens beside one port, for invited trainers."""
 
     _KIND = b"stream"
     invited_by = OpenStream
@@ -139,11 +139,11 @@ class TcpListener(SocketListener[Stream]):
 
         Args:
             address: see `Site`.
-            keys: of the job; None: the wire is plain.
-            within_s: how long a peer may take to show its token, and to prove that it knows the key.
+            keys: keys of the job; None: the wire is plain.
+            within_s: time limit for a peer to show its token, and to prove that it knows the key.
 
         Raises:
-            OSError: that cannot be done.
+            OSError: the socket cannot be opened.
         """
         host = "" if address == "*" else address
         is_6 = ":" in host or (not host and socket.has_dualstack_ipv6())
@@ -160,7 +160,7 @@ class TcpListener(SocketListener[Stream]):
         self._keys, self._within_s = keys, within_s
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
-        """Answer OPEN_STREAM: where to connect, and the token to show."""
+        """Answer OPEN_STREAM with the port to connect to and the token to show."""
         token = secrets.token_bytes(TOKEN_BYTES)
         if len(self._tokens) >= _MAX_PEERS:
             self._tokens.clear()
@@ -187,7 +187,7 @@ class TcpListener(SocketListener[Stream]):
             self._dismiss(stream)
 
     def tick(self) -> None:
-        """Close connections that have not shown a token in time; accept new ones again."""
+        """Close connections that have not shown a token in time; resume accepting."""
         for address, since in list(self._unknown.items()):
             if time.monotonic() - since > self._within_s:
                 self._dismiss(self._by_address[address])
@@ -217,10 +217,10 @@ class TcpListener(SocketListener[Stream]):
         return stream.reader.has_more
 
     def _identify(self, stream: Stream) -> bool:
-        """Return whether a stream has shown its token, which is good one time, and proved the key if there is one.
+        """Return whether a stream has shown its token, which is valid once, and has proved the key if there is one.
 
         Raises:
-            ConnectionError: it was closed, or showed or proved another one.
+            ConnectionError: it was closed, or its token or proof is wrong.
         """
         try:
             token = self._token_of(stream)
@@ -281,10 +281,10 @@ def _plain(sock: socket.socket, token: bytes) -> tuple[ByteSource, ByteSink]:
 
 
 def _sealed(sock: socket.socket, token: bytes, keys: WireKeys) -> tuple[ByteSource, ByteSink]:
-    """Return what a stream consists of when both ends have proved that they know the job's key.
+    """Return the source and sink of a stream after both ends have proved that they know the job's key.
 
     Raises:
-        OSError: the connection is over.
+        OSError: the connection is closed.
         WireError: the other end does not know the key, or does not answer.
     """
     prepare(sock)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transport consists of: a Connection of a trainer, a Listener beside a server's port, and its entry in `table`.
+"""The parts of a transport: a Connection of a trainer, a Listener beside a server's port, and its entry in `table`.
 
     trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: send, take
                                     |               |               |
     server   server.port      ShmListener     TcpListener     ZmqListener      Listener: serve, send, tick
 
-The base (ZeroMQ) is always there. A faster connection is opened beside it and may end at any time: what was on it is
-sent again over the base.
+The base (ZeroMQ) always exists. A faster connection is opened beside it and can end at any time: its pending messages
+are then sent again over the base.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Connection(ABC):
     """A trainer's connection to one server. Not thread-safe; never blocks once it is open.
 
     Attributes:
-        handle: what the thread's poller knows it by: a descriptor, or a ZeroMQ socket.
-        is_pipe: whether several messages of a request are on it at a time. Then some may be buffered while its
-            descriptor is not ready, and when it ends all are sent again.
+        handle: its handle in the thread's poller: a descriptor, or a ZeroMQ socket.
+        is_pipe: whether several messages of a request are in transit simultaneously. Then some may be buffered while
+            its descriptor is not ready, and when it ends all are sent again.
         needs_base: whether it ends with the base connection beside which it was opened.
     """
 
@@ -56,12 +56,12 @@ class Connection(ABC):
 
     @property
     def slabs(self) -> SharedSlabs | None:
-        """Memory that it shares, if any."""
+        """Memory that the connection shares, if any."""
         return None
 
     @property
     def is_sending(self) -> bool:
-        """Whether bytes wait for room to be sent."""
+        """Whether bytes are queued for sending."""
         return False
 
     @property
@@ -71,18 +71,18 @@ class Connection(ABC):
 
     @abstractmethod
     def send(self, message: Message) -> bool | None:
-        """Queue a message; return False if that failed, None if it must take the base: this connection stays.
+        """Queue a message; return False if that failed, None if it must use the base and this connection stays open.
 
-        Arrays must not change before the reply is there.
+        Arrays must not change before the reply has arrived.
         """
 
     @abstractmethod
     def take(self) -> Message | None:
-        """Return the next message, or None if there is none now.
+        """Return the next message, or None if none is available.
 
         Raises:
-            DamagedError: a message changed on its way; the next one may be whole.
-            OSError, WireError, MemoryError: the connection is over.
+            DamagedError: a message changed on its way; the next one may be intact.
+            OSError, WireError, MemoryError: the connection must be closed.
         """
 
     @abstractmethod
@@ -91,13 +91,13 @@ class Connection(ABC):
 
 
 class Offer(NamedTuple):
-    """What a trainer gives a transport that is to open a connection to a server.
+    """What a transport needs to open a connection from a trainer to a server.
 
     Attributes:
         endpoint: "ip:port" of the server's base listener.
-        keys: of the job; None: the wire is plain.
-        hello: carries the trainer's session and the server's stamp.
-        size: elements of the server's slab; 0 for a server that has none.
+        keys: keys of the job; None: the wire is plain.
+        hello: message with the trainer's session and the server's stamp.
+        size: elements of the server's slab; 0 for a server without one.
         ask: sends a request over the base connection and returns the answer.
         place: returns where the only array of a message belongs, by its header; None: anywhere.
     """
@@ -111,13 +111,13 @@ class Offer(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a server's port is.
+    """The address and identity of a server's port.
 
     Attributes:
         address: IPv4 or IPv6 address that it is bound to, or "*" for all.
-        stamp: random number of the server process and port; trainers on any node are told.
-        port: of the base listener.
-        keys: of the job; None: the wire is plain.
+        stamp: random number of the server process and port; it is sent to trainers on any node.
+        port: port of the base listener.
+        keys: keys of the job; None: the wire is plain.
     """
 
     address: str
@@ -131,29 +131,29 @@ class Dispatcher(Protocol):
 
     @property
     def poller(self) -> Poller:
-        """The one of the port's thread."""
+        """The poller of the port's thread."""
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """Take the frames of a message, as received; `found`: what is known of its only array."""
+        """Process the received frames of a message; `found`: the properties of its only array."""
 
     def handle(self, address: bytes, message: Message) -> None:
-        """Carry out a request and send what is due."""
+        """Execute a request and send the replies that are due."""
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
         """Return the memory that the sender of a message may map. Raises PaddleError: it has no session."""
 
     def lose(self, address: bytes) -> None:
-        """Hear that a connection is over."""
+        """Handle the end of a connection."""
 
 
 class Listener(ABC):
     """Accepts and serves connections, in the thread of its port. Not thread-safe; never blocks.
 
     Attributes:
-        handles: what the port's poller knows its sockets by.
+        handles: handles of its sockets in the port's poller.
         invited_by: the request that `invite` answers, which trainers send over the base; None: there is none.
-        rejected: connections that ended because the peer sent something malformed, or nothing at all. Those that were
-            closed right after connecting, as port scanners do, do not count.
+        rejected: number of connections closed because the peer sent something malformed, or nothing at all. Connections
+            closed right after connecting, as by port scanners, do not count.
     """
 
     handles: set[Any]
@@ -165,7 +165,7 @@ class Listener(ABC):
         """Accept connections from now on; called once."""
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
-        """Answer a trainer's request for a connection. `host`: its base address; `port`: that it was asked at."""
+        """Answer a trainer's request for a connection. `host`: its base address; `port`: the port that received it."""
         raise NotImplementedError
 
     @abstractmethod
@@ -174,10 +174,10 @@ class Listener(ABC):
 
     @abstractmethod
     def send(self, address: bytes, message: Message) -> bool | None:
-        """Send; return False if that failed, None if the address belongs to another listener."""
+        """Send a message; return False if that failed, None if the address belongs to another listener."""
 
     def lose_host(self, host: bytes) -> None:
-        """Close connections that a base address asked for: its own connection broke."""
+        """Close the connections that a base address requested, because its own connection broke."""
         return
 
     def tick(self) -> None:
@@ -186,17 +186,17 @@ class Listener(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close it and all connections."""
+        """Close the listener and all connections."""
 
 
 class Transport(NamedTuple):
     """An entry of `table.TRANSPORTS`.
 
     Attributes:
-        client: opens a connection to a server, or returns None where this transport cannot serve it. Raises
-            TimeoutError if no server of this job can be reached by it: then it is not tried again; OSError,
-            WireError, MemoryError if this one cannot.
-        server: opens a listener beside a port, or returns None where there can be none.
+        client: opens a connection to a server, or returns None if this transport cannot serve it. Raises
+            TimeoutError if it reaches no server of this job, and then it is not tried again; OSError,
+            WireError or MemoryError if it cannot reach this one.
+        server: opens a listener beside a port, or returns None if this is not possible.
         is_within_node: whether it serves trainers of the same node only.
     """
 

@@ -3,8 +3,8 @@
 
 With the keys of a job, frames are encrypted and both ends prove that they know them (see `keys`); else they are plain.
 A broken connection is noticed within moments when the other process died, and within about ten seconds when the
-network went silent; short interruptions heal. A server whose process died refuses new connections: that is told at
-once, unless somebody starts it again, who gets some time for it. A network that went silent gets some seconds.
+network went silent; short interruptions heal. A server whose process died refuses new connections: this is reported
+immediately, unless the job restarts servers; then the server gets some time. A silent network gets some seconds.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _BATCH = 64  # messages before other listeners are served
 
 
 class Liveness:
-    """The connection to one endpoint.
+    """The state of the connection to one endpoint.
 
     Attributes:
-        was_up: whether there ever was one.
-        is_leaving: whether the server was told that this client goes: it may end then, that is no loss.
-        broken_off: how often one ended, before it was made or after.
+        was_up: whether it was ever established.
+        is_leaving: whether the client has sent its goodbye: the server may then exit, which is not a loss.
+        broken_off: how often the connection ended, before or after it was established.
     """
 
     def __init__(self, endpoint: str, patience_s: float = 0.0) -> None:
-        """Begin.
+        """Start without a connection.
 
         Args:
             endpoint: "ip:port" of the server.
-            patience_s: how long it may be gone, since somebody starts it again where it was.
+            patience_s: how long the server may be unreachable, because it is restarted at the same address.
         """
         self._endpoint, self._patience_s = endpoint, patience_s
         self.was_up = self.is_leaving = False
@@ -67,11 +67,11 @@ class Liveness:
 
     @property
     def is_down(self) -> bool:
-        """Whether an established connection broke and is not back yet."""
+        """Whether an established connection broke and is not restored yet."""
         return self._down_since is not None
 
     def came_up(self) -> bool:
-        """Note that a connection is established; return whether one had broken before."""
+        """Record that a connection is established; return whether an earlier one had broken."""
         came_back = self.is_down
         if came_back and self._patience_s:
             _log.warning("pserver %s is back", self._endpoint)
@@ -79,7 +79,7 @@ class Liveness:
         return came_back
 
     def went_down(self) -> None:
-        """Note that the connection broke, or that an attempt to make one was broken off."""
+        """Record that the connection broke, or that an attempt to connect failed."""
         self.broken_off += 1
         if self.was_up and self._down_since is None and not self.is_leaving:
             self._down_since = time.monotonic()
@@ -87,10 +87,10 @@ class Liveness:
                 _log.warning("pserver %s is away; waiting up to %.0f s", self._endpoint, self._patience_s)
 
     def check(self) -> None:
-        """Look at a broken connection again.
+        """Check a broken connection again.
 
         Raises:
-            PserverLost: nobody listens there any more, or it did not come back in time.
+            PserverLost: no process listens at the endpoint any more, or the connection was not restored in time.
         """
         if self._down_since is None or time.monotonic() - self._down_since < self._patience_s:
             return
@@ -108,7 +108,7 @@ class Liveness:
 
 
 def _refuses(endpoint: str) -> bool:
-    """Return whether nobody listens at an endpoint; a silent network is not a refusal."""
+    """Return whether no process listens at an endpoint; a silent network is not a refusal."""
     host, _, port = endpoint.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
@@ -122,8 +122,8 @@ def _refuses(endpoint: str) -> bool:
 class ZmqConnection(Connection):
     """A trainer's connection to one server.
 
-    ZeroMQ gives a connection up after a protocol error, which is what damage looks like to the cipher. So every broken
-    connection gets a new socket; what was lost with the old one is asked for again.
+    ZeroMQ abandons a connection after a protocol error, which is how the cipher sees damage. So every broken
+    connection gets a new socket; messages lost with the old one are requested again.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ZmqConnection(Connection):
 
     @property
     def sockets(self) -> tuple[Any, Any]:
-        """What a wait for this server alone polls."""
+        """The sockets to poll when waiting for this server alone."""
         return self._socket, self._monitor
 
     def send(self, message: Message) -> bool:
@@ -156,7 +156,7 @@ class ZmqConnection(Connection):
         return None if parts is None else decode([part.buffer for part in parts])
 
     def watch(self) -> bool:
-        """Read the monitor; return True if what was sent before may be lost, and can be sent again."""
+        """Read the monitor; return True if messages sent before may be lost and can be sent again."""
         if self._monitor not in self._poller.ready and not self.needs_care:
             return False
         came_back = False
@@ -181,7 +181,7 @@ class ZmqConnection(Connection):
 
     @property
     def needs_care(self) -> bool:
-        """Whether `watch` must be called soon, whatever arrives."""
+        """Whether `watch` must be called soon, even if nothing arrives."""
         return self.liveness.is_down or self._renew_at is not None
 
     def close(self, linger_ms: int = 0) -> None:
@@ -221,10 +221,10 @@ class ZmqConnections(Sequence[ZmqConnection]):
     def __init__(
         self, endpoints: Sequence[str], keys: WireKeys | None, poller: Poller, patience_s: float
     ) -> None:
-        """Begin to connect to each "ip:port"; nothing need listen there yet.
+        """Begin to connect to each "ip:port"; the servers do not have to listen yet.
 
         Raises:
-            ConfigError: an endpoint cannot be read.
+            ConfigError: an endpoint cannot be parsed.
         """
         # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
         cores = len(os.sched_getaffinity(0))
@@ -250,7 +250,7 @@ class ZmqConnections(Sequence[ZmqConnection]):
         return iter(self._all)
 
     def close(self) -> None:
-        """Close all connections; messages on their way get half a second."""
+        """Close all connections; messages in transit get half a second."""
         for each in self._all:
             each.close(LINGER_MS)
         self._context.term()
@@ -261,8 +261,8 @@ class ZmqListener(Listener):
 
     Attributes:
         port: TCP port.
-        poller: of all listeners of the port.
-        bell: its handle of what `wake` rings.
+        poller: poller of all listeners of the port.
+        bell: poller handle that `wake` makes ready.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class ZmqListener(Listener):
             self._port.read(*received)
 
     def receive(self) -> tuple[bytes, list[Frame]] | None:
-        """Return the next message as (address, frames), or None; does not wait. Frames are not copied."""
+        """Return the next message as (address, frames), or None; does not block. Frames are not copied."""
         parts = self.poller.take(self._socket)
         if parts is None:
             return None
@@ -350,7 +350,7 @@ class ZmqListener(Listener):
         return lost
 
     def send(self, address: bytes, message: Message) -> bool:
-        """Send; return False if the peer has exited or does not take its messages."""
+        """Send a message; return False if the peer has exited or does not read its messages."""
         try:
             frames = encode(message)
             self._socket.send_multipart([address, *frames], zmq.NOBLOCK, copy=False)
@@ -362,7 +362,7 @@ class ZmqListener(Listener):
         return True
 
     def close(self) -> None:
-        """Close the port; replies on their way get half a second."""
+        """Close the port; replies in transit get half a second."""
         self._socket.disable_monitor()
         for each in (self._wakes, self._wake):
             each.close()
