@@ -5,12 +5,12 @@
     head:    magic "PDJ2" | crc of the rest of the head and of the description I | sequence number Q |
              bytes of the description I | bytes of the arrays Q                       (little-endian)
 
-A journal outlives its process, not its machine: a request is whole if its head is. Every request has a number, one
-more than the one before. A file is named after the first number in it; one that is no longer needed is written over by
-the next, since memory that is there already is written twice as fast.
+A journal survives its process, but not its machine: a request is complete if its head is. Requests are numbered
+consecutively. A file is named after the first number in it; a file that is no longer needed is overwritten by the next,
+because writing to memory that is already allocated is twice as fast.
 
-Beside it lies a whole copy of the state: see `KeptFolder`. Without room for both, training continues without them, and
-it is tried again later.
+A full copy of the state is stored beside it: see `KeptFolder`. If there is not enough room for both, training continues
+without them, and they are retried later.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _GONE = "gone"
 
 
 class Head(NamedTuple):
-    """What the head of a record says."""
+    """The contents of the head of a record."""
 
     crc: int
     sequence: int
@@ -56,7 +56,7 @@ class Head(NamedTuple):
 
 
 def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
-    """Return the head, and the frames that come after it and are written before it."""
+    """Return the head, and the frames that follow it in the file and are written before it."""
     m = message
     description = json.dumps(
         [
@@ -72,7 +72,7 @@ def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
 
 
 def read_head(data: bytes) -> Head | None:
-    """Return what a head says; None if there is none."""
+    """Return the contents of a head; None if there is none."""
     if len(data) < HEAD.size:
         return None
     magic, *rest = HEAD.unpack_from(data)
@@ -80,7 +80,7 @@ def read_head(data: bytes) -> Head | None:
 
 
 def decode(head: Head, description: bytes, data: bytes) -> Message | None:
-    """Return the request of a record; None if it is not whole."""
+    """Return the request of a record; None if it is incomplete."""
     checked = _CHECKED.pack(head.sequence, head.described, head.nbytes)
     if zlib.crc32(description, zlib.crc32(checked)) != head.crc or len(data) != head.nbytes:
         return None
@@ -98,15 +98,15 @@ def decode(head: Head, description: bytes, data: bytes) -> Message | None:
 
 
 class Journal:
-    """A journal in one folder. Not thread-safe; writing may raise OSError, and then the journal is of no use.
+    """A journal in one folder. Not thread-safe; writing may raise OSError, and then the journal is unusable.
 
     Attributes:
         sequence: number of the last request.
-        nbytes: written since the last `rotate`.
+        nbytes: number of bytes written since the last `rotate`.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open or begin; what is there is kept, and `read` gives it."""
+        """Open or create a journal; existing requests are retained, and `read` yields them."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._firsts = sorted(int(m[1]) for path in folder.iterdir() if (m := _NAME.match(path.name)))
@@ -116,7 +116,7 @@ class Journal:
         self.nbytes = 0
 
     def append(self, message: Message) -> None:
-        """Note one more request."""
+        """Append one request."""
         if self._file < 0:
             self._open(self.sequence + 1)
         head, frames = encode(self.sequence + 1, message)
@@ -126,21 +126,21 @@ class Journal:
         self.sequence += 1
 
     def rotate(self) -> None:
-        """Go on in another file; those before may be dropped one day."""
+        """Continue in another file; earlier ones can be dropped later."""
         self.close()
         self.nbytes = 0
 
     def drop(self, sequence: int) -> None:
-        """Forget requests up to and including number `sequence`, as far as whole files hold no others."""
+        """Drop requests up to and including number `sequence`, as far as their files contain no others."""
         while len(self._firsts) > 1 and self._firsts[1] <= sequence + 1:
             self._let_go(self._path(self._firsts.pop(0)))
         if self._firsts and self._file < 0 and self.sequence <= sequence:
             self._let_go(self._path(self._firsts.pop(0)))
 
     def read(self, after: int) -> Iterator[Message]:
-        """Yield the requests after number `after`, in order, up to the first that is not whole.
+        """Yield the requests after number `after`, in order, up to the first incomplete one.
 
-        Afterwards the journal goes on behind the last one.
+        Afterwards new requests are appended after the last one.
         """
         self.close()
         self.sequence = after
@@ -200,21 +200,21 @@ def _write(file: int, frames: list[Frame], at: int) -> int:
 
 
 class KeptFolder:
-    """The folder in which one server's state outlives its process: a whole copy, and a journal of what came after it.
+    """The folder in which one server's state outlives its process: a full copy, and a journal of later requests.
 
     Attributes:
-        journal: None without room.
+        journal: None if there is not enough room.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        """Open or begin; `clock`: monotonic seconds."""
+        """Open or create the folder; `clock`: monotonic seconds."""
         self.path = path
         self.journal: Journal | None = Journal(path)
         self._clock = clock
         self._retry_at = 0.0
 
     def check(self) -> None:
-        """Look whether an earlier process kept its state to the end. Raises PserverError: it could not."""
+        """Check that an earlier process saved its complete state. Raises PserverError: it could not."""
         gone = self.path / _GONE
         if gone.exists():
             raise PserverError(gone.read_text(encoding="utf-8"))
@@ -224,13 +224,13 @@ class KeptFolder:
 
         Args:
             limit: bytes.
-            sequence: number of the last request that the last copy holds.
+            sequence: number of the last request in the last copy.
         """
         journal = self.journal
         return journal is not None and (journal.nbytes > limit or journal.sequence - sequence > _MAX_REQUESTS)
 
     def copied(self, sequence: int) -> None:
-        """Drop what another whole copy holds: requests up to and including number `sequence`."""
+        """Drop the requests in a new full copy: those up to and including number `sequence`."""
         if self.journal is not None:
             self.journal.drop(sequence)
             (self.path / _GONE).unlink(missing_ok=True)
@@ -258,7 +258,7 @@ class KeptFolder:
             _log.warning("%s: %s", self.path, again)
 
     def try_again(self, nbytes: int) -> bool:
-        """Begin another journal if it is time and there is room for so many bytes; return whether it did."""
+        """Begin another journal if a retry is due and there is room for `nbytes` bytes; return whether it did."""
         if self._clock() < self._retry_at:
             return False
         self._retry_at = self._clock() + _RETRY_S
@@ -268,6 +268,6 @@ class KeptFolder:
         return True
 
     def close(self) -> None:
-        """Close the files and keep their contents."""
+        """Close the files; their contents are retained."""
         if self.journal is not None:
             self.journal.close()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of one server in memory that outlives its process: a full copy, and a journal of later requests.
 
-A request is in the journal before it is answered. Another process of the same server takes the newest whole
-copy and carries out the journal's requests again: it is then where the first one was when it answered last,
-bit for bit. When the journal has grown as large as the state, another copy is made while training continues.
+A request is in the journal before it is answered. Another process of the same server loads the newest complete
+copy and executes the journal's requests again: its state is then that of the first process at its last answer,
+bit for bit. When the journal is as large as the state, another copy is made while training continues.
 
-Without room for that, training continues without it, and it is tried again later.
+If there is not enough room, training continues without the copy, and it is retried later.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _SEQUENCE = "sequence"
 
 
 class Owner(Protocol):
-    """The engine whose state it is."""
+    """The engine that owns the state."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the store together are the whole state."""
+        """Whether `facts` and the store together are the complete state."""
 
     def facts(self) -> dict[str, Any]:
         """Return the requests of all trainers so far, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
-        """Go on where another process was."""
+        """Resume the state of another process."""
 
 
 class Kept:
-    """The state of one engine. Belongs to the engine's thread; its series hears of changes first: see `adopt`."""
+    """The saved state of one engine. Belongs to the engine's thread; `adopt` returns the observer of changes."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = KeptFolder(folder, clock)
@@ -52,13 +52,13 @@ class Kept:
         self._limit = MIN_JOURNAL_BYTES
 
     def recover(self, owner: Owner, watch: Callable[[Store, Configuration], None]) -> list[Message]:
-        """Give a new engine the last whole copy; return the requests it must carry out again.
+        """Load the last full copy into a new engine; return the requests that it must execute again.
 
         Args:
-            watch: called with the store before anything of it changes.
+            watch: called with the store before anything in it changes.
 
         Raises:
-            PserverError: an earlier process could not keep its state.
+            PserverError: an earlier process could not save its state.
         """
         self._folder.check()
         assert self._folder.journal is not None
@@ -76,14 +76,14 @@ class Kept:
         return list(self._folder.journal.read(sequence))
 
     def adopt(self, store: Store, configuration: Configuration) -> Series:
-        """Take a store into care; return what is to hear of its changes first: see `observer.Watch`."""
+        """Begin to save a store; return the observer to notify before changes: see `observer.Watch`."""
         origin = Origin("", 0, 1, configuration.to_text())
         self._store = store
         self._series = Series(self._folder.path, origin, store, keep=1)
         return self._series
 
     def record(self, message: Message, owner: Owner, *, copy: bool = False, may_copy: bool = True) -> None:
-        """Note a request; begin another copy if it is asked for, or the journal is long."""
+        """Record a request; begin another copy if one was requested, or the journal is long."""
         if self._folder.journal is None:
             self._try_again(owner)
             return
@@ -107,7 +107,7 @@ class Kept:
         self._series.begin({**owner.facts(), _SEQUENCE: self._copied})
 
     def advance(self) -> bool:
-        """Go on with a copy under way; return whether there is one."""
+        """Continue a copy in progress; return whether there is one."""
         if self._series is None or not self._series.is_busy:
             return False
         self._series.advance()
@@ -119,7 +119,7 @@ class Kept:
         return True
 
     def give_way(self) -> None:
-        """Let a copy under way be: somebody else wants to copy, and a growing table has one copy at a time."""
+        """Abandon a copy in progress: another copy is requested, and a growing table supports one at a time."""
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 

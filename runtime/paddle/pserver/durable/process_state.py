@@ -3,8 +3,8 @@
 
     <state_dir>/paddle-<job>-<node>/server.json, port-<number>/..., tasks-<number>.log
 
-The next process listens at the same ports and answers with the same stamps, so that trainers continue as after a
-broken connection. A process that exits normally leaves nothing.
+The next process listens on the same ports and answers with the same stamps, so that trainers continue as after a
+broken connection. A process that exits normally removes these files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NAME = "server.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What trainers know a server process by.
+    """The identity of a server process, as trainers know it.
 
     Attributes:
-        ports: of its routers, in their order.
-        stamps: of its engines, likewise.
+        ports: ports of its routers, in their order.
+        stamps: stamps of its engines, likewise.
     """
 
     ports: tuple[Port, ...]
@@ -42,7 +42,7 @@ class Identity:
 
 
 class Revival:
-    """The folder of one server process, and of those after it in the same place."""
+    """The folder of one server process and of its successors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class Revival:
         """Return the identity of the previous process; None if there was none.
 
         Raises:
-            PserverError: what it left cannot be read.
+            PserverError: its file cannot be read.
         """
         path = self._folder / _NAME
         try:
@@ -83,7 +83,7 @@ class Revival:
             raise PserverError(f"{path} cannot be read: {error}; end the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
-        """Save this process's identity for the next one. Raises OSError: there is no room."""
+        """Save this process's identity for the next one. Raises OSError: there is not enough room."""
         path = self._folder / _NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")
@@ -98,5 +98,5 @@ class Revival:
         return self._folder / f"{what}-{number}.log"
 
     def clear(self) -> None:
-        """Leave nothing."""
+        """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)

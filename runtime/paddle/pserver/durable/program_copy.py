@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole copy of a program's state in one file, which has its name only once it is complete.
+"""A full copy of a program's state in one file, which gets its name only when it is complete.
 
     <folder>/copy-<number of the last request in it>
 
-It is a sequence of records as in `journal`: a value each, then what trainers sent of steps that are not over,
-the last one what trainers did. The stamp of a record is the CRC-32 of its arrays.
+It is a sequence of records as in `journal`: one for each value, then the gradients that trainers sent for unfinished
+steps, and last the progress of the trainers. The stamp of a record is the CRC-32 of its arrays.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _NAME = re.compile(r"copy-(\d{16})\Z")
 
 
 class Sent(NamedTuple):
-    """Something that a trainer sent of a step that is not over."""
+    """A message of a trainer for an unfinished step."""
 
     trainer: int
     sections: tuple[Section, ...]
 
 
 class Copy(NamedTuple):
-    """A copy that is complete.
+    """A complete copy.
 
     Attributes:
-        sequence: number of the last request that it holds.
+        sequence: number of the last request in it.
     """
 
     path: Path
@@ -66,7 +66,7 @@ def write_copy(
     """Write a copy, then remove all others.
 
     Raises:
-        OSError: there is no room; earlier copies stay.
+        OSError: there is not enough room; earlier copies are retained.
         ConfigError: a value cannot be written.
     """
     path = folder / f"copy-{sequence:016d}"
@@ -90,7 +90,7 @@ def write_copy(
 
 
 def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]:
-    """Yield a copy's values by name, which are the receiver's; then what trainers sent; at last the facts.
+    """Yield a copy's values by name, which the caller then owns; then the trainers' messages; last the facts.
 
     Raises:
         CheckpointError: it is damaged.
@@ -135,7 +135,7 @@ def _checksum(message: Message) -> int:
 
 
 def _owned(value: Value) -> Value:
-    """Return a value in memory that may be written."""
+    """Return a value in writable memory."""
     if isinstance(value, Rows):
         return Rows(np.array(value.ids), np.array(value.values), value.height)
     return np.array(value)

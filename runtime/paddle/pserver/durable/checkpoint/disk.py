@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large files past the system's page cache, where the file system can do that, and memory for what goes into them.
+"""Large files that bypass the system's page cache, where the file system supports it, and memory for their contents.
 
-Through the page cache every byte is copied once more, and memory must be found for it: writing 4 GB takes 12 s of
-processor time, past the cache 0.2 s. Such files take memory, positions and lengths in whole pages. Memory that was
-never used must be found and cleared by the system first, which takes several times as long as copying: it is reused.
+The page cache copies every byte once more and needs memory: writing 4 GB takes 12 s of processor time through the
+cache and 0.2 s past it. Such files need memory, positions and lengths in whole pages. The system must find and clear
+memory that was never used, which takes several times as long as copying: so memory is reused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NICE = 10
 
 
 def map_block(nbytes: int = BLOCK) -> Memory:
-    """Return memory that begins with a page; it is given back with the array."""
+    """Return page-aligned memory; it is released with the array."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
@@ -45,7 +45,7 @@ def map_block(nbytes: int = BLOCK) -> Memory:
 
 
 def go_past_cache(descriptor: int) -> bool:
-    """Have a file go past the page cache from now on; return whether it can."""
+    """Let a file bypass the page cache from now on; return whether this is supported."""
     flag = getattr(os, "O_DIRECT", 0)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | flag)
@@ -64,17 +64,17 @@ class SpareMemory:
     """Slots for copies of arrays. May be used by several threads."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without memory."""
         self._free: deque[Memory] = deque()
         self._is_closed = threading.Event()
 
     def prepare(self, nbytes: int) -> None:
-        """Find so much memory, or an eighth of what is free, in a thread of its own that gives way to others."""
+        """Allocate this much memory, or an eighth of the free memory, in a separate low-priority thread."""
         nbytes = min(nbytes, os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // _SHARE)
         ServiceThread(partial(self._find, nbytes), name="checkpoint-memory")
 
     def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a copy of an array; its memory is used again once nobody has that very array any more."""
+        """Return a copy of an array; its memory is reused when nothing refers to that very array any more."""
         if not _SMALLEST <= array.nbytes <= _SLOT:
             return array.copy()
         try:
@@ -87,7 +87,7 @@ class SpareMemory:
         return copy
 
     def close(self) -> None:
-        """Find no more."""
+        """Stop allocating."""
         self._is_closed.set()
 
     def _find(self, nbytes: int) -> None:
@@ -104,7 +104,7 @@ class SpareMemory:
 
 
 def give_way() -> None:
-    """Have the system prefer threads that trainers wait for to the calling one, where processors are short."""
+    """Lower the priority of the calling thread below the threads that trainers wait for, if processors are scarce."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

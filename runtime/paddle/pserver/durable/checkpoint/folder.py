@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints below one folder: which are there, which are whole, which may go.
+"""The checkpoints below one folder: which exist, which are complete, which may be removed.
 
-A checkpoint is whole if every server's part is there, of one job, and every file has the size and the checksum
-that a manifest says. What is not whole is passed over with a reason, never read in part. In a folder of one
-machine only, the parts of its own servers are all that there can be; then these must be there.
+A checkpoint is complete if every server's part exists, all parts are of one job, and every file has the size and the
+checksum in its manifest. An incomplete checkpoint is skipped with a reason, never read in part. A folder on a single
+machine can contain only the parts of the machine's own servers; then these must exist.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _AHEAD = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A whole checkpoint.
+    """A complete checkpoint.
 
     Attributes:
-        parts: in the order of servers; those of other machines are missing where every machine has its own folder.
+        parts: in the order of servers; parts of other machines are missing if every machine has its own folder.
     """
 
     root: Path
@@ -44,19 +44,19 @@ class Checkpoint:
 
     @property
     def version(self) -> int:
-        """Batches applied."""
+        """Number of batches applied."""
         return self.parts[0].version
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """Those of all parts."""
+        """The files of all parts."""
         return tuple(file for part in self.parts for file in part.files)
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Begin to check files, each once, beside a reader of the same ones: the disk brings each byte once.
+    """Begin to check each file once, beside a reader of the same files, so that each byte is read from disk once.
 
-    `finish` raises CheckpointError if one is missing, or another one.
+    `finish` raises CheckpointError if a file is missing or differs.
     """
     once = list(dict.fromkeys(files))
 
@@ -71,14 +71,14 @@ def check_all(found: Checkpoint) -> None:
     """Compare all files of a checkpoint with its manifests.
 
     Raises:
-        CheckpointError: one is missing, or another one.
+        CheckpointError: a file is missing or differs.
     """
     for file in dict.fromkeys(found.files):
         _check(found.root, file)
 
 
 def is_blank(root: Path) -> bool:
-    """Whether a folder has no checkpoint, nor a part of one; nor one that is not there."""
+    """Whether a folder contains neither a checkpoint nor a part of one, or does not exist."""
     return not _versions(root)
 
 
@@ -93,13 +93,14 @@ def newest(
 
     Args:
         root: the folder.
-        version: see above.
-        mine: (number, count of servers) of a server that can do without the others' parts, if it is placed alike.
-        accept: raises CheckpointError if the files of one are not what its manifests say.
-        job: which job's, where several wrote one of that version; None: the last one's.
+        version: required version; None: the newest.
+        mine: (number, count of servers) of a server that does not need the parts of other servers if the placement
+            is the same.
+        accept: raises CheckpointError if the files of a checkpoint differ from its manifests.
+        job: id of the job, if several jobs wrote that version; None: the last job.
 
     Raises:
-        CheckpointError: there is none; the text says what is wrong with those that are there.
+        CheckpointError: there is none; the message lists the faults of the existing ones.
     """
     wrong: list[str] = []
     visible = _visible(root, mine)
@@ -129,7 +130,7 @@ def read_manifest(part: Path) -> Manifest:
     """Read the manifest of one part.
 
     Raises:
-        CheckpointError: it is missing or damaged, or belongs elsewhere.
+        CheckpointError: it is missing or damaged, or belongs to another part.
     """
     try:
         if part.is_symlink() or part.parent.is_symlink():
@@ -146,10 +147,10 @@ def read_manifest(part: Path) -> Manifest:
 
 
 def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[Manifest]:
-    """Remove old parts of one server; return those of `mine` that are still there.
+    """Remove old parts of one server; return the remaining parts of `mine`.
 
-    The newest `keep` stay, all that they build upon, and whatever is as new as the newest checkpoint of which
-    every part is there.
+    Retained are the newest `keep`, all parts that they build upon, and all parts at least as new as the newest
+    checkpoint with all of its parts.
 
     Args:
         mine: parts that this process wrote, oldest first.
@@ -172,13 +173,13 @@ def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[
 
 
 def clear_unfinished(root: Path, server: int) -> None:
-    """Remove what an earlier process of this server did not finish."""
+    """Remove the unfinished parts of an earlier process of this server."""
     for path in root.glob(f"{UNFINISHED}{server}-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _needs(root: Path, manifest: Manifest) -> bool:
-    """Whether no newer checkpoint has all its parts, so that this one might be the last that is whole."""
+    """Whether no newer checkpoint has all its parts, so that this one might be the last complete checkpoint."""
     for folder in _versions(root):
         if _version_of(folder) <= manifest.version:
             return True
@@ -189,7 +190,7 @@ def _needs(root: Path, manifest: Manifest) -> bool:
 
 
 def _versions(root: Path) -> list[Path]:
-    """Folders of versions, newest first."""
+    """Return the folders of versions, newest first."""
     if not root.is_dir():
         return []
     found = [
@@ -199,7 +200,7 @@ def _versions(root: Path) -> list[Path]:
 
 
 def _changed_at(folder: Path) -> int:
-    """Return when a folder changed; another server may just have removed it."""
+    """Return when a folder changed; another server may have removed it already."""
     try:
         return folder.stat().st_mtime_ns
     except FileNotFoundError:
@@ -212,7 +213,7 @@ def _version_of(folder: Path) -> int:
 
 
 def _part_folders(folder: Path) -> list[Path]:
-    """Return the parts in a folder; none if another server just removed it."""
+    """Return the parts in a folder; empty if another server has removed it."""
     try:
         return sorted(path for path in folder.iterdir() if _PART.match(path.name))
     except (FileNotFoundError, NotADirectoryError):
@@ -220,7 +221,7 @@ def _part_folders(folder: Path) -> list[Path]:
 
 
 def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
-    """Return the servers of a folder that is this machine's alone; None: all servers' parts are needed."""
+    """Return the servers with parts in a folder of this machine only; None: all servers' parts are needed."""
     seen = {
         match.groups()
         for folder in _versions(root)

@@ -7,9 +7,9 @@
     piece:      magic "PIEC" | length of the description I | bytes of all arrays Q     (little-endian)
                 description, JSON | the arrays, one after the other
 
-A piece names its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers can
-take it as well. The manifest is written last: without it, or if it does not fit the files beside it, there is no
-checkpoint. Readers trust nothing.
+A piece states its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers can
+load it as well. The manifest is written last: if it is missing or does not match the files beside it, there is no
+checkpoint. Readers trust no content.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DataFile:
 
     Attributes:
         path: relative to the folder of all checkpoints.
-        crc32: of all its bytes; None where nobody but a kill can harm it.
+        crc32: CRC-32 of all its bytes; None if only a kill can damage it.
     """
 
     path: str
@@ -74,12 +74,12 @@ class Manifest:
 
     Attributes:
         job: id of the job that wrote it, or empty.
-        server, count: which server of how many.
-        configuration: as `Configuration.to_text` gives it.
-        version: batches applied; the parts of one checkpoint have the same.
-        numbers: of the store, and of each parameter: what is kept for all of its elements together.
+        server, count: number of the server, and of all servers.
+        configuration: as `Configuration.to_text` returns it.
+        version: batches applied; equal in all parts of one checkpoint.
+        numbers: of the store, and of each parameter: the values that exist once for all of its elements.
         files: in the order in which they are read: rows of a later one replace those of an earlier one.
-        engine: what trainers did so far: see `Engine.facts`.
+        engine: the progress of the trainers: see `Engine.facts`.
     """
 
     job: str
@@ -98,16 +98,16 @@ class Manifest:
         return f"v{self.version:012d}{dot}{self.job}/part-{self.server}-of-{self.count}"
 
     def to_bytes(self) -> bytes:
-        """Return the form in the file."""
+        """Return the contents of the file."""
         body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return json.dumps({"crc32": crc32(body.encode()), "body": body}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Read what `to_bytes` wrote, strictly.
+        """Parse the output of `to_bytes` strictly.
 
         Raises:
-            CheckpointError: it is something else, or of another format.
+            CheckpointError: the bytes are not a manifest, or have another format version.
         """
         if len(data) > MAX_MANIFEST_BYTES:
             raise CheckpointError(f"the manifest is larger than {MAX_MANIFEST_BYTES} bytes")
@@ -129,7 +129,7 @@ class Manifest:
 
 
 class _Sealed(NamedTuple):
-    """The form of a manifest in its file: JSON as text, and the CRC-32 of that."""
+    """A manifest as stored in its file: JSON as text, and its CRC-32."""
 
     crc32: Whole
     body: str
@@ -145,11 +145,11 @@ class _Described(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a parameter with everything that is kept for it.
+    """Part of a parameter with all of its state.
 
     Attributes:
         place: of a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position
-            among the elements of those blocks. Empty: the piece has rows, their ids are the array "ids". Of
+            among the elements of those blocks. Empty: the piece has rows, and their ids are the array "ids". Of
             ids that wait for their entry into a growing table: `waiting`, 0 for this period, 1 for the last.
         arrays: by name; "value" is the parameter itself.
     """
@@ -160,15 +160,15 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Number of bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
 
 def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
-    """Return a piece's bytes in parts; those of arrays are not copied if they are contiguous.
+    """Return a piece's bytes in parts; contiguous arrays are not copied.
 
     Args:
-        at: where in a file the piece begins; its arrays then begin at a multiple of 64.
+        at: position of the piece in its file; its arrays then begin at a multiple of 64.
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in piece.arrays.items()}
     description = json.dumps(
@@ -184,10 +184,10 @@ def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
 
 
 def head_of(data: bytes) -> tuple[int, int]:
-    """Return the lengths of description and arrays, in bytes, from a piece's first HEAD.size.
+    """Return the lengths of description and arrays, in bytes, from a piece's first HEAD.size bytes.
 
     Raises:
-        CheckpointError: they are no piece's.
+        CheckpointError: the bytes do not begin a piece.
     """
     if len(data) != HEAD.size:
         raise CheckpointError(f"a piece of a parameter ends after {len(data)} bytes")
@@ -198,7 +198,7 @@ def head_of(data: bytes) -> tuple[int, int]:
 
 
 def piece_of(description: bytes, arrays: memoryview) -> Piece:
-    """Put a piece together; its arrays are views. Raises CheckpointError: the bytes are something else."""
+    """Return a piece made of its parts; its arrays are views. Raises CheckpointError: the bytes are invalid."""
     try:
         return _read(description, arrays)
     except (ValueError, KeyError) as error:

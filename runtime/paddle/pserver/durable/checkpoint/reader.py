@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the files of a checkpoint: their pieces in order, by threads that go ahead, or whole ones to check them.
+"""Reads the files of a checkpoint: their pieces in order, with threads that read ahead, or whole files to check them.
 
-Every byte comes from the disk once, into a few blocks that are used again and again. What the pieces hold counts
-only after the last one was asked for: then every file is what its manifest says.
+Every byte is read from disk once, into a few blocks that are reused. The pieces are valid only after the last one
+was requested: then every file has matched its manifest.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _BLOCKS, _SPARE = 4, 2
 
 
 def open_plain(path: Path) -> io.FileIO:
-    """Open a file to read it: itself, never what a link names, nor anything that would keep us waiting.
+    """Open a regular file for reading; links are not followed, and files that block are refused.
 
     Raises:
-        CheckpointError: it is missing, or something else.
+        CheckpointError: it is missing, or not a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -50,7 +50,7 @@ def open_plain(path: Path) -> io.FileIO:
 
 
 def open_file(root: Path, file: DataFile) -> io.FileIO:
-    """Open a file of a checkpoint, unbuffered. Raises CheckpointError: it is missing, or of another size."""
+    """Open a file of a checkpoint, unbuffered. Raises CheckpointError: it is missing, or has another size."""
     data = open_plain(root / file.path)
     size = os.fstat(data.fileno()).st_size
     if size != file.nbytes:
@@ -60,13 +60,13 @@ def open_file(root: Path, file: DataFile) -> io.FileIO:
 
 
 def compare(file: DataFile, crc: int) -> None:
-    """Compare the CRC-32 of a file with its manifest's. Raises CheckpointError: they differ."""
+    """Compare the CRC-32 of a file with that in its manifest. Raises CheckpointError: they differ."""
     if file.crc32 not in (None, crc):
         raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
 
 
 class Read(NamedTuple):
-    """A piece, and the file that it is of."""
+    """A piece, and the file that contains it."""
 
     file: DataFile
     piece: Piece
@@ -78,13 +78,13 @@ class _Ready(NamedTuple):
 
 
 class Reading:
-    """Files being read; a context, whose end ends that. Iterate once, in one thread."""
+    """Files being read; a context manager that stops reading on exit. Iterate once, in one thread."""
 
     def __init__(self, root: Path, files: Sequence[DataFile], *, past_cache: bool = False) -> None:
-        """Begin.
+        """Begin to read.
 
         Args:
-            past_cache: see `Input`; where no other process of this machine reads the same files.
+            past_cache: see `Input`; for files that no other process of this machine reads.
         """
         self._root, self._files, self._past_cache = root, files, past_cache
         self._pool = Pool()
@@ -100,10 +100,10 @@ class Reading:
         self._thread.join()
 
     def __iter__(self) -> Iterator[Read]:
-        """Yield all pieces; their arrays hold until the next one is asked for.
+        """Yield all pieces; their arrays are valid until the next piece is requested.
 
         Raises:
-            CheckpointError: a file is missing, or another one.
+            CheckpointError: a file is missing or differs.
         """
         while (found := self._ready.get()) is not None:
             if isinstance(found, CheckpointError):
@@ -145,14 +145,14 @@ class Reading:
 
 
 class Filled(NamedTuple):
-    """A block, and how many of its bytes are the file's."""
+    """A block, and the number of its bytes that belong to the file."""
 
     memory: Memory
     nbytes: int
 
 
 class Pool:
-    """Memory that is filled again and again, by one file after the other: blocks, and spare room of any size."""
+    """Memory that is reused for one file after another: blocks, and spare memory of any size."""
 
     def __init__(self) -> None:
         self._blocks: queue.SimpleQueue[Memory | None] = queue.SimpleQueue()
@@ -163,16 +163,16 @@ class Pool:
             self._spare.put(np.empty(0, np.uint8))
 
     def block(self) -> Memory | None:
-        """Wait for a block; None: nobody needs one any more."""
+        """Wait for a block; None: the pool is closed."""
         return self._blocks.get()
 
     def spare(self, nbytes: int) -> Memory | None:
-        """Wait for some other memory, of so many bytes at least; None as above."""
+        """Wait for other memory of at least `nbytes` bytes; None: the pool is closed."""
         memory = self._spare.get()
         return memory if memory is None or len(memory) >= nbytes else _sized(nbytes)
 
     def give_back(self, memory: Memory) -> None:
-        """Let memory be filled again."""
+        """Return memory to the pool."""
         (self._blocks if len(memory) == BLOCK else self._spare).put(memory)
 
     def close(self) -> None:
@@ -183,18 +183,18 @@ class Pool:
 
 
 def _sized(nbytes: int) -> Memory:
-    """Return memory of somewhat more bytes, not as many as a block has."""
+    """Return memory of somewhat more bytes, but not of the size of a block."""
     return np.empty(nbytes + nbytes // 8 + (1 if nbytes + nbytes // 8 == BLOCK else 0), np.uint8)
 
 
 class Input:
-    """One file being read; `close` is due."""
+    """One file being read; it must be closed."""
 
     def __init__(self, descriptor: int, nbytes: int, pool: Pool, *, past_cache: bool) -> None:
-        """Begin to read the first `nbytes` of an open file, which stays the caller's to close, after `close`.
+        """Begin to read the first `nbytes` of an open file, which the caller closes after `close`.
 
         Args:
-            past_cache: past the system's page cache, if the file system can; else through it.
+            past_cache: bypass the system's page cache if the file system supports it; otherwise read through it.
         """
         self._file, self._nbytes, self._pool = descriptor, nbytes, pool
         self._is_direct = past_cache and go_past_cache(descriptor)
@@ -203,10 +203,10 @@ class Input:
         self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def next(self) -> Filled | None:
-        """Return the next block, to be given back to the pool; None: nobody wants more, or the file ends too early.
+        """Return the next block, to be returned to the pool; None: the pool is closed, or the file is too short.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: reading failed.
         """
         filled = self._filled.get()
         if isinstance(filled, OSError):
@@ -214,7 +214,7 @@ class Input:
         return filled
 
     def close(self) -> None:
-        """Read no more; waits for the block under way."""
+        """Stop reading; waits for the block in progress."""
         self._is_wanted = False
         self._thread.join()
 
@@ -232,7 +232,7 @@ class Input:
             self._filled.put(error)
 
     def _fill(self, memory: Memory, at: int) -> int:
-        """Fill a block from place `at`, a multiple of its size unless the file is short; return the bytes."""
+        """Fill a block from position `at`, a multiple of its size unless the file is short; return the byte count."""
         done, wanted = 0, min(BLOCK, self._nbytes - at)
         if not self._is_direct:
             os.posix_fadvise(self._file, at, _BLOCKS * BLOCK, os.POSIX_FADV_WILLNEED)
@@ -255,11 +255,11 @@ _NONE = Filled(np.empty(0, np.uint8), 0)
 
 
 class PieceBytes:
-    """Takes blocks from an input, and tells when they may go back to the pool. Used by one thread.
+    """Takes blocks from an input, and reports when they can be returned to the pool. Used by one thread.
 
     Attributes:
-        at: how many bytes of the file were taken.
-        crc: of the blocks that those are of.
+        at: number of bytes of the file taken so far.
+        crc: CRC of the blocks that contain those bytes.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -271,7 +271,7 @@ class PieceBytes:
         self._used_up: list[Memory] = []
 
     def begin(self, data: Input) -> None:
-        """Go on with another file; all of the one before was taken."""
+        """Continue with another file; the previous one must have been taken completely."""
         self._leave()
         self._data = data
         self.at = self.crc = 0
@@ -280,11 +280,11 @@ class PieceBytes:
         """Return the next bytes.
 
         Args:
-            stays: they are used after the next call, until what `used_up` returns is given back.
+            stays: the bytes are used after the next call, until the result of `used_up` is returned to the pool.
 
         Raises:
-            CheckpointError: there are no more.
-            OSError: the disk refuses.
+            CheckpointError: there are no more bytes.
+            OSError: reading failed.
         """
         if count and self._next == self._block.nbytes:
             self._turn()
@@ -303,7 +303,7 @@ class PieceBytes:
         return whole[:count].data
 
     def used_up(self) -> list[Memory]:
-        """Return, once, memory that goes back to the pool when what was taken up to now is used no more."""
+        """Return, once, the memory to return to the pool when the bytes taken so far are no longer used."""
         found, self._used_up = self._used_up, []
         return found
 
@@ -317,7 +317,7 @@ class PieceBytes:
             self._next, done = self._next + count, done + count
 
     def _turn(self) -> None:
-        """Go to the next block."""
+        """Continue with the next block."""
         self._leave()
         block = None if self._data is None else self._data.next()
         if block is None or not block.nbytes:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills a store from the parts of a checkpoint, however many servers wrote them.
+"""Fills a store from the parts of a checkpoint, whatever the number of servers that wrote them.
 
-Dense blocks are cut anew, rows go by their ids. Every element and every row must come: what is missing is an
-error, never a zero. Of growing tables, rows of a later file replace those of an earlier one; ids that wait for
-entry, and the clock, are those of the last.
+Dense blocks are cut to the new layout; rows are assigned by their ids. Every element and every row must be found: a
+missing one is an error, never a zero. In growing tables, rows of a later file replace those of an earlier one; the
+waiting ids and the clock are those of the last file.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _DTYPES = tuple(map(np.dtype, (np.int64, np.float32, np.uint32)))
 def load(
     store: Store, root: Path, parts: Sequence[Manifest], told: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Fill a store that was just made, or that was filled in vain from another checkpoint.
+    """Fill a new store, or one for which loading another checkpoint failed.
 
     Args:
-        root: where the files of `parts` lie.
-        parts: those of all servers that wrote the checkpoint; or the one of this very server, placed alike.
-        told: called with words on how far it is, once a file.
+        root: folder with the files of `parts`.
+        parts: the parts of all servers that wrote the checkpoint; or that of this very server, if placed the same.
+        told: called with a description of the progress, once per file.
 
     Raises:
-        CheckpointError: a file is gone, damaged, or of another model. The store is in no usable state then.
+        CheckpointError: a file is missing, damaged, or of another model. The store is then unusable.
     """
     for name, served in store.growing.items():
         if not served.is_untouched:
@@ -136,22 +136,22 @@ class _Loader:
 
 
 class _Growth:
-    """A table that was just made, on its way to its share of the rows in all parts."""
+    """A new table while it receives its share of the rows in all parts."""
 
     def __init__(self, served: ServedTable) -> None:
         self._served, self._name = served, served.share.spec.name
         self._waiting: tuple[list[Sightings], list[Sightings]] = ([], [])
 
     def take(self, piece: Piece, *, is_latest: bool) -> None:
-        """Take what is ours of a piece of this table, in the order of each part's files.
+        """Add this server's rows of a piece of this table, in the order of each part's files.
 
         Args:
-            piece: see `Piece`; its arrays need not hold after the call.
-            is_latest: it is of the last file of its part.
+            piece: see `Piece`; its arrays need not be valid after the call.
+            is_latest: whether it is of the last file of its part.
 
         Raises:
-            CheckpointError: it has something else than rows.
-            PserverError: the rows are of another shape, or there is no room for them.
+            CheckpointError: it contains something other than rows.
+            PserverError: the rows have another shape, or there is not enough room for them.
         """
         if IDS not in piece.arrays:
             raise CheckpointError(f"table {self._name}: expected rows with ids, found {sorted(piece.arrays)}")
@@ -166,7 +166,7 @@ class _Growth:
             self._waiting[piece.place[WAITING]].append(Sightings(ids[mine], counts[mine]))
 
     def finish(self, numbers: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
-        """Go on where the table was, after all pieces.
+        """Restore the clock of the table, after all pieces.
 
         Args:
             numbers: see `Manifest`, of each part.
@@ -196,7 +196,7 @@ class _Growth:
 
 
 def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
-    """Yield (position in the piece, position in our part, count) of elements that both have."""
+    """Yield (position in the piece, position in this server's part, count) of elements that both have."""
     at, size, block = piece.place["at"], piece.place["size"], piece.place["block"]
     first, stride = piece.place["first"], piece.place["stride"]
     length = len(piece.arrays[VALUE])
@@ -217,10 +217,10 @@ def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
 
 
 def _latest(numbers: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> Mapping[str, float]:
-    """Return a parameter's numbers: those of the server that is furthest, where servers differ.
+    """Return a parameter's numbers; if servers differ, those of the server with the most progress.
 
     Raises:
-        CheckpointError: servers differ in what only makes sense together with their own rows.
+        CheckpointError: servers differ in numbers that are valid only together with their own rows.
     """
     found = [each[name] for each in numbers if name in each]
     if any("tau" in each and dict(each) != dict(found[0]) for each in found):

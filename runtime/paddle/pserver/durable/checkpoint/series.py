@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server's checkpoints, one after the other: whole ones, and between them only the rows that changed.
+"""One server's checkpoints in order: full ones, and between them only the rows that changed.
 
-A part that holds changed rows names the files it builds upon. After several of those, or when they have grown
-larger than the whole, a whole one is written again.
+A part with changed rows names the files that it builds upon. After several such parts, or when together they are larger
+than the full part, a full part is written again.
 
-One is due every so many batches, and written while training continues. By batches, not by time: in synchronous training
-all servers then copy the same moment without asking each other. A disk that is full costs a checkpoint, never the job
-and never an earlier checkpoint.
+A checkpoint is due every N batches, and is written while training continues. The interval is in batches, not in time:
+in synchronous training all servers then copy the same moment without coordination. A full disk costs one checkpoint,
+never the job and never an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who writes checkpoints: see `Manifest`."""
+    """The writer of checkpoints: see `Manifest`."""
 
     job: str
     server: int
@@ -49,10 +49,10 @@ class Origin:
 
 
 class Series:
-    """The parts of one store. Belongs to the thread that owns the store; is to be told of changes first.
+    """The parts of one store. Belongs to the thread that owns the store; must be notified before changes.
 
     Attributes:
-        parts: those that are there, oldest first.
+        parts: the existing parts, oldest first.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class Series:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a part is under way."""
+        """Whether a part is in progress."""
         return self._sink is not None
 
     @property
     def is_copying(self) -> bool:
-        """Whether something of the store is still to be copied."""
+        """Whether part of the store must still be copied."""
         return self._snapshot is not None
 
     @property
     def needs_copying(self) -> bool:
-        """Whether `advance` has something to do now."""
+        """Whether `advance` has work to do now."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
@@ -96,10 +96,10 @@ class Series:
         self._changed[name][rows] = True
 
     def begin(self, engine: Mapping[str, Any]) -> None:
-        """Begin a part of the present moment; none may be under way.
+        """Begin a part with the present state; no other part can be in progress.
 
         Args:
-            engine: goes into the manifest.
+            engine: stored in the manifest.
         """
         self._sink = Sink(self._root, self._origin.server, self._spare)
         self._is_whole = self._wants_whole()
@@ -113,7 +113,7 @@ class Series:
         )
 
     def advance(self) -> None:
-        """Copy a little more."""
+        """Copy a small part."""
         if self._snapshot is None or self._sink is None or self._manifest is None:
             return
         self._snapshot.advance()
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return, once, the part that was under way, or why it is not there; None: nothing new."""
+        """Return, once, the part that was in progress, or why it was not written; None: no news."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None
@@ -139,7 +139,7 @@ class Series:
         return outcome
 
     def abandon(self) -> None:
-        """Abandon the checkpoint in progress; complete ones are kept."""
+        """Abandon the checkpoint in progress; complete ones are retained."""
         if self._sink is not None:
             if self._snapshot is not None:
                 self._snapshot.cancel()  # or its thread would go on to the end
@@ -174,8 +174,8 @@ class Periodic:
     """The checkpoints of one engine; belongs to its thread.
 
     Attributes:
-        series: is to hear of changes first: see `observer.Watch`.
-        unsaved: why the newest checkpoint that was due is not there, or empty; other threads may read it.
+        series: must be notified before changes: see `observer.Watch`.
+        unsaved: why the last checkpoint that was due was not written, or empty; other threads may read it.
     """
 
     def __init__(
@@ -195,18 +195,18 @@ class Periodic:
 
     @property
     def is_copying(self) -> bool:
-        """Whether something of the store is still to be copied."""
+        """Whether part of the store must still be copied."""
         return self.series.is_copying
 
     @property
     def is_behind(self) -> bool:
-        """Whether one is under way, or waits to be made up for; any thread may ask."""
+        """Whether a checkpoint is in progress, or a skipped one is pending; any thread can ask."""
         return self.series.is_busy or self._store.version == self._skipped > self._begun
 
     def fall_due(self) -> bool:
-        """Return whether a checkpoint is to begin now, if the store is between two batches; tell if one is left out.
+        """Return whether a checkpoint must begin now, if the store is between two batches; log a skipped one.
 
-        One that was left out begins when there is room for it, if training has not gone on, as at its end.
+        A skipped checkpoint begins when there is room for it, if training has not continued, as at its end.
         """
         version = self._store.version
         if version == self._begun or version % self._period:
@@ -219,12 +219,12 @@ class Periodic:
         return not self.series.is_busy
 
     def begin(self, engine: Mapping[str, Any]) -> None:
-        """Begin a checkpoint of the present moment."""
+        """Begin a checkpoint of the present state."""
         self._begun, self._begun_at = self._store.version, time.monotonic()
         self.series.begin(engine)
 
     def advance(self) -> bool:
-        """Go on with a checkpoint under way; return whether there is one."""
+        """Continue a checkpoint in progress; return whether there is one."""
         if not self.series.is_busy:
             return False
         if self.series.needs_copying:
@@ -245,7 +245,7 @@ class Periodic:
         return self.series.is_busy
 
     def close(self) -> None:
-        """Give up a checkpoint under way."""
+        """Abandon a checkpoint in progress."""
         self._spare.close()
         self.series.abandon()
 

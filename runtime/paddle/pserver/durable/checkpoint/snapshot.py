@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a store at one moment, copied while the store continues to change.
 
-What is about to change and was not copied yet is copied first; the rest is copied a little at a time. So the
-pieces together are one moment's state, and nobody waits for more than what a batch touches. Everything
-happens in the thread that owns the store; where the part has a thread of its own, that one takes dense parameters
-from where they lie, and rows of growing tables that the owner listed.
+Elements that are about to change and are not copied yet are copied first; the rest is copied in small steps. So the
+pieces together are the state of one moment, and no request waits for more than the elements of a batch. Everything
+happens in the thread that owns the store. If the part has its own thread, that thread reads dense parameters
+in place, and rows of growing tables that the owner listed.
 
 That thread takes pieces from the end, without a copy. The owner changes arrays from the beginning, and just before it
-changes a piece that was not written it gives a copy of it away. They meet in between: nobody waits for more than the
-one piece that is being written.
+changes an unwritten piece it hands over a copy of it. They meet in between: the owner waits at most for the one piece
+that is being written.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _ROWS_BYTES = 4 << 20
 
 
 class Copying:
-    """Pieces on their way into a part. All methods but `write` are the owner's thread's."""
+    """Pieces on their way into a part. All methods except `write` belong to the owner's thread."""
 
     def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
-        """Begin.
+        """Start.
 
         Args:
-            pieces: with views of the arrays that change; parameters in the order in which those change, and so the
-                pieces of each.
-            give: takes a piece; its arrays hold only during the call.
-            length: elements of each piece, but the last of each parameter.
+            pieces: with views of the arrays that change; parameters, and the pieces of each, in the order in which
+                they change.
+            give: receives a piece; its arrays are valid only during the call.
+            length: elements of each piece except the last of each parameter.
         """
         self._left: dict[str, dict[int, Piece]] = {}
         for piece in pieces:
@@ -72,7 +72,7 @@ class Copying:
             return self._written is None and not self._left
 
     def write(self, writer: PartWriter) -> None:
-        """Write all pieces that nobody else takes; in the part's thread."""
+        """Write all pieces that the owner does not take; called in the part's thread."""
         while (nbytes := self._next_bytes()) is not None:
             # Whoever waits for the piece in our hands then waits for memory, not for the disk.
             writer.make_room(nbytes)
@@ -89,14 +89,14 @@ class Copying:
                     self._changed.notify_all()
 
     def advance(self) -> None:
-        """Give one away, if there is one."""
+        """Hand over one piece, if there is one."""
         with self._changed:
             taken = self._take_last()
         if taken is not None:
             self._give(taken[1])
 
     def finish(self, parameter: str, start: int, stop: int) -> None:
-        """Return once nobody needs these elements: give away what is left, wait for what is being written."""
+        """Return when these elements are no longer needed: hand over unwritten pieces, wait for the one in progress."""
         for number in range(start // self._length, -(-stop // self._length)):
             with self._changed:
                 piece = self._take(parameter, number)
@@ -106,7 +106,7 @@ class Copying:
                 self._give(piece)
 
     def cancel(self) -> None:
-        """Give away no more."""
+        """Hand over no more pieces."""
         with self._changed:
             self._left.clear()
             self._changed.wait_for(lambda: self._written is None)
@@ -136,11 +136,11 @@ class Copying:
 
 
 class Snapshot:
-    """A copy under way. It is to be told of changes first: see `watch.Watch`.
+    """A copy in progress. It must be notified before changes: see `watch.Watch`.
 
     Attributes:
-        version: of the store at that moment.
-        numbers: of the store and of its parameters, then.
+        version: version of the store at that moment.
+        numbers: numbers of the store and of its parameters at that moment.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class Snapshot:
         changed: Mapping[str, Mask] | None = None,
         since: Mapping[str, int] | None = None,
     ) -> None:
-        """Begin.
+        """Start.
 
         Args:
-            sink: takes the pieces.
-            changed: which rows of each table to copy; taken over. None: all.
-            since: the `clock` of each growing table whose later changes suffice. None: all rows.
+            sink: receives the pieces.
+            changed: which rows of each table to copy; the snapshot owns it. None: all rows.
+            since: `clock` of each growing table; only later changes are copied. None: all rows.
         """
         self.version = store.version
         self.numbers = numbers_of(store)
@@ -198,12 +198,12 @@ class Snapshot:
             self._copy_rows(name, left, left)
 
     def cancel(self) -> None:
-        """Copy no more."""
+        """Stop copying."""
         self._dense.cancel()
         self._growing.clear()
 
     def advance(self) -> None:
-        """Copy a few megabytes more."""
+        """Copy another few megabytes."""
         if not self._sink.has_thread and self._dense.is_waiting:
             self._dense.advance()
         elif self._cursor:
@@ -231,7 +231,7 @@ class Snapshot:
             self._sink.defer(lambda writer: self._write_rows(name, growing, writer))
 
     def _write_rows(self, name: str, growing: TableSnapshot, writer: PartWriter) -> None:
-        """Write what is listed of a table; in the part's thread."""
+        """Write the listed rows of a table; called in the part's thread."""
         self._is_idle = True
         if len(self._floats) < growing.floats_of_block:
             self._floats = np.empty(growing.floats_of_block, np.float32)
@@ -288,11 +288,11 @@ def size_of(store: Store) -> int:
 
 
 def dense_size_of(store: Store) -> int:
-    """Return how many bytes of arrays a store keeps for dense parameters once it took a step."""
+    """Return the number of bytes of a store's arrays for dense parameters after its first step."""
     parts = zip(store.share.dense, store.updaters, strict=True)
     return sum((part.stop - part.start) * store.slab.itemsize * (1 + len(each.kept)) for part, each in parts)
 
 
 def updater_bytes(updater: DenseUpdater) -> int:
-    """Return the bytes of what a rule keeps."""
+    """Return the number of bytes of an update rule's state."""
     return sum(array.nbytes for array in updater.columns.values())

@@ -2,7 +2,7 @@
 """Writes one server's part of a checkpoint: into a temporary folder, then renamed in one step.
 
 Order of a durable part: data, its fsync, manifest, its fsync, fsync of the folder, rename, fsync of the folders
-above. So a part that has a name is whole, whenever the process or the machine stops.
+above. So a part with its final name is complete, whenever the process or the machine stops.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _JOIN_S = 5.0
 
 
 class DiskOutput:
-    """A file that survives the machine, by way of a few blocks and a thread; used by one thread.
+    """A file that survives a crash of the machine, written through a few blocks and a thread; used by one thread.
 
-    Every method but `close` may raise OSError, and `close` is due then.
+    Every method except `close` may raise OSError; then `close` must be called.
 
     Attributes:
-        nbytes: written so far.
-        crc: of those.
+        nbytes: number of bytes written so far.
+        crc: CRC of those bytes.
     """
 
     def __init__(self, path: Path) -> None:
-        """Make the file."""
+        """Create the file."""
         self.nbytes = self.crc = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._is_direct = go_past_cache(self._file)
@@ -74,7 +74,7 @@ class DiskOutput:
         self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def make_room(self, nbytes: int) -> None:
-        """Wait until so many bytes, at most `ROOM`, can be taken without waiting for the disk."""
+        """Wait until `nbytes` bytes, at most `ROOM`, can be accepted without waiting for the disk."""
         self._send()
         while len(self._mine) * BLOCK - self._used < nbytes:
             self._mine.append(self._free.get())
@@ -82,7 +82,7 @@ class DiskOutput:
             raise self._error
 
     def write(self, frame: bytes | memoryview) -> None:
-        """Take bytes; their memory is free again afterwards."""
+        """Write bytes; their memory can be reused afterwards."""
         rest = np.frombuffer(frame, np.uint8)
         self.nbytes += len(rest)
         while len(rest):
@@ -96,7 +96,7 @@ class DiskOutput:
                 self._turn()
 
     def finish(self) -> None:
-        """Return once the disk has all of it; the file is closed."""
+        """Wait until all bytes are on disk; the file is closed."""
         if self._used:
             self._turn()
         self._send()
@@ -108,7 +108,7 @@ class DiskOutput:
         self.close()
 
     def close(self) -> None:
-        """Close the file, finished or not; may be called twice."""
+        """Close the file, finished or not; can be called twice."""
         self._end()
         if self._file >= 0:
             os.close(self._file)
@@ -138,7 +138,7 @@ class DiskOutput:
             self._free.put(item[0])
 
     def _write(self, block: Memory, count: int) -> None:
-        """Write the first bytes of a block; only the last block may be another than whole pages."""
+        """Write the first bytes of a block; only the last block can have a length other than whole pages."""
         length = -(-count // PAGE) * PAGE if self._is_direct else count
         block[count:length] = 0
         done = 0
@@ -157,17 +157,17 @@ class DiskOutput:
 
 
 class MemoryOutput:
-    """As `DiskOutput`, a file in memory, which survives the process; only a kill can harm it: it has no checksum."""
+    """Like `DiskOutput`, but a file in memory, which survives the process. Only a kill can damage it: no checksum."""
 
     crc = None
 
     def __init__(self, path: Path) -> None:
-        """Make the file."""
+        """Create the file."""
         self.nbytes = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def make_room(self, nbytes: int) -> None:
-        """Return: memory keeps nobody waiting."""
+        """Return immediately: memory never blocks."""
 
     def write(self, frame: bytes | memoryview) -> None:
         """Write bytes."""
@@ -186,15 +186,15 @@ class MemoryOutput:
 
 
 class PartWriter:
-    """One part under way. Used by one thread; every method may raise OSError, and `abandon` is due then."""
+    """One part in progress. Used by one thread; every method may raise OSError, and then `abandon` must be called."""
 
     def __init__(self, root: Path, server: int, *, durable: bool) -> None:
-        """Begin.
+        """Begin a part.
 
         Args:
-            root: the folder of all checkpoints; made if it is not there.
-            server: number of the server, so that nobody else clears this away.
-            durable: survives the machine, and is checked when read; else it only survives the process.
+            root: the folder of all checkpoints; created if missing.
+            server: number of the server, so that no other server removes this part.
+            durable: survives a crash of the machine, and is checked when read; otherwise it only survives the process.
         """
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._durable = root, durable
@@ -207,17 +207,17 @@ class PartWriter:
             raise
 
     def make_room(self, nbytes: int) -> None:
-        """See `DiskOutput.make_room`; of more than there can be, as much as there can be."""
+        """See `DiskOutput.make_room`; a larger number is limited to the maximum."""
         self._output.make_room(min(nbytes, ROOM))
 
     def write(self, piece: Piece) -> None:
-        """Add a piece; its arrays are free again afterwards."""
+        """Add a piece; its arrays can be reused afterwards."""
         self.make_room(piece.nbytes)
         for frame in frames(piece, self._output.nbytes):
             self._output.write(frame)
 
     def publish(self, manifest: Manifest, earlier: Sequence[DataFile] = ()) -> Manifest:
-        """Give the part its name; return its manifest, complete.
+        """Rename the part to its final name; return its complete manifest.
 
         Args:
             manifest: without files.
@@ -246,7 +246,7 @@ class PartWriter:
         return manifest
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the part."""
         self._output.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -265,19 +265,19 @@ Job: TypeAlias = Callable[[PartWriter], None]
 
 
 class Sink:
-    """One part under way, for a caller that nothing may stop: what the disk refuses is its outcome.
+    """One part in progress, for a caller that must never fail: disk errors become its outcome.
 
     Attributes:
-        has_thread: whether a thread of its own writes the part, so that `defer` returns at once.
+        has_thread: whether a separate thread writes the part, so that `defer` returns immediately.
     """
 
     def __init__(self, root: Path, server: int, spare: SpareMemory | None = None) -> None:
-        """Begin.
+        """Begin a part.
 
         Args:
             root, server: see `PartWriter`.
-            spare: where arrays wait for the thread that writes them, checks and syncs. None: there is no thread;
-                the part is written at once, to memory, which keeps nobody waiting.
+            spare: memory for arrays that wait for the thread that writes, checks and syncs them. None: there is no
+                thread; the part is written immediately, to memory, which never blocks.
         """
         self.has_thread = spare is not None
         self._spare = spare
@@ -292,11 +292,11 @@ class Sink:
 
     @property
     def backlog(self) -> int:
-        """Bytes that were given and are not written."""
+        """Number of bytes that were given and are not written."""
         return self._given - self._written if self._outcome is None else 0
 
     def give(self, piece: Piece) -> None:
-        """Write a piece; its arrays need not hold after the call."""
+        """Write a piece; its arrays need not be valid after the call."""
         self._given += piece.nbytes
         if self._outcome is None:
             if spare := self._spare:
@@ -305,20 +305,20 @@ class Sink:
             self.defer(partial(self._write, piece))
 
     def defer(self, job: Job) -> None:
-        """Have the thread of the part do something after what came before; after a failure it is left out."""
+        """Let the part's thread run a job after all earlier ones; after a failure it is skipped."""
         if self._outcome is None:
             (self._jobs.put if self.has_thread else self._carry_out)(job)
 
     def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
-        """Publish what came: see `PartWriter.publish`."""
+        """Publish the pieces: see `PartWriter.publish`."""
         self.defer(partial(self._publish, manifest, earlier))
 
     def outcome(self) -> Outcome:
-        """Return the manifest once it is published, or why it will not be; None: not yet."""
+        """Return the manifest when it is published, or why it will not be; None: not yet."""
         return self._outcome
 
     def abandon(self) -> None:
-        """Leave nothing behind; waits 5 s at most."""
+        """Remove the part; waits 5 s at most."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(_JOIN_S)
