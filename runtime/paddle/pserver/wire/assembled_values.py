@@ -26,10 +26,10 @@ _MAX_BYTES = 1 << 60  # of a value: more than any memory, and less than numpy ca
 
 
 class _Assembly:
-    """Values of which some arrive in parts.
+    """Values, some of which arrive in parts.
 
     Attributes:
-        values: by name; those that come in parts are added with the last one.
+        values: by name; a value in parts is added with its last part.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class _Assembly:
         self._parts: dict[str, _Parts] = {}
 
     def _total(self, name: str, part: Value, span: Array) -> int:
-        """Return how many rows a value has of which a part came.
+        """Return the total number of rows of a value of which a part arrived.
 
         Raises:
-            WireError: it does not follow the part before it.
+            WireError: it does not follow the previous part.
         """
         if (
             span.ndim != 1
@@ -78,15 +78,15 @@ class _Assembly:
 
 
 class Arriving(_Assembly):
-    """What a trainer sent of a step so far."""
+    """The values that a trainer has sent for a step so far."""
 
     @property
     def unfinished(self) -> str:
-        """Name of a value that has not arrived as a whole, or nothing."""
+        """Name of a value that has not arrived completely, or empty."""
         return next(iter(self._parts), "")
 
     def sections(self) -> Iterator[list[Section]]:
-        """Yield the messages that bring another one to the same state; arrays are not copied."""
+        """Yield the messages that put another instance into the same state; arrays are not copied."""
         for name, value in self.values.items():
             yield to_sections({name: value})
         for name, parts in self._parts.items():
@@ -96,14 +96,14 @@ class Arriving(_Assembly):
                 start += len(held_by(part))
 
     def take(self, sections: Sequence[Section], check: Callable[[str, Value], None]) -> None:
-        """Take a message; one that is refused changes nothing.
+        """Add the values of a message; a refused message changes nothing.
 
         Args:
-            sections: of the message.
-            check: refuses a value that is not expected here; of one that comes in parts it sees the shape and dtype.
+            sections: sections of the message.
+            check: refuses an unexpected value; for a value in parts it receives the shape and dtype.
 
         Raises:
-            WireError: a part does not follow the one before it.
+            WireError: a part does not follow the previous one.
             PaddleError: `check` refused a value.
         """
         ranges, values = spans(sections), from_sections(sections)
@@ -121,7 +121,7 @@ class Arriving(_Assembly):
 
 
 class Gathering(_Assembly):
-    """The values that are wanted of one server, until all have arrived."""
+    """The values requested from one server, until all have arrived."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Gathering(_Assembly):
 
     @property
     def missing(self) -> list[tuple[str, int]]:
-        """What is still to be asked for: (name, first row)."""
+        """What must still be requested: (name, first row)."""
         return [
             (name, self._parts[name].rows if name in self._parts else 0)
             for name in self._names
@@ -137,10 +137,10 @@ class Gathering(_Assembly):
         ]
 
     def take(self, sections: Sequence[Section]) -> None:
-        """Take an answer.
+        """Add the values of an answer.
 
         Raises:
-            WireError: it has nothing that was asked for, or a part that does not follow the one before it.
+            WireError: it contains no requested value, or a part that does not follow the previous one.
         """
         ranges, before = spans(sections), self.missing
         for name, value in from_sections(sections).items():
@@ -156,7 +156,7 @@ class Gathering(_Assembly):
 
 
 class _Parts:
-    """A value of `total` rows that comes in ranges of them, the first of which has come; `shape`: see the module."""
+    """A value of `total` rows that arrives in ranges, the first of which has arrived; `shape`: see the module."""
 
     def __init__(self, span: Array, first: Value) -> None:
         _, total, *shape = map(int, span)
@@ -169,7 +169,7 @@ class _Parts:
 
     @property
     def ranges(self) -> Sequence[Value]:
-        """What has come, from the first row on."""
+        """The ranges that have arrived, from the first row on."""
         return [self._dense[: self.rows]] if self._height is None else self._ranges
 
     def is_like(self, part: Value, total: int, shape: Sequence[int]) -> bool:

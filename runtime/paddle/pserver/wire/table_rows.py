@@ -17,7 +17,7 @@ LEFT = "left"
 
 
 def read_left(message: Message) -> npt.NDArray[np.int64]:
-    """Return the ids whose rows left. Raises WireError: they are not (k,) int64."""
+    """Return the ids of rows that left the table. Raises WireError: they are not (k,) int64."""
     if not message.has_section(LEFT):
         return np.zeros(0, np.int64)
     left = message.section(LEFT).array
@@ -36,7 +36,7 @@ def read_rows(message: Message) -> TableRows:
     """Return the rows of a message.
 
     Raises:
-        WireError: a section is missing, or of another dtype or number of rows.
+        WireError: a section is missing, or has another dtype or number of rows.
     """
     found = {name: message.section(name).array for name in _SECTIONS}
     states = message.section(_STATES).array if message.has_section(_STATES) else None

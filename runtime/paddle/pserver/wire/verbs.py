@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the wire, and one record for each: what a message says beside its arrays; `codec` puts it into bytes.
+"""The verbs of the wire, and one record for each: the content of a message besides its arrays; `codec` encodes it.
 
-A record is as long as its verb says, its fields follow each other without gaps:
+The length of a record depends on its verb; its fields follow each other without gaps:
 
     CHUNK      | number Q |
     PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? | asked Q | rows_as Q |
@@ -9,7 +9,7 @@ A record is as long as its verb says, its fields follow each other without gaps:
     STATUS     | chunk q |                                                     q: the same, from -1 on
     ...        see `LAYOUTS`                                                   ?: 1 byte, 0 or 1
 
-Whoever changes a record, or adds a verb, raises `message.WIRE_VERSION`: both ends must be of one release.
+To change a record or add a verb, increase `message.WIRE_VERSION`: both ends must be of one release.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANY_NUMBER = 0
 
 
 class Verb(IntEnum):
-    """What a message asks for, or answers (64 and above)."""
+    """The type of a request, or of an answer (64 and above)."""
 
     PING = 1
     HELLO = 2
@@ -71,11 +71,11 @@ class Verb(IntEnum):
 
 
 class Ping(NamedTuple):
-    """Is anybody there?"""
+    """Checks that the server answers."""
 
 
 class Hello(NamedTuple):
-    """Opens a session. `takes_over`: the trainer's earlier process is known to be dead, even if nobody noticed."""
+    """Opens a session. `takes_over`: the trainer's earlier process is known to be dead, even if no server noticed."""
 
     num_trainers: int = ANY_NUMBER
     takes_over: bool = False
@@ -88,13 +88,13 @@ class Configure(NamedTuple):
 
 
 class SetValues(NamedTuple):
-    """Gives values, from element or row `start` on."""
+    """Sets values, from element or row `start` on."""
 
     start: int = 0
 
 
 class Ready(NamedTuple):
-    """All values are there."""
+    """Declares that all values are set."""
 
 
 class StartPass(NamedTuple):
@@ -102,19 +102,19 @@ class StartPass(NamedTuple):
 
 
 class FinishPass(NamedTuple):
-    """Waits until every trainer's data is at its end."""
+    """Waits until every trainer has reached the end of its data."""
 
 
 class PushPull(NamedTuple):
-    """Gives gradients of one batch, and asks for the values after it.
+    """Sends gradients of one batch, and requests the values after it.
 
     Attributes:
-        num_samples: in the trainer's batch.
-        chunks: how many CHUNK messages follow with the dense gradient; 0: it is here as a whole, or in place.
+        num_samples: number of samples in the trainer's batch.
+        chunks: number of CHUNK messages that follow with the dense gradient; 0: it is in this message, or in place.
         in_place: it lies in memory that both ends share, and so will the values.
-        wants_values: False: no dense values are to come back. This is the only place that says so.
-        asked: so many sections at the end are ids of rows that are to come with the answer, as they are after the step.
-        rows_as: how these rows are to travel: a place in `half.WIRE_DTYPES`.
+        wants_values: False: no dense values are returned. Only this field decides it.
+        asked: number of sections at the end with ids of rows that the answer returns, as they are after the step.
+        rows_as: dtype of these rows on the wire: an index into `half.WIRE_DTYPES`.
     """
 
     num_samples: int = 0
@@ -126,11 +126,11 @@ class PushPull(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """Asks for dense values.
+    """Requests dense values.
 
     Attributes:
         start, length: elements; `length` 0: all of them.
-        in_place: asks instead where they lie in memory that both ends share.
+        in_place: requests instead their location in memory that both ends share.
     """
 
     start: int = 0
@@ -139,18 +139,18 @@ class Pull(NamedTuple):
 
 
 class PullTable(NamedTuple):
-    """Asks for `length` rows of a table from `start` on."""
+    """Requests `length` rows of a table from `start` on."""
 
     start: int = 0
     length: int = 0
 
 
 class PullRows(NamedTuple):
-    """Asks for rows by their ids.
+    """Requests rows by their ids.
 
     Attributes:
-        is_small: whoever asks knows that they go in one packet within a node.
-        rows_as: how the rows are to travel: a place in `half.WIRE_DTYPES`.
+        is_small: the client knows that they fit into one packet within a node.
+        rows_as: dtype of the rows on the wire: an index into `half.WIRE_DTYPES`.
     """
 
     is_small: bool = False
@@ -164,25 +164,25 @@ class Status(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Nobody need wait for this trainer any more."""
+    """Declares that no trainer has to wait for this one any more."""
 
 
 class Chunk(NamedTuple):
-    """Part `number` of a push that is under way; without an array: asks for that part of the values."""
+    """Part `number` of a push in progress; without an array: requests that part of the values."""
 
     number: int = 0
 
 
 class Attach(NamedTuple):
-    """Shows memory of `size` elements to share."""
+    """Offers memory of `size` elements for sharing."""
 
     size: int = 0
 
 
 class Step(NamedTuple):
-    """Gives gradients of a program's step, and if these were the last asks for values.
+    """Sends gradients of a program's step and, with the last of them, requests values.
 
-    `is_last`: nothing follows; `is_first`: what came of an earlier step that never ended counts no more.
+    `is_last`: no more gradients follow; `is_first`: the gradients of an earlier unfinished step are discarded.
     """
 
     is_last: bool = True
@@ -190,43 +190,43 @@ class Step(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Gives what trainer 0 set before its first step; asks which values it gave. `is_last`: nothing follows."""
+    """Sends the values that trainer 0 set before its first step; asks which it set. `is_last`: no more follow."""
 
     is_last: bool = True
 
 
 class Fetch(NamedTuple):
-    """Asks for variables of a program."""
+    """Requests variables of a program."""
 
 
 class Lookup(NamedTuple):
-    """Asks for rows of variables."""
+    """Requests rows of variables."""
 
 
 class Save(NamedTuple):
-    """Lets a server write a table."""
+    """Requests that a server write a table."""
 
 
 class Describe(NamedTuple):
-    """A reader's question for the model, or with `is_brief` for the version alone."""
+    """A reader's request for the model, or with `is_brief` for the version alone."""
 
     is_brief: bool = False
 
 
 class View(NamedTuple):
-    """A reader's PULL: the part from `start` on, of the moment after batch `version`; from 0 on of a new moment."""
+    """A reader's PULL: the part from `start` on, as of batch `version`; `start` 0 begins with a new moment."""
 
     start: int = 0
     version: int = 0
 
 
 class Walk(NamedTuple):
-    """A reader's question for rows of a growing table.
+    """A reader's request for rows of a growing table.
 
     Attributes:
         segment, first: the place, see `sparse.walk.Cursor`.
         since: rows that changed after this batch of the table; -1: all.
-        with_states: what the rule keeps for each row is wanted too.
+        with_states: also return the update rule's state of each row.
     """
 
     segment: int = 0
@@ -236,26 +236,26 @@ class Walk(NamedTuple):
 
 
 class SetRows(NamedTuple):
-    """Gives rows of a growing table before training begins."""
+    """Sets rows of a growing table before training begins."""
 
 
 class OpenStream(NamedTuple):
-    """Asks for a stream beside the connection."""
+    """Requests a stream beside the connection."""
 
 
 class Ask(NamedTuple):
-    """Asks the job's queue of tasks. A question and its answer are JSON; no session is needed, see `reader.tasks`."""
+    """Sends a request to the job's queue of tasks. Both request and answer are JSON; no session: see `reader.tasks`."""
 
     client: int = 0
 
 
 class Ok(NamedTuple):
-    """It is done.
+    """Reports success.
 
     Attributes:
-        version: batches applied, where the verb has to do with values.
-        passes: passes that are over.
-        slab: number of the shared slab that has the values, or NO_SLAB.
+        version: batches applied, if the verb concerns values.
+        passes: number of finished passes.
+        slab: number of the shared slab with the values, or NO_SLAB.
     """
 
     version: int = 0
@@ -267,8 +267,8 @@ class Walked(NamedTuple):
     """The answer to a WALK.
 
     Attributes:
-        clock: batches of the table so far.
-        since: as it was possible; -1: the rows are of all there are.
+        clock: number of batches of the table so far.
+        since: the `since` that was used; -1: the answer is of all rows.
         segment, first: where the next WALK begins.
     """
 
@@ -279,41 +279,41 @@ class Walked(NamedTuple):
 
 
 class Error(NamedTuple):
-    """It is refused. `is_strange`: a gradient is NaN or infinite; nothing was changed, and more may be asked."""
+    """Refuses a request. `is_strange`: a gradient is NaN or infinite; nothing was changed; requests can continue."""
 
     is_strange: bool = False
 
 
 class Waits(NamedTuple):
-    """Reports what a request waits for. `is_idle`: nothing but its trainer itself keeps it."""
+    """Reports what a request waits for. `is_idle`: it waits only for its own trainer."""
 
     is_idle: bool = False
 
 
 class StateLost(NamedTuple):
-    """Whoever asks knows another process of this server, and its state is gone."""
+    """Reports that the client's session was with another process of this server, whose state is lost."""
 
 
 class Repeat(NamedTuple):
-    """Part `chunk` of the request got lost, or all of it."""
+    """Reports that part `chunk` of the request was lost, or all of it."""
 
     chunk: int = WHOLE
 
 
 class Values(NamedTuple):
-    """Answers part `number` of a push: with the values, or only that it was taken."""
+    """Answers part `number` of a push: with the values, or with a plain acknowledgement."""
 
     number: int = 0
 
 
 class Configured(NamedTuple):
-    """Answers CONFIGURE. `has_values`: False: it is on whoever asked to give them."""
+    """Answers CONFIGURE. `has_values`: False: the client must set them."""
 
     has_values: bool = False
 
 
 class Invited(NamedTuple):
-    """Answers OPEN_STREAM: connect to `port` of the same address, if `own_port` is the one that you asked at."""
+    """Answers OPEN_STREAM: connect to `port` of the same address, if `own_port` is the port that was asked."""
 
     port: int = 0
     own_port: int = 0
