@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a growing table may take, which rows leave when it is full, and the scores of rows.
+"""The memory budget of a growing table, which rows are evicted when it is exceeded, and the scores of rows.
 
-A row's score is the number of batches with a gradient for it ("lfu"), or the sum of what each batch showed
-("score"): its shows and `click` times its clicks where the trainer gives them, else 1; it fades by the factor
-`decay` at every batch. Rows carry it as their last float, valid at their tick. Powers of the factor are products of
+A row's score is the number of batches with a gradient for it ("lfu"), or a sum over batches ("score"): its
+shows plus `click` times its clicks if the trainer sends them, else 1. The score is multiplied by the factor
+`decay` at every batch. Rows store it as their last float, valid at their tick. Powers of the factor are products of
 doubles in a fixed order, so that kernels and numpy give the same bits on every machine.
 """
 
@@ -81,7 +81,7 @@ class Budget:
 
     @property
     def drops_rows(self) -> bool:
-        """Whether rows can be lost for their score, or for want of memory."""
+        """Whether rows can be dropped for their score, or for lack of memory."""
         return self.is_scored or bool(self.memory and not self.disk)
 
     def powers(self) -> npt.NDArray[np.float64]:
@@ -116,7 +116,7 @@ def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.ND
 
 
 def size_of(memory: int | str) -> int:
-    """Return a number of bytes: a number itself, or text such as "8GB" or "512 MB", in powers of 1024.
+    """Return a number of bytes, given as a number or as text such as "8GB" or "512 MB", in powers of 1024.
 
     Raises:
         ConfigError: it is neither.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table that are on disk: floats in a file without a name, ids and ticks in memory.
+"""Rows of a table that are on disk: floats in an unnamed file, ids and ticks in memory.
 
-The file is an extension of memory: nobody reads it after the process has ended, and checkpoints hold its rows. It
-grows by extents that the file system reserves, so a full disk is found before any row is moved. Rows are written
-through a mapping, which takes a hundredth of the time of calls, and read by calls, which report errors: the kernel is
-asked for all rows before the first is read. The mapping is dropped now and then, so that its pages do not count as
-memory of the process.
+The file is an extension of memory: it is not read after the process has ended, and checkpoints contain its rows. It
+grows by extents that the file system reserves, so a full disk is detected before any row is moved. Rows are written
+through a mapping, which takes a hundredth of the time of system calls, and read by system calls, which report errors:
+the kernel is asked for all rows before the first is read. The mapping is dropped now and then, so that its pages do not
+count as memory of the process.
 
     file    | slot 0: values, state 1, .. | slot 1 | .. |        row_bytes each
 """
@@ -43,12 +43,12 @@ DISK_ROW_BYTES = 21
 
 
 class DiskRows:
-    """The rows. Not thread-safe, except `read_into`.
+    """The rows on disk. Not thread-safe, except `read_into`.
 
     Attributes:
         index: slot of each id.
-        ticks: by slot; another array once there are more slots.
-        close: gives the file up.
+        ticks: by slot; replaced by another array when the number of slots grows.
+        close: closes the file, which deletes it.
     """
 
     def __init__(self, folder: str, parts: int, part: int) -> None:
@@ -125,7 +125,7 @@ class DiskRows:
         )
 
     def put(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
-        """Write rows (parts, n, part) of ids (n,) that are not here, after `reserve`; return their slots (n,)."""
+        """Write rows (parts, n, part) of new ids (n,), after `reserve`; return their slots (n,)."""
         slots = self._take(len(ids))
         self.rewrite(slots, parts)
         self.ticks[slots] = ticks
@@ -139,7 +139,7 @@ class DiskRows:
     def recall(self, slots: Numbers) -> Floats:
         """Return rows (parts, n, part) of ascending slots (n,), not to be changed.
 
-        A batch that looks its rows up first finds them in memory when it changes them.
+        A batch that looks up its rows first finds them in memory when it changes them.
         """
         if self._lately is not None:
             known, parts = self._lately
@@ -152,7 +152,7 @@ class DiskRows:
         return found
 
     def read_into(self, slots: Numbers, parts: Floats) -> Floats:
-        """Read rows to (parts, n, part), and return it. Any thread may do it.
+        """Read rows into (parts, n, part), and return it. Any thread can call it.
 
         Raises:
             PserverError: they cannot be read.
@@ -170,7 +170,7 @@ class DiskRows:
         return parts
 
     def rewrite(self, slots: Numbers, parts: Floats) -> None:
-        """Change rows."""
+        """Overwrite rows."""
         self._lately = None
         self._rows[slots] = parts.swapaxes(0, 1)
         self._written += len(slots)
@@ -179,7 +179,7 @@ class DiskRows:
             self._written = 0
 
     def forget(self, ids: Ids) -> Numbers:
-        """Drop the rows of ids (n,), all distinct, that are here; return their slots, which can still be read."""
+        """Drop the rows of ids (n,), all distinct and on disk; return their slots, which can still be read."""
         slots = self.index.find(ids)
         here = slots != ABSENT
         self.index.remove(ids[here])
@@ -188,7 +188,7 @@ class DiskRows:
         return left
 
     def blocks(self) -> Iterator[tuple[Ids, Numbers]]:
-        """Yield ids and slots of all rows, some at a time."""
+        """Yield ids and slots of all rows, in blocks."""
         for ids, slots in self.index.segments():
             for start in range(0, len(ids), _BLOCK_ROWS):
                 yield ids[start : start + _BLOCK_ROWS], slots[start : start + _BLOCK_ROWS]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A map from int64 ids to uint32 numbers that grows a piece at a time: open addressing, about 15 bytes an id.
+"""A map from int64 ids to uint32 numbers that grows one piece at a time: open addressing, about 15 bytes per id.
 
-It is cut into pieces by the ids' mixed bits: first one for each of the 1024 segments, and each grows by itself, by
-about an eighth, until it holds some thousands of ids; then it is split in two. So no step moves more than one
-piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of everything,
-and pieces, whose thresholds differ, do not grow all at once.
+The map is divided into pieces by the ids' mixed bits: initially one for each of the 1024 segments. Each grows
+separately, by about an eighth, until it holds some thousands of ids; then it is split in two. So no step moves more
+than one piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of the whole
+map, and pieces, whose thresholds differ, do not all grow simultaneously.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Index:
         return sum(memory.nbytes for memory in self._memory.values()) + self._directory.nbytes
 
     def find(self, ids: Ids) -> Numbers:
-        """Return the number of each id (n,), ABSENT for those that are not here."""
+        """Return the number of each id (n,), ABSENT for missing ids."""
         ids, numbers = np.ascontiguousarray(ids), np.empty(len(ids), np.uint32)
         self._loops.index_find(_of(ids), len(ids), *self.where, numbers.ctypes.data)
         return numbers
@@ -147,7 +147,7 @@ class Index:
         return False
 
     def _grow(self, pieces: Ids, counts: Ids) -> None:
-        """Copy what pieces (n,) hold to new lines, with room for so many ids (n,) in each."""
+        """Copy the contents of pieces (n,) to new lines, with room for `counts` (n,) ids in each."""
         lines = self._roomy(pieces, counts)
         for start in range(0, len(pieces), _PIECES_AT_ONCE):
             some = slice(start, start + _PIECES_AT_ONCE)
@@ -158,7 +158,7 @@ class Index:
             self._memory.update(zip(pieces[some].tolist(), memories, strict=True))  # the old ones end here
 
     def _split(self, piece: int, count: int) -> None:
-        """Let the upper half of a piece's mixed numbers have its own; both get room for half of `count` ids."""
+        """Give the upper half of a piece's mixed numbers a new piece; both get room for half of `count` ids."""
         held = self._take(piece)
         depth = int(self._directory["depth"][piece]) + 1
         halves = np.array([piece, piece + (1 << (self._bits - depth))])
@@ -187,7 +187,7 @@ class Index:
 
     @property
     def where(self) -> tuple[int, int]:
-        """The directory's address and its bits, for a kernel."""
+        """The directory's address and its number of bits, for a kernel."""
         return self._directory.ctypes.data, self._bits
 
     @property
@@ -196,14 +196,14 @@ class Index:
         return self._count.ctypes.data
 
     def _double(self) -> None:
-        """Let the directory tell one more bit."""
+        """Double the directory: it uses one more bit."""
         self._bits += 1
         self._directory = np.repeat(self._directory, 2)
         self._count = np.stack((self._count, np.zeros_like(self._count)), axis=1).ravel()
         self._memory = {2 * piece: memory for piece, memory in self._memory.items()}
 
     def _give(self, piece: int, depth: int, lines: int) -> None:
-        """Let a piece have new, empty lines."""
+        """Give a piece new, empty lines."""
         memory = _aligned(lines * _LINE_BYTES)
         self._loops.index_clear(memory.ctypes.data, lines, _empty_of(piece))
         self._memory[piece] = memory
@@ -219,7 +219,7 @@ class Index:
         return found
 
     def _roomy(self, pieces: Ids, counts: Ids) -> Ids:
-        """Return the lines (n,) that pieces (n,) of so many ids (n,) get when they have to grow."""
+        """Return the lines (n,) that pieces (n,) with `counts` ids (n,) get when they have to grow."""
         load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * (pieces >> (self._bits - SEGMENT_BITS)) / SEGMENTS
         lines: Ids = (counts / load / _LINE_BUCKETS).astype(np.int64) + 1
         return lines
@@ -241,7 +241,7 @@ class PlainIndex:
 
     @property
     def nbytes(self) -> int:
-        """About the memory that dicts of ints take."""
+        """The approximate memory of dicts of ints."""
         return 100 * len(self)
 
     def find(self, ids: Ids) -> Numbers:
@@ -289,11 +289,11 @@ def new_index() -> Index | PlainIndex:
 
 
 def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Find equal ids (n,).
+    """Group equal ids (n,).
 
     Returns:
-        The position of each distinct id's first appearance, in order; the distinct ids; all positions, those of one
-        distinct id together and ascending; where those of each distinct id begin, and the end of the last one.
+        The position of each distinct id's first occurrence, in order; the distinct ids; all positions, those of one
+        distinct id together and ascending; the start of each distinct id's positions, and the end of the last ones.
     """
     n = len(ids)
     if (loops := KERNELS.loaded) is None or n > MOST_AT_ONCE:
@@ -319,7 +319,7 @@ def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
 
 
 def buckets_for(n: int) -> int:
-    """Return how many buckets `group` of `table.c` needs for n ids."""
+    """Return the number of buckets that `group` of `table.c` needs for n ids."""
     return max(16, 1 << (2 * n).bit_length())
 
 

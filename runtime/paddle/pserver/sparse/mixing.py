@@ -6,7 +6,7 @@ that Stafford calls variant 13:
 
     mix(z):  z = (z ^ z>>30) * 0xBF58476D1CE4E5B9;  z = (z ^ z>>27) * 0x94D049BB133111EB;  z ^ z>>31
 
-It maps the 2^64 numbers onto themselves, each to another one. This is the numpy form; `kernels` has the same
+It is a bijection on the 2^64 numbers. This is the numpy form; `kernels` has the same
 for one number.
 """
 

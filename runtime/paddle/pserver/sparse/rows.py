@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to rows in slabs, by their numbers: in compiled form, and in plain form for machines without a library.
+"""Operations on rows in slabs, by row number: in compiled form, and in plain form for machines without a library.
 
-Both have the same methods, and give the same bits. Numbers are those that `Slabs` gave, so no row is outside.
+Both have the same methods and give the same bits. Row numbers come from `Slabs`, so all of them are in range.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class CompiledRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept beside the slabs."""
+        """Bytes of memory used beside the slabs."""
         return self._addresses.nbytes
 
     def add(self, slab: Memory) -> None:
-        """Take one more slab, which these rows keep alive."""
+        """Add one more slab, to which these rows hold a reference."""
         self._slabs.append(slab)
         self._addresses = np.append(self._addresses, np.uint64(slab.ctypes.data))
         self._rows.slabs = self._addresses.ctypes.data
@@ -95,10 +95,10 @@ class CompiledRows:
         coming: ComingRows,
         step: CompiledStep | None,
     ) -> FoundRows:
-        """Find the rows of a batch's ids (n,), and make rows as far as there is room in the index.
+        """Find the rows of a batch's ids (n,), and create rows as far as there is room in the index.
 
-        If there is a step, no id is left without a row and rows to come were ready for all, the step with the sums of
-        values (n, width) is taken by the same call.
+        If there is a step, every id gets a row and prepared rows sufficed for all of them, the same call also takes the
+        step with the sums of values (n, width).
         """
         assert isinstance(index, Index)
         n = len(ids)
@@ -127,7 +127,7 @@ class CompiledRows:
         )
 
     def _room(self, n: int, size: int) -> list[npt.NDArray[Any]]:
-        """Return the arrays of `struct batch` for n ids, in memory that is used again."""
+        """Return the arrays of `struct batch` for n ids, in reused memory."""
         counts = n, n, n + 2, n, n, size, n
         ends = [
             0,
@@ -143,7 +143,7 @@ class CompiledRows:
         ]
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """Write values to out (n, width); an ABSENT row's are those its id begins with, or 0."""
+        """Write values to out (n, width); an ABSENT row has the initial values of its id, or 0."""
         n = len(numbers)
         where, to = _numbers(numbers), _address(out, np.float32, n * self._width)
         self._loops.rows_read(self._at, where, _address(ids, np.int64, n), n, as_zero, to)
@@ -155,12 +155,12 @@ class CompiledRows:
     def begin(
         self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
-        """Gather rows, those that are fresh (n,) with the values that their ids begin with, states 0 and this tick."""
+        """Gather rows; those that are fresh (n,) get the initial values of their ids, states 0 and this tick."""
         n = len(numbers)
         self._gather(numbers, _address(ids, np.int64, n), _address(fresh, np.bool_, n), tick, parts, ticks)
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Write what `gather` gave back into the rows."""
+        """Write the arrays of `gather` back into the rows."""
         n = len(numbers)
         floats = _address(parts, np.float32, n * self._floats)
         self._loops.rows_scatter(self._at, _numbers(numbers), n, floats, _address(ticks, np.uint32, n))
@@ -172,7 +172,7 @@ class CompiledRows:
         return ticks
 
     def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
-        """Give rows (n,) other ticks (n,)."""
+        """Set the ticks (n,) of rows (n,)."""
         n = len(numbers)
         self._loops.rows_set_ticks(self._at, _numbers(numbers), n, _address(ticks, np.uint32, n))
 
@@ -191,9 +191,9 @@ class CompiledRows:
         caught_up: int,
         scoring: Scoring | None = None,
     ) -> bool:
-        """Take a step of rows where they lie, all decayed so many batches ago; ABSENT ones are left out.
+        """Take a step of rows in place, all last decayed at batch `caught_up`; ABSENT ones are skipped.
 
-        Returns whether it was taken: the plain form cannot.
+        Return whether it was taken: the plain form returns False.
         """
         n = len(numbers)
         given = sums_struct(sums, self._width)
@@ -250,7 +250,7 @@ class PlainRows:
         coming: ComingRows,
         step: CompiledStep | None,
     ) -> FoundRows:
-        """See `CompiledRows.update`: only finds."""
+        """See `CompiledRows.update`: finds rows, but creates and changes none."""
         return _found_plainly(index, ids)
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
@@ -303,7 +303,7 @@ class PlainRows:
         return False
 
     def _by_slab(self, numbers: Numbers) -> Iterator[tuple[Ids, Numbers, Floats, Numbers]]:
-        """Yield which of some rows lie in a slab, their places there, and the slab's floats and ticks."""
+        """Yield, for each slab, which of the rows lie in it, their positions there, and the slab's floats and ticks."""
         slabs, places = numbers >> np.uint32(self._bits), numbers & np.uint32((1 << self._bits) - 1)
         for slab in np.unique(slabs).tolist():
             which = np.flatnonzero(slabs == slab)
@@ -311,7 +311,7 @@ class PlainRows:
 
 
 def rows_of(bits: int, width: int, parts: int, initial: Initial, per_row: int) -> CompiledRows | PlainRows:
-    """Return the form that this machine can use."""
+    """Return the form that this machine supports."""
     return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial, per_row)
 
 

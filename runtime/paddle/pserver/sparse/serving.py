@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A growing table as one server of several serves it: what comes from the wire is checked before anything changes.
+"""A growing table on one of several servers: data from the wire is checked before anything changes.
 
-An id may be any int64 number, and lies on the server that `mixing.owners` says.
+An id can be any int64 number; `mixing.owners` determines its server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class GrowingShare:
-    """The rows of a growing table on server number `server` of `num_servers` that have rows of it."""
+    """The rows of a growing table on server number `server` of the `num_servers` that have rows of it."""
 
     spec: TableSpec
     server: int
@@ -35,11 +35,11 @@ class GrowingShare:
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """The number of elements per row."""
         return self.spec.width
 
     def holds(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return which of these ids lie here."""
+        """Return which of these ids are on this server."""
         if self.num_servers == 1:
             return np.ones(len(ids), np.bool_)
         mine: npt.NDArray[np.bool_] = owners(ids, self.num_servers) == self.server
@@ -49,7 +49,7 @@ class GrowingShare:
         """Check ids from the wire.
 
         Raises:
-            PserverError: they are not (n,) int64, or one lies on another server.
+            PserverError: they are not (n,) int64, or one belongs to another server.
         """
         what = f"table {self.spec.name}"
         if ids.ndim != 1 or ids.dtype != np.int64:
@@ -64,10 +64,10 @@ class GrowingShare:
                 )
 
     def check(self, gradient: RowGradient) -> None:
-        """Check a gradient from the wire. Its ids may come in any order, and repeat.
+        """Check a gradient from the wire. Its ids can be in any order and may repeat.
 
         Raises:
-            PserverError: its ids or values are not what this table takes, or one is NaN or infinite.
+            PserverError: the ids or values are invalid for this table, or a value is NaN or infinite.
         """
         ids, values = gradient
         self.check_ids(ids)
@@ -93,7 +93,7 @@ class GrowingShare:
 
 
 class ServedTable:
-    """One server's rows. Not thread-safe.
+    """One server's rows of a table. Not thread-safe.
 
     Attributes:
         table: the rows themselves, with their `snapshot` and `restore`.
@@ -111,12 +111,12 @@ class ServedTable:
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """The number of elements per row."""
         return self.share.spec.width
 
     @property
     def is_untouched(self) -> bool:
-        """Whether there was no batch yet, and there are no rows."""
+        """Whether there has been no batch yet, and there are no rows."""
         return not (self.table.clock or len(self.table))
 
     def rows(self, ids: Ids) -> Values:
@@ -129,7 +129,7 @@ class ServedTable:
         return self.rows_here(ids)
 
     def rows_here(self, ids: Ids) -> Values:
-        """Do what `rows` does with ids that were checked."""
+        """Do the same as `rows`, with ids that are already checked."""
         return self.table.lookup(ids)
 
     def check_ids(self, ids: Ids) -> None:
@@ -137,10 +137,10 @@ class ServedTable:
         self.share.check_ids(ids)
 
     def put(self, rows: TableRows) -> None:
-        """Give rows from the wire their values, before training.
+        """Set the values of rows from the wire, before training.
 
         Raises:
-            PserverError: they are not what this table takes, or there is no room for them.
+            PserverError: the rows are invalid for this table, or there is no room for them.
         """
         self.share.check(RowGradient(rows.ids, rows.rows))
         n, name, size = len(rows.ids), self.share.spec.name, self.table.state_size
@@ -167,7 +167,7 @@ class ServedTable:
         self.share.check(gradient)
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Make sure that an `update` with these checked gradients cannot fail.
+        """Ensure that an `update` with these checked gradients cannot fail.
 
         Raises:
             PserverError: there is no room for new rows; nothing was changed.
@@ -179,5 +179,5 @@ class ServedTable:
         self.table.update(gradients, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Bring the decay of all rows to the present."""
+        """Apply pending decay to all rows."""
         self.table.catch_up(learning_rate)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of one shape in slabs of memory that never move; a row has a number, floats and a tick.
 
-Memory is taken a slab at a time and committed by the kernel page by page, so that growth copies nothing. A large
-table has the pages of rows to come touched beforehand: about 1/512 of its size, and as many as a batch lately took.
-Numbers that were given back are used again first. Floats of a row: values, then each state, (parts, part): a
-part is as wide as the row, and wider by the states of which the row has one number.
+Memory is allocated one slab at a time and committed by the kernel page by page, so that growth copies nothing. In a
+large table the pages of future rows are touched in advance: about 1/512 of its size, and as many as recent batches
+used. Freed numbers are reused first. Floats of a row: values, then each state, (parts, part): a
+part is as wide as the row, plus one for each state that has one number per row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PACE_SHIFT = 3
 
 
 def map_memory(nbytes: int) -> Memory:
-    """Return zeros that take memory once they are touched, in huge pages where the machine has them."""
+    """Return zeroed memory that is committed when it is touched, in huge pages where the machine has them."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if nbytes >= _SLAB_BYTES // 2:
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -42,8 +42,8 @@ class Slabs:
     """All rows of one table. Not thread-safe.
 
     Attributes:
-        rows: what reads and changes them.
-        row_bytes: of a row: floats and tick.
+        rows: reads and changes the rows.
+        row_bytes: bytes of a row: floats and tick.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Slabs:
         allocate: Callable[[int], Memory] = map_memory,
         per_row: int = 0,
     ) -> None:
-        """Prepare.
+        """Start empty.
 
         Args:
             width: elements of the values, and of each state.
             parts: 1 + number of states.
-            per_row: states of which a whole row has one number; they end the part of the values.
-            allocate: gives writeable, zeroed, 64-byte aligned memory of so many bytes.
+            per_row: number of states with one number per row; they follow the values in their part.
+            allocate: returns writeable, zeroed, 64-byte aligned memory of the given number of bytes.
         """
         self.parts, self.part = parts, width + per_row
         self._allocate = allocate
@@ -80,7 +80,7 @@ class Slabs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that rows took so far with their ticks, given back or not, and what is kept about free ones."""
+        """Bytes of all rows used so far with their ticks, freed or not, and of the list of free rows."""
         return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int) -> None:
@@ -99,12 +99,12 @@ class Slabs:
                 ) from None
 
     def expect(self, count: int) -> None:
-        """Have memory touched for so many rows that will be taken soon, unless half of it is."""
+        """Have memory touched for `count` rows that are needed soon, unless half of it already is."""
         if count * self.row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
             self._touch(self._used, self._used + count)
 
     def begin_batch(self) -> None:
-        """Forget a little of the pace of growth, and give memory back that it made ready and that nobody came for."""
+        """Lower the estimate of growth a little, and release memory that was touched in advance and never used."""
         self._pace -= -(-self._pace >> _PACE_SHIFT)
         self._taken = 0
         keep = self._used + self._ahead
@@ -114,7 +114,7 @@ class Slabs:
             self._touched = keep
 
     def take(self, count: int) -> Numbers:
-        """Return the numbers of so many rows, which were reserved; they hold whatever was there."""
+        """Return the numbers of `count` reserved rows; their contents are undefined."""
         again = min(count, self._num_free)
         new = np.arange(self._used, self._used + count - again, dtype=np.uint32)
         numbers = np.concatenate((self._free[self._num_free - again : self._num_free], new))
@@ -122,13 +122,13 @@ class Slabs:
         return numbers
 
     def coming(self, most: int) -> ComingRows:
-        """Return which of the reserved rows a kernel takes, `most` of them."""
+        """Return which of the reserved rows a kernel will use, at most `most` of them."""
         is_large = self._used * self.row_bytes >= _LARGE_BYTES
         ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
         return ComingRows(self._free[: self._num_free], self._used, most, ready)
 
     def took(self, count: int) -> None:
-        """Note that this many rows, as in `coming`, were taken."""
+        """Record that this number of rows, as in `coming`, was used."""
         again = min(count, self._num_free)
         fresh = count - again
         self._num_free -= again
@@ -148,7 +148,7 @@ class Slabs:
         self._num_free = needed
 
     def room(self, count: int) -> tuple[Floats, Numbers]:
-        """Return what rows can be gathered into: parts (parts, count, part) and ticks (count,), not filled."""
+        """Return arrays for gathering rows: parts (parts, count, part) and ticks (count,), not initialized."""
         return np.empty((self.parts, count, self.part), np.float32), np.empty(count, np.uint32)
 
     def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:
@@ -159,13 +159,13 @@ class Slabs:
 
     @property
     def _ahead(self) -> int:
-        """How many rows beyond the used ones have their memory touched."""
+        """The number of rows beyond the used ones whose memory is touched."""
         pace_bytes = min(self._pace * self.row_bytes, _MOST_PACE_BYTES)
         used_bytes = self._used * self.row_bytes
         return max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, pace_bytes) // self.row_bytes
 
     def _touch(self, start: int, end: int) -> None:
-        """Have the memory of rows number `start` to `end` touched, as far as it was not."""
+        """Have the untouched memory of rows number `start` to `end` touched."""
         start = max(start, self._touched)
         with contextlib.suppress(OSError, MemoryError, ValueError):  # told when it is needed
             while end > len(self._slabs) << self._bits:
@@ -176,7 +176,7 @@ class Slabs:
         self._touched = max(self._touched, end)
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[Memory, int, int]]:
-        """Yield where rows number `start` to `end` lie, floats and ticks: memory, first byte, byte after the last."""
+        """Yield the places of rows number `start` to `end`, floats and ticks: memory, first byte, end byte (exclusive)."""
         row, floats = 4 * self.part * self.parts, 4 * self.part * self.parts << self._bits
         while start < end:
             slab, place = start >> self._bits, start & ((1 << self._bits) - 1)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A copy of a table at one batch, taken in blocks while the table continues to change.
 
-A row belongs to the copy if its last change lies in the copy's time, and is taken once: by whoever is about to change
-or drop it, who lets the copy `keep` it first, or by a walk through the index. The table's owner lists rows for that
-walk; another thread may copy them, without keeping the owner from changing them: what was kept while it copied is
-no more the walk's. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile
-is kept first, and its new place counts as taken.
+A row belongs to the copy if its last change lies in the period of the copy, and is copied once: either by `keep`, which
+the owner calls before it changes or drops a row, or by a walk through the index. The table's owner lists rows for that
+walk; another thread can copy them while the owner changes them: rows that `keep` copied meanwhile are left out of the
+walk. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile
+is kept first, and its new place counts as copied.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class _Listed(NamedTuple):
 
 
 class TableSnapshot:
-    """The copy under way. `take` may be one other thread's; all else belongs to the thread that has the table.
+    """A copy in progress. One other thread may call `take`; all else belongs to the thread that owns the table.
 
     Attributes:
-        header: what belongs to the blocks.
-        since: the blocks hold rows that changed after this batch; None: all rows.
+        header: the header for the blocks.
+        since: the blocks contain rows that changed after this batch; None: all rows.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class TableSnapshot:
 
     @property
     def floats_of_block(self) -> int:
-        """How many floats a block of listed rows has at most."""
+        """The maximum number of floats in a block of listed rows."""
         return self._floats(self._rows)
 
     @property
     def is_listed(self) -> bool:
-        """Whether `list_ahead` has nothing to do any more."""
+        """Whether `list_ahead` has no more rows to list."""
         return self._segment >= self._end
 
     @property
@@ -97,7 +97,7 @@ class TableSnapshot:
             return self.is_listed and not self._listed and not self._kept and self._copied is None
 
     def list_ahead(self) -> bool:
-        """List the next rows, unless enough are; return whether there are any more to `take`."""
+        """List the next rows, unless enough are listed; return whether there are more to `take`."""
         while len(self._listed) < _AHEAD and self._segment < self._end:
             found = []
             count = 0
@@ -116,15 +116,15 @@ class TableSnapshot:
         return bool(self._listed or self._kept)
 
     def next_block(self) -> Block | None:
-        """List and take some rows; None once all were."""
+        """List and take some rows; None if all were taken."""
         self.list_ahead()
         return self.take()
 
     def take(self, into: Floats | None = None) -> Block | None:
-        """Return some rows that were kept or listed, or none of them; None if there are no such.
+        """Return some kept or listed rows, possibly none of them; None if no rows are kept or listed.
 
         Args:
-            into: (floats_of_block,): where the floats may lie; the block then holds until the next call.
+            into: (floats_of_block,): memory for the floats; the block is then valid until the next call.
         """
         with self._lock:
             if self._lent is not None:
@@ -141,15 +141,15 @@ class TableSnapshot:
         return block
 
     def keep(self, ids: Ids, numbers: Numbers) -> None:
-        """Copy rows that are about to change, as far as they belong here and were not taken yet."""
+        """Copy rows that are about to change, if they belong to the copy and are not copied yet."""
         self._keep_from(_Listed(ids, numbers, on_disk=False), self._slabs.rows.ticks(numbers))
 
     def keep_from_disk(self, ids: Ids, slots: Numbers, ticks: Numbers) -> None:
-        """Do what `keep` does with rows on disk, before they are read by their owner or dropped."""
+        """Do the same as `keep` for rows on disk, before their owner reads or drops them."""
         self._keep_from(_Listed(ids, slots, on_disk=True), ticks)
 
     def moved(self, places: Numbers, *, to_disk: bool) -> None:
-        """Note that rows, of which `keep` or `keep_from_disk` knows, are at these numbers or slots now."""
+        """Record the new numbers or slots of rows, after `keep` or `keep_from_disk`."""
         with self._lock:
             self._are_taken(places, to_disk)
             self._is_taken[to_disk][places] = True
@@ -167,7 +167,7 @@ class TableSnapshot:
                 self._keep(block)
 
     def finish(self) -> None:
-        """Copy all that is left at once: everything is about to change."""
+        """Copy all remaining rows immediately, because all rows are about to change."""
         while not self.is_listed or self._listed:
             self.list_ahead()
             with self._lock:
@@ -183,7 +183,7 @@ class TableSnapshot:
         self._num_kept += len(block.ids)
 
     def _memory(self, count: int) -> Floats:
-        """Return room for a block of so many rows: what was used before, for to find other memory takes long."""
+        """Return room for a block of `count` rows; reuses earlier memory, because new memory is slow."""
         with self._lock:
             if count >= self._rows // _SMALL and self._spare:
                 return self._spare.pop()
@@ -192,7 +192,7 @@ class TableSnapshot:
         )
 
     def _take_kept(self, *, may_take_back: bool) -> Block:
-        """Return the oldest of the kept blocks; of small ones as many as a block has rows."""
+        """Return the oldest kept block; small ones are joined up to the number of rows of a block."""
         blocks = [self._kept.popleft()]
         count = len(blocks[0].ids)
         if self._is_spare(blocks[0]):
@@ -220,7 +220,7 @@ class TableSnapshot:
         return Block(ids, parts, ticks)
 
     def _copy(self, listed: _Listed, into: Floats | None) -> Block:
-        """Copy those of some rows that belong here and that nobody else takes, before or meanwhile."""
+        """Copy the listed rows that belong to the copy and that `keep` does not copy before or meanwhile."""
         ids, numbers, on_disk = listed
         disk = self._disk if on_disk else None
         ticks = self._slabs.rows.ticks(numbers) if disk is None else disk.ticks[numbers]
@@ -238,7 +238,7 @@ class TableSnapshot:
         return Block(ids, parts, ticks)
 
     def _are_taken(self, numbers: Numbers, on_disk: bool) -> npt.NDArray[np.bool_]:
-        """Return which rows were taken, of some that belong here."""
+        """Return which of some rows that belong to the copy were taken."""
         size, taken = int(numbers.max()) + 1 if len(numbers) else 0, self._is_taken[on_disk]
         if size > len(taken):
             more = max(size, 2 * len(taken)) - len(taken)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One batch's step of some rows: where they lie if the rule has a formula in compiled form, else in blocks by numpy."""
+"""The step of one batch on its rows: in place if the rule has a compiled formula, else on blocks with numpy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BLOCK_ROWS = 4096
 
 
 class Moment(NamedTuple):
-    """When a step is taken: the batch, the one at which all rows were decayed, and the rate."""
+    """The time of a step: its batch, the batch at which all rows were last decayed, and the rate."""
 
     clock: int
     caught_up: int
@@ -37,12 +37,12 @@ class Moment(NamedTuple):
 
 
 class DistinctRows(NamedTuple):
-    """Rows of a batch, none twice.
+    """Rows of a batch, all distinct.
 
     Attributes:
         ids: (n,) int64.
-        numbers: (n,) uint32; ABSENT: no row, nothing happens.
-        fresh: (n,) bool: these hold nothing yet.
+        numbers: (n,) uint32; ABSENT: no row; skipped.
+        fresh: (n,) bool: new rows, not initialized yet.
     """
 
     ids: Ids
@@ -50,12 +50,12 @@ class DistinctRows(NamedTuple):
     fresh: Flags
 
     def part(self, which: Flags | Ids | slice) -> DistinctRows:
-        """Return some of them."""
+        """Return a selection of the rows."""
         return DistinctRows(self.ids[which], self.numbers[which], self.fresh[which])
 
 
 class Sums(NamedTuple):
-    """Gradients (m, width), C-contiguous; row i's are at order[starts[i] : starts[i + 1]], added in that order."""
+    """Gradients (m, width), C-contiguous; row i's are order[starts[i] : starts[i + 1]], added in that order."""
 
     values: Floats
     order: Ids
@@ -63,7 +63,7 @@ class Sums(NamedTuple):
 
 
 class Steps:
-    """A rule for the rows of one table. Holds none of them."""
+    """An update rule for the rows of one table. Stores no rows."""
 
     def __init__(
         self, optimizer: OptimizerSpec, parameter: ParameterSpec, budget: Budget | None = None
@@ -81,7 +81,7 @@ class Steps:
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
     def compiled(self, at: Moment, weights: Floats | None = None) -> CompiledStep | None:
-        """Return the step that kernels take, None if the rule has no formula."""
+        """Return the step for the kernels, None if the rule has no formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
         if formula is None:
             return None
@@ -89,7 +89,7 @@ class Steps:
         return CompiledStep(formula, tick(at.clock), at.clock - at.caught_up, scoring)
 
     def scores(self, parts: Floats, ticks: Numbers, clock: int) -> npt.NDArray[np.float64]:
-        """Return the scores (n,) at a batch of rows that were gathered."""
+        """Return the scores (n,) of gathered rows at a batch."""
         return faded(parts[0, :, self.score_at], ages(ticks, clock), self._powers)
 
     def apply(
@@ -101,10 +101,10 @@ class Steps:
         keep: Keep | None,
         weights: Floats | None = None,
     ) -> None:
-        """Change rows and their ticks; those that were there before are given to `keep` first.
+        """Change rows and their ticks; `keep` receives the existing rows first.
 
         Args:
-            weights: what each gradient (m,) counts for the score of its row; None: a row counts 1.
+            weights: weight of each gradient (m,) in the score of its row; None: each row counts 1.
         """
         if keep is not None:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
@@ -120,7 +120,7 @@ class Steps:
             self._apply_plainly(slabs, rows.part(part), sums, part, at, weights)
 
     def decay(self, slabs: Slabs, numbers: Numbers, at: Moment) -> None:
-        """Bring the decay of rows to the present."""
+        """Apply pending decay to rows."""
         for start in range(0, len(numbers), self.block):
             part = numbers[start : start + self.block]
             parts, ticks = slabs.gathered(part)
@@ -128,7 +128,7 @@ class Steps:
             slabs.rows.scatter(part, parts, ticks)
 
     def decay_parts(self, parts: Floats, ticks: Numbers, at: Moment) -> None:
-        """Do what `decay` does with rows (parts, n, part) that were gathered."""
+        """Do the same as `decay` for gathered rows (parts, n, part)."""
         owed = undecayed(ticks, at.clock, at.caught_up)
         self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
 

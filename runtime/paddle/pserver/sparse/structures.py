@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loops of growing tables are given and return: the structures of C, and those that the table sees."""
+"""Arguments and results of the loops over growing tables: the C structures, and their Python counterparts."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class BatchStruct(ctypes.Structure):
 
 
 class ComingRows(NamedTuple):
-    """New rows that a batch may have.
+    """New rows available to a batch.
 
     Attributes:
-        free: numbers of rows that were given back; the last ones are used first, and after them `used`, used + 1, ...
-        most: so many at most.
-        ready: rows whose memory is, or is being, made ready.
+        free: freed row numbers; the last ones are used first, and after them `used`, used + 1, ...
+        most: maximum number of new rows.
+        ready: rows whose memory is prepared, or is being prepared.
     """
 
     free: Numbers
@@ -88,9 +88,9 @@ class Scoring(NamedTuple):
     """How the scores of rows change in a batch.
 
     Attributes:
-        at: which float of the part of the values the score is.
-        weights: (m,) float32: what each gradient counts; None: each row with gradients counts 1.
-        powers: (31,) what is left of a score after 2^k batches.
+        at: position of the score among the floats of the values part.
+        weights: (m,) float32: weight of each gradient; None: each row with gradients counts 1.
+        powers: (31,) factor of a score after 2^k batches.
     """
 
     at: int
@@ -99,7 +99,7 @@ class Scoring(NamedTuple):
 
 
 class CompiledStep(NamedTuple):
-    """How rows change in a batch: by which formula; its tick; batches since all rows were decayed; their scores."""
+    """How rows change in a batch: the formula; its tick; batches since all rows were decayed; their scores."""
 
     formula: Formula
     tick: int
@@ -108,13 +108,13 @@ class CompiledStep(NamedTuple):
 
 
 class FoundRows(NamedTuple):
-    """Distinct ids of a batch; arrays hold until the next batch.
+    """Distinct ids of a batch; arrays are valid until the next batch.
 
     Attributes:
-        ids, numbers, fresh: of each, its row's number, or ABSENT, and whether the row was made and holds nothing yet.
-        order, starts: where each appears: see `index.grouped`.
-        made: how many rows were made.
-        is_changed: whether the step was taken already.
+        ids, numbers, fresh: of each, its row's number, or ABSENT, and whether the row is new and not initialized.
+        order, starts: the occurrences of each: see `index.grouped`.
+        made: number of rows created.
+        is_changed: whether the step was already taken.
     """
 
     ids: Ids

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A row's tick: the table's clock at its last change, in 31 bits that wrap, and whether it ever had a gradient.
 
-The clock counts batches. Ages are differences modulo 2^31, exact up to `MAX_AGE`: a table touches up the
-ticks of older rows before they could be mistaken for young ones.
+The clock counts batches. Ages are differences modulo 2^31, exact up to `MAX_AGE`: a table updates the
+ticks of older rows before they could be mistaken for recent ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tick(clock: int) -> int:
 
 
 def new_tick(clock: int) -> int:
-    """Return the tick of rows that were given values in this batch, and no gradient ever."""
+    """Return the tick of rows that were assigned values in this batch and have never had a gradient."""
     return (clock & _MASK) | _NEW
 
 
@@ -35,12 +35,12 @@ def ages(ticks: Ticks, clock: int) -> Ticks:
 
 
 def later(ticks: Ticks, by: Ticks) -> Ticks:
-    """Return ticks of rows that are as old `by` batches later."""
+    """Return ticks of rows that have the same age `by` batches later."""
     return (ticks & np.uint32(_NEW)) | ((ticks + by) & np.uint32(_MASK))
 
 
 def changed(ticks: Ticks, since: int | None, until: int) -> npt.NDArray[np.bool_]:
-    """Return which rows changed last after batch `since` (None: ever) and not after batch `until`."""
+    """Return which rows last changed after batch `since` (None: at any time) and not after batch `until`."""
     limit = 1 << 30 if since is None else until - since
     found: npt.NDArray[np.bool_] = ages(ticks, until) < min(limit, 1 << 30)
     return found
@@ -54,16 +54,16 @@ def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
 
 
 def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
-    """Return what rules ask of rows in batch `clock`, when all rows were decayed in batch `caught_up`.
+    """Return the arguments of rules for rows in batch `clock`, when all rows were decayed in batch `caught_up`.
 
-    To a row that was made in this very batch it is its first one: it counts, and none before it does.
+    For a row created in this very batch, the batch is the first one that counts.
     """
     age = np.maximum(ages(ticks, clock), np.uint32(1)).astype(np.float32)[:, None]
     return Since(age, (ticks & np.uint32(_NEW) != 0)[:, None], np.minimum(age, np.float32(clock - caught_up)))
 
 
 def undecayed(ticks: Ticks, clock: int, caught_up: int) -> npt.NDArray[np.float32]:
-    """Return for how many batches each row, after batch `clock`, was not decayed: (n, 1)."""
+    """Return for how many batches up to `clock` each row has pending decay: (n, 1)."""
     return np.minimum(ages(ticks, clock), np.uint32(min(clock - caught_up, MAX_AGE))).astype(np.float32)[
         :, None
     ]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A growing table whose rows are in memory as far as its budget goes, and else on disk.
+"""A growing table whose rows are in memory up to its budget, and otherwise on disk.
 
-Where a row is changes nothing but time: a batch first brings the rows of its ids from disk, and then is carried out as
-if all rows were in memory; afterwards as many rows leave as do not fit, by the policy of the budget. Lookups read the
-disk and move nothing. While the disk is full, rows stay in memory and batches are refused.
+The place of a row affects nothing but time. A batch first loads the rows of its ids from disk, and then proceeds as
+if all rows were in memory; afterwards the rows that do not fit are evicted by the policy of the budget. Lookups read
+the disk and move nothing. While the disk is full, rows stay in memory and batches are refused.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class TieredTable(HashTable):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken: rows, indexes, sightings."""
+        """The memory in bytes: rows, indexes, sightings."""
         return super().nbytes + self._disk.nbytes
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self._disk.file_bytes
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
@@ -73,7 +73,7 @@ class TieredTable(HashTable):
         self.counts.found -= brought
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """See `HashTable.reserve`. Raises PserverError: the disk is full, too."""
+        """See `HashTable.reserve`. Raises PserverError: also if the disk is full."""
         if self._refused is not None:
             self._refused = None
             self._evict()
@@ -100,7 +100,7 @@ class TieredTable(HashTable):
         self._disk.forget(ids)
 
     def fill(self, block: Block) -> None:
-        """See `HashTable.fill`. Raises PserverError: the disk is full, too."""
+        """See `HashTable.fill`. Raises PserverError: also if the disk is full."""
         self._disk.forget(plain(block.ids))
         super().fill(block)
         self._evict()
@@ -108,7 +108,7 @@ class TieredTable(HashTable):
             raise self._refused
 
     def _bring(self, ids: Ids) -> int:
-        """Bring those of ids (n,) that are on disk to memory; return how many."""
+        """Load those of ids (n,) that are on disk into memory; return their number."""
         slots = self._disk.index.find(plain(ids))
         here = slots != ABSENT
         if not here.any():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Touches memory shortly before rows are put there, in a thread of its own.
+"""Touches memory shortly before rows are written to it, in a separate thread.
 
-The kernel finds memory for a page when it is first touched: 0.2 ms for 2 MB, 4 ms on a virtual machine whose host
-has to find it too. A thread that does this without the interpreter's lock takes that time off whoever
-answers trainers. It goes through a range from its end, so that it meets whoever fills the range from the beginning
-once, and they do not both wait for every page. It holds no lock of the whole address space either, as
-`MADV_POPULATE_WRITE` does, for which everybody would have to wait who asks for other memory. Content stays.
+The kernel allocates memory for a page when it is first touched: 0.2 ms for 2 MB, 4 ms on a virtual machine whose host
+has to allocate it too. A thread that does this without the interpreter's lock saves that time in the thread that
+answers trainers. It touches a range from its end, so that it meets the thread that fills the range from the beginning
+only once, and the two do not both wait for every page. It also avoids a lock on the whole address space, as
+`MADV_POPULATE_WRITE` takes, which would block every other allocation. Contents do not change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IDLE_S = 1.0
 
 
 def touch(memory: npt.NDArray[np.generic], start: int = 0, end: int | None = None) -> None:
-    """Touch bytes start .. end of some memory, all without an end, from the last page back to the first."""
+    """Touch bytes start .. end of a block of memory, by default to its end, from the last page back to the first."""
     size = memory.nbytes if end is None else end
     if (loops := KERNELS.loaded) is None or start >= size:  # only C can touch what others may be writing
         return
@@ -56,7 +56,7 @@ class Toucher:
         self._advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
     def touch(self, memory: Memory, start: int, end: int) -> None:
-        """Have bytes start .. end of some memory touched soon; returns at once."""
+        """Have bytes start .. end of a block of memory touched soon; returns immediately."""
         if start >= end:
             return
         with self._changed:
@@ -75,13 +75,13 @@ class Toucher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was given is touched."""
+        """Whether all given ranges are touched."""
         return self._is_idle
 
     def untouch(self, memory: Memory, start: int, end: int) -> None:
-        """Give the whole pages of bytes start .. end back to the machine: they are 0 when they are used again.
+        """Return the whole pages of bytes start .. end to the system: they are 0 when they are used again.
 
-        Nobody may be touching them: see `is_idle`.
+        No thread may be touching them: see `is_idle`.
         """
         at = memory.ctypes.data + start + _HUGE - 1 & -_HUGE
         last = memory.ctypes.data + end & -_HUGE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sightings of ids without a row: a sighting is a batch that has a gradient for the id, however many.
+"""Sightings of ids without a row: a batch with any number of gradients for an id is one sighting.
 
 An id takes about 15 bytes. With a period, sightings are forgotten between one and two periods later, so that ids seen
-once do not pile up.
+only once do not accumulate.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class WaitingRoom:
     """Sightings of ids without a row. Not thread-safe."""
 
     def __init__(self, entry: int, period: int, memory: int = 0) -> None:
-        """Prepare.
+        """Start empty.
 
         Args:
-            entry: k.
-            period: batches; 0: nothing is forgotten for its age.
-            memory: bytes that two periods take about; a fuller one ends early. 0: no bound.
+            entry: number of sightings that admits an id.
+            period: batches; 0: sightings are never forgotten for their age.
+            memory: approximate bytes of two periods; a period that exceeds its share ends early. 0: no bound.
         """
         self._entry, self._period = entry, period
         self._most = memory // (2 * SIGHTING_BYTES) if memory else 0
@@ -39,7 +39,7 @@ class WaitingRoom:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """The memory in bytes."""
         return self._seen.nbytes + self._before.nbytes
 
     def tick(self, clock: int) -> None:
@@ -49,7 +49,7 @@ class WaitingRoom:
             self._seen, self._before = new_index(), self._seen
 
     def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return who of ids (n,), none twice, `admit` would let in."""
+        """Return which of the distinct ids (n,) `admit` would admit."""
         if self._entry == 1:
             return np.ones(len(ids), np.bool_)
         counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))
@@ -57,7 +57,7 @@ class WaitingRoom:
         return let_in
 
     def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
+        """Record a sighting of each of the distinct ids (n,); return which are admitted, and forget those."""
         let_in = self.would_admit(ids)
         if self._entry == 1:
             return let_in
@@ -76,7 +76,7 @@ class WaitingRoom:
         return _copy(self._seen), _copy(self._before)
 
     def fill(self, content: tuple[Sightings, Sightings]) -> None:
-        """Take over what `content` of another one returned."""
+        """Restore the `content` of another instance."""
         self._seen, self._before = new_index(), new_index()
         for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
             index.insert(ids, counts)

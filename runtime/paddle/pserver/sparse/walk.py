@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table read in bounded pieces, without any state between two of them: for readers, however many or slow they are.
+"""Reads a table in bounded pieces without state between them, for any number of readers at any speed.
 
-A walk goes through the segments of the index, and through each in the order of ids. Rows may change between two pieces:
-each piece is of its own moment, and the next walk from the clock at which this one began has what changed meanwhile.
+A walk visits the segments of the index, and each in the order of ids. Rows may change between two pieces:
+each piece is of its own moment, and the next walk, from the clock at which this one began, returns the rows that
+changed meanwhile.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _NEW = np.uint32(1 << 31)
 
 
 class TableRows(NamedTuple):
-    """Rows as they travel and lie in files.
+    """Rows as they are sent and stored in files.
 
     Attributes:
-        ids: (n,) int64, none twice.
+        ids: (n,) int64, distinct.
         rows: (n, width) float32.
         ages: (n,) int32, see `ages_of`.
-        states: (n, k) float32: what the rule keeps for each row, side by side; None: not wanted.
+        states: (n, k) float32: the rule's states of each row, side by side; None: not requested.
     """
 
     ids: npt.NDArray[np.int64]
@@ -49,7 +50,7 @@ class TableRows(NamedTuple):
         return cls(block.ids, np.ascontiguousarray(values[:, :width]), ages_of(block.ticks, clock), kept)
 
     def block(self, parts: int, part: int, clock: int) -> Block:
-        """Return the block of them, for a table with this clock; without states these are 0."""
+        """Return these rows as a block, for a table with this clock; without states, those of the block are 0."""
         n, width = self.rows.shape
         whole = np.zeros((n, parts * part), np.float32)
         whole[:, :width] = self.rows
@@ -59,17 +60,17 @@ class TableRows(NamedTuple):
         return Block(self.ids, cut, ticks_of(self.ages, clock))
 
     def take(self, which: npt.NDArray[np.bool_] | slice) -> TableRows:
-        """Return some of them."""
+        """Return a selection of the rows."""
         kept = None if self.states is None else self.states[which]
         return TableRows(self.ids[which], self.rows[which], self.ages[which], kept)
 
 
 class Cursor(NamedTuple):
-    """A place in a walk.
+    """A position in a walk.
 
     Attributes:
-        segment: of the index; `SEGMENTS`: the end.
-        first: the least id of this segment that is not passed, counted from the least int64: 0 to 2^64 - 1.
+        segment: segment of the index; `SEGMENTS`: the end.
+        first: the least id of this segment that is not visited yet, counted from the least int64: 0 to 2^64 - 1.
     """
 
     segment: int = 0
@@ -77,12 +78,12 @@ class Cursor(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the walk has ended."""
         return self.segment >= SEGMENTS
 
 
 class Walking(Protocol):
-    """One server's rows; see `pserver.reader.TableWalk`. `left`: ids whose rows left meanwhile, to be dropped first."""
+    """One server's rows; see `pserver.reader.TableWalk`. `left`: ids of rows dropped meanwhile, to be dropped first."""
 
     clock: int
     since: int | None
@@ -93,13 +94,13 @@ class Walking(Protocol):
 
 
 class Source(Protocol):
-    """What has tables: a `pserver.Reader` of a running job, or a `pserver.tables.Saved` checkpoint."""
+    """A source of tables: a `pserver.Reader` of a running job, or a `pserver.tables.Saved` checkpoint."""
 
     def rule(self, name: str) -> str:
         """Return the update rule of a table."""
 
     def holders(self, name: str) -> list[int]:
-        """Return the servers of a table."""
+        """Return the servers that hold rows of a table."""
 
     def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> Walking:
         """Return one server's rows."""
@@ -114,12 +115,12 @@ def next_piece(
     clock: int,
     most: int,
 ) -> tuple[Block, Cursor]:
-    """Return copies of at most `most` rows from `at` on, and the next place; no row does not mean the end.
+    """Return copies of at most `most` rows from `at` on, and the next position; an empty piece is not the end.
 
     Args:
-        disk: rows that are not in memory.
-        since: rows that changed after this batch; None: all.
-        clock: of the table.
+        disk: the rows that are not in memory.
+        since: only rows that changed after this batch; None: all.
+        clock: clock of the table.
     """
     found_ids, found_places, scanned = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     last = min(at.segment + _SEGMENTS_AT_ONCE, SEGMENTS)
@@ -154,16 +155,16 @@ def next_piece(
 
 
 def reach(since: int | None, clock: int, caught_up: int) -> int | None:
-    """Return from which batch on ticks know what changed, given the wish `since`; None: every row is to be read."""
+    """Return the batch since which ticks record changes, given the requested `since`; None: all rows must be read."""
     if since is None or since < caught_up or since > clock or clock - since > MAX_AGE:
         return None
     return since
 
 
 def ages_of(ticks: npt.NDArray[np.uint32], clock: int) -> npt.NDArray[np.int32]:
-    """Return how many batches ago rows changed last (n,); −1 − n where that was no gradient.
+    """Return how many batches ago rows last changed (n,); −1 − n if that change was not a gradient.
 
-    A table with another clock gives rows of these ages the ticks that `ticks_of` returns.
+    In a table with another clock, rows of these ages get the ticks that `ticks_of` returns.
     """
     age = ages(ticks, clock).astype(np.int32)
     return np.where(ticks & _NEW != 0, -1 - age, age).astype(np.int32)
