@@ -176,7 +176,7 @@ class Slabs:
         self._touched = max(self._touched, end)
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[Memory, int, int]]:
-        """Yield the places of rows number `start` to `end`, floats and ticks: memory, first byte, end byte (exclusive)."""
+        """Yield the places of rows number `start` to `end`, floats and ticks: memory, first byte, end byte."""
         row, floats = 4 * self.part * self.parts, 4 * self.part * self.parts << self._bits
         while start < end:
             slab, place = start >> self._bits, start & ((1 << self._bits) - 1)
