@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: commands, options, help and exit codes; the highest floor.
 
-`main` is the only place that turns an error into an exit code; `commands/` has a module for each word of paddle.py.
+`main` is the only place that turns an error into an exit code; `commands/` has one module per command of paddle.py.
 """

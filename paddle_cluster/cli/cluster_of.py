@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes a command is about: those of its options, of a job's job.json, or of conf.py where no job is known."""
+"""Finds the nodes that a command applies to, from its options, a job's job.json, or conf.py if no job is known."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces
 
-_FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; who gives it here means --conf
+_FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; here, --config means --conf
 _NODES = {"--conf", "--hosts", "--hostfile"}
 _PLACEHOLDER = (
-    "--job_workspace=."  # a command line needs one of the two job options; this one is taken out again
+    "--job_workspace=."  # a command line needs one of the two job options; this one is removed afterwards
 )
 
 
 def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
-    """Read the options of a job for a command that queries its nodes; no workspace is needed.
+    """Read the options of a job for a command that queries its nodes; needs no workspace.
 
     Raises:
-        UsageError: an argument is none of them.
+        UsageError: an argument is not one of these options.
     """
     has_job = any(one.split("=")[0] in ("-j", "--job_workspace") for one in argv)
     given = arguments.parse(argv if has_job else [*argv, _PLACEHOLDER])
@@ -46,11 +46,11 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
 def nodes_to_ask(
     where: StatePlaces, given: Given, environ: Mapping[str, str]
 ) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
-    """Nodes, how to log in, the conf.py that names them, and the job id (or a part of it) when one was given.
+    """Return the nodes, the login settings, the conf.py that names them, and the job ID (or a part of it), if given.
 
     Raises:
-        UsageError: the part of an id is that of several jobs.
-        ConfError: conf.py is wrong.
+        UsageError: the partial ID matches several jobs.
+        ConfError: conf.py is invalid.
     """
     if given.job is not None and not _NODES & set(given.values):
         try:

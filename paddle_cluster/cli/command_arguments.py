@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what follows a command's name: the options that its usage begins with, and at most one job."""
+"""Parses the arguments of a command: the options that its usage begins with, and at most one job."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 @dataclass(frozen=True)
 class Given:
-    """A command's arguments.
+    """The arguments of a command.
 
     Attributes:
-        job: the word that is no option, or None.
-        values: options with a value, the last one given.
-        switches: options without.
+        job: the argument that is not an option, or None.
+        values: the options with a value; if repeated, the last value.
+        switches: the options without a value.
     """
 
     job: str | None = None
@@ -32,15 +32,15 @@ class Given:
 
 
 def options(usage: str) -> dict[str, bool]:
-    """The options that the first paragraph of a usage names, such as "--conf", and whether each takes a value."""
+    """Return the options in the first paragraph of a usage, such as "--conf", and whether each takes a value."""
     return {one.rstrip("= "): one[-1] in "= " for one in _OPTION.findall(usage.partition("\n\n")[0])}
 
 
 def read(command: str, argv: Sequence[str], usage: str) -> Given:
-    """Reads the arguments of a command.
+    """Parse the arguments of a command.
 
     Raises:
-        UsageError: an option it does not have, one that lacks its value, or more than one job.
+        UsageError: an unknown option, an option without its value, or more than one job.
     """
     known = options(usage)
     jobs: list[str] = []
@@ -74,10 +74,10 @@ def read(command: str, argv: Sequence[str], usage: str) -> Given:
 
 
 def whole_number(command: str, given: Given, name: str, default: int) -> int:
-    """The value of an option as a number that is not negative.
+    """Return the value of an option as a non-negative integer.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the value is not one.
     """
     text = given.values.get(name)
     if text is None:

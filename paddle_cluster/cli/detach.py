@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--detach: the launcher goes on in a session of its own, without a terminal; this process looks on until trainers run.
+"""--detach: the launcher continues in its own session, without a terminal; this process watches until trainers run.
 
-So whatever goes wrong before that is seen here, with its exit code, and Ctrl+C before that stops the job.
+Any earlier error is therefore reported by this command, with its exit code, and an earlier Ctrl+C stops the job.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ RunJob = Callable[[Console, socket.socket], ExitCode]
 
 
 def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
-    """Start a daemon that runs the job, and stay until its trainers run; needs a process without threads.
+    """Start a daemon that runs the job, and wait until its trainers run; this process must have no threads.
 
     Args:
-        run_job: runs the job in the daemon; the socket is this process's way to look on.
-        where: takes what the daemon's interpreter may have to say.
+        run_job: runs the job in the daemon; through the socket, this process watches it.
+        where: receives what the daemon's interpreter prints.
     """
     mine, its = socket.socketpair()
     sys.stdout.flush()
@@ -59,11 +59,11 @@ def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
 
 
 def _become_daemon(run_job: RunJob, first: socket.socket, where: StatePlaces) -> NoReturn:
-    """The child's side of fork: never returns."""
+    """Run the child's side of the fork; never return."""
     code: int = ExitCode.PROCESS_FAILED
     try:
         os.setsid()
-        if os.fork() != 0:  # not a session's leader, so that no terminal it opens becomes its own
+        if os.fork() != 0:  # not a session leader: terminals it opens do not become its own
             os._exit(0)
         _let_go_of_terminal(first, where)
         console = Console()
@@ -104,7 +104,7 @@ def _size(path: Path) -> int:
 
 
 def _last_words(first: socket.socket, code: int, lines: list[str]) -> None:
-    with contextlib.suppress(OSError):  # nobody looks on any more
+    with contextlib.suppress(OSError):  # the watching process has exited
         first.sendall(encode("end", exit_code=int(code), left=[], lines=lines))
 
 

@@ -23,10 +23,10 @@ from paddle_cluster.text.wrapping import visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code.
+    """Run one command line and return its exit code.
 
     Args:
-        argv: the arguments without the program's name; those of this process when left out.
+        argv: the arguments without the program's name; by default, those of this process.
     """
     try:
         with signals.raised():
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_packages(argv: Sequence[str]) -> ExitCode:
-    """Run, and tell what to do when this Python lacks a package."""
+    """Run the command, and explain what to do if this Python lacks a package."""
     try:
         return _run(argv)
     except ModuleNotFoundError as error:
@@ -59,10 +59,10 @@ def _run(argv: Sequence[str]) -> ExitCode:
 
 
 def named(argv: Sequence[str]) -> str | None:
-    """Return the command that a command line begins with, or None when it describes a job.
+    """Return the command at the start of a command line, or None if it describes a job.
 
     Raises:
-        UsageError: its first word is not a command, and either it names no job or the word is a misspelled command.
+        UsageError: the first argument is not a command, and either no job is named or it is a misspelled command.
     """
     word = argv[0] if argv else "-"
     if word in COMMANDS:
@@ -90,7 +90,7 @@ def named(argv: Sequence[str]) -> str | None:
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:
-    """Run a command with the arguments that follow its name, or show how it is used."""
+    """Run a command with the arguments after its name, or show its usage."""
     if {"-h", "--help"} & set(_before_dashes(argv)):
         answer(usage(name))
         return ExitCode.DONE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of docs/ as `paddle.py help` shows them: by topic, or by a name in one of their tables.
 
-A page's topic is its file's name without the ending. A row of a page's tables whose first cell begins with a
-name in backquotes can be asked for by that name: an option, a name of conf.py, a variable.
+A page's topic is its file name without the extension. If the first cell of a table row begins with a name in
+backquotes, the row can be looked up by that name: an option, a name of conf.py, a variable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import COMMAND, DOCS_DIR, PROGRAM
 from paddle_node.contract.classes import dataclass
 
-# What a user needs comes first; a page that is not named here follows by its name.
+# Pages for users come first; pages not listed here follow, sorted by name.
 _FIRST = (
     "quick-start",
     "concepts",
@@ -29,14 +29,14 @@ _FIRST = (
     "parameter-server",
     "docker-cluster",
 )
-_LANDING = "index"  # of the site: it leads to the others
+_LANDING = "index"  # of the site: it only links to the other pages
 _CALLED = re.compile(rf"(?:[\w./]*python )?\bpaddle\.py(?= -| (?:{'|'.join(COMMANDS)})\b)")
 _NAMES = re.compile(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page of the manual: Markdown."""
+    """A page of the manual, in Markdown."""
 
     topic: str
     title: str
@@ -45,11 +45,11 @@ class Page:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table of a page.
+    """A row of a table on a page.
 
     Attributes:
         header: the cells of the table's first row.
-        cells: as Markdown, as many as the header has.
+        cells: Markdown text, one per cell of the header.
     """
 
     topic: str
@@ -58,10 +58,10 @@ class Row:
 
 
 def pages() -> tuple[Page, ...]:
-    """All pages, those that users need first.
+    """Return all pages, those for users first.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no pages are installed.
     """
     found = {path.stem: path for path in DOCS_DIR.glob("*.md") if path.stem != _LANDING}
     order = [topic for topic in _FIRST if topic in found] + sorted(set(found) - set(_FIRST))
@@ -73,7 +73,7 @@ def pages() -> tuple[Page, ...]:
 
 
 def rows(page: Page, name: str) -> tuple[Row, ...]:
-    """The rows of a page's tables that are about this name."""
+    """Return the rows about this name in the page's tables."""
     found = []
     header: tuple[str, ...] = ()
     for line in page.text.splitlines():
@@ -89,13 +89,13 @@ def rows(page: Page, name: str) -> tuple[Row, ...]:
 
 
 def row_names(page: Page) -> frozenset[str]:
-    """Every name that `rows` finds something for."""
+    """Return all names for which `rows` finds a row."""
     first_cells = (split_row(line)[0] for line in page.text.splitlines() if line.startswith("|"))
     return frozenset(name for cell in first_cells for name in _NAMES.findall(cell))
 
 
 def split_row(line: str) -> tuple[str, ...]:
-    """The cells of one row of a Markdown table."""
+    """Split a row of a Markdown table into its cells."""
     cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
     return tuple(cell.strip().replace("\\|", "|") for cell in cells)
 

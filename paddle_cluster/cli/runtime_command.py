@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that the nodes' package `paddle` carries out on this machine, in a process of their own."""
+"""Commands that the nodes' package `paddle` executes on this machine, in a separate process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.system.installation import RUNTIME_DIR
 
-_REFUSED = 2  # by argparse
+_REFUSED = 2  # argparse's
 
 
 def perform(command: str, argv: Sequence[str], usage: str) -> ExitCode:
-    """Run `paddle COMMAND ...` and wait for its end; a signal of the terminal reaches it too.
+    """Run `paddle COMMAND ...` and wait until it exits; a signal from the terminal reaches it too.
 
     Args:
-        usage: of the command, for the error when arguments are missing.
+        usage: the command's usage, for the error when arguments are missing.
 
     Raises:
-        UsageError: the arguments are wrong; the process has said why.
+        UsageError: the arguments are invalid; the process has printed the reason.
     """
     if not argv:
         raise UsageError(f"{command}: arguments are missing\n{usage}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen of a job: plain lines, or on a terminal log lines above and one line a node below.
+"""The screen of a job: plain lines, or on a terminal log lines above and one line per node below.
 
-What is told is apart from how it is drawn: every method makes an event of `output_events`, a frozen value, and
-`show` draws it. So others can watch: `watch` takes a tap that gets each event too, `mirror` a view that gets what
-is drawn; and a console in another process shows the same by `show(from_fields(...))`, or by `rendered` and `facts`.
+Events are separate from drawing: every method creates an event of `output_events`, a frozen value, and `show` draws
+it. Observers can follow: a tap passed to `watch` receives each event too, a view passed to `mirror` the drawn output.
+A console in another process shows the same through `show(from_fields(...))`, or through `rendered` and `facts`.
 
-No method ever waits for the reader or fails because of it. `close` writes what is left; it comes last.
+No method ever waits for the reader or fails because of it. `close` writes the remaining output; it must be called last.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ Tap = Callable[[Event], None]
 
 
 class PlainView(View):
-    """Lines alone, for pipes, files and dumb terminals: a line for each state of a node would bury the others."""
+    """Plain lines, for pipes, files and dumb terminals; omits node states, which would drown the other lines."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines that stay; there are no colours here."""
+        """Write permanent lines, without colours."""
         self._sink.write("".join(f"{line}\n" for line in lines))
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
-        """A line of its own."""
+        """Write the phase on its own line."""
         self.lines([f"== {name}"])
 
     def width(self) -> int:
-        """Columns of a dumb terminal; a file has as many as it takes."""
+        """Return the columns of a dumb terminal; a file has no limit."""
         return self._sink.size()[0] if self._sink.isatty() else FILE_WIDTH
 
 
 class JsonLines(View):
-    """The screen for programs: every event as a line of JSON. It is its own view, for what a console itself says."""
+    """The screen for programs: every event as a line of JSON. Also the view for the console's own messages."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -80,15 +80,15 @@ class JsonLines(View):
         self._sink.write(json.dumps(to_fields(event)) + "\n")
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """A message of the console, as an event."""
+        """Write a message of the console as an event."""
         self.take(Noted("\n".join(lines)))
 
     def width(self) -> int:
-        """Columns of what nobody wraps."""
+        """Return the width of unwrapped text, in columns."""
         return 80
 
     def tick(self, everything: bool = False) -> float:
-        """Nothing is redrawn."""
+        """Do nothing; no output is redrawn."""
         return TICK_S
 
 
@@ -105,8 +105,8 @@ class Console:
     """Shows a job's events to its user.
 
     Args:
-        stream: where to; standard output when it is left out.
-        as_json: for a program: every event as a line of JSON.
+        stream: the destination; standard output by default.
+        as_json: write every event as a line of JSON, for programs.
     """
 
     def __init__(self, stream: TextIO | None = None, *, as_json: bool = False) -> None:
@@ -125,18 +125,18 @@ class Console:
         self._writer = Writer(self._sink, self._tick, self._note_dropped)
 
     def watch(self, tap: Tap, *kinds: type[Event]) -> None:
-        """Pass every later event, or those of some kinds, to `tap` too, on the caller's thread.
+        """Pass every later event, or those of the given kinds, to `tap` too, on the caller's thread.
 
-        A tap does not wait or raise.
+        A tap must not wait or raise.
         """
         self._taps = (*self._taps, (tap, kinds))
 
     def unwatch(self, tap: Tap) -> None:
-        """Give it no more events."""
+        """Stop passing events to a tap."""
         self._taps = tuple(pair for pair in self._taps if pair[0] != tap)
 
     def show(self, event: Event) -> None:
-        """Show an event, of this job or of one that another process runs."""
+        """Show an event, of this job or of a job that another process runs."""
         for tap, kinds in self._taps:
             if not kinds or isinstance(event, kinds):
                 tap(event)
@@ -149,7 +149,7 @@ class Console:
             case Progressed():
                 self._writer.post_latest((event.node_id, event.process), draw)
             case Used():
-                if self._as_json:  # no other screen shows it
+                if self._as_json:  # other screens do not show it
                     self._writer.post_latest((Used, event.node_id), draw)
             case Plotted():
                 if self._as_json:
@@ -161,49 +161,49 @@ class Console:
                 self._writer.post(draw)
 
     def nodes(self, labels: Mapping[int, str], name: str = "") -> None:
-        """Name the nodes, by id, and the job, where it has a name."""
+        """Name the nodes, by ID, and the job, if it has a name."""
         self.show(NodesNamed(tuple(labels.items()), name))
 
     def phase(self, name: str) -> None:
-        """The job enters a phase."""
+        """Report that the job enters a phase."""
         self.show(PhaseEntered(name, self._began))
 
     def note(self, text: str) -> None:
-        """Something the user should know; may hold several lines."""
+        """Report something that the user should know; the text can have several lines."""
         self.show(Noted(text))
 
     def process_line(
         self, process: str, node: str, data: bytes, *, partial: bool = False, at: float | None = None
     ) -> None:
-        """Lines that a process wrote.
+        """Show lines that a process wrote.
 
         Args:
             process: its name, such as "trainer-2".
-            node: how the screen names its node.
-            partial: the last line is still open.
-            at: when, on this machine's wall clock; now when it is left out.
+            node: the node's name on the screen.
+            partial: the last line is incomplete.
+            at: time of writing, on this machine's wall clock; now by default.
         """
         self.show(Printed(str(process), node, data, partial, time.time() if at is None else at))
 
     def unsent(self, process: str, node: str, size: int, log: str) -> None:
-        """So many bytes of a process's output did not come, but `log` on its node has them."""
+        """Report that `size` bytes of a process's output were not sent; `log` on its node contains them."""
         self.show(Unsent(str(process), node, int(size), str(log)))
 
     def node_state(self, node_id: int, state: str) -> None:
-        """What a node is doing."""
+        """Report the state of a node."""
         self.show(NodeState(node_id, state))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:
-        """A table whose rows at the indices in `red` are wrong."""
+        """Show a table; the rows at the indices in `red` have failed."""
         shown = tuple(tuple(str(cell) for cell in row) for row in rows)
         self.show(Tabled(tuple(headers), shown, tuple(sorted(red))))
 
     def failure(self, lines: Iterable[str]) -> None:
-        """What went wrong first, with the end of its log."""
+        """Report the first failure, with the end of its log."""
         self.show(Failed(tuple(lines)))
 
     def times(self, phases: Mapping[str, float]) -> None:
-        """How long each phase took, in seconds."""
+        """Report the duration of each phase, in seconds."""
         self.show(Timed(tuple(phases.items())))
 
     def summary(
@@ -220,7 +220,7 @@ class Console:
         self.show(Ended(job_id, code, cause, str(logs or ""), str(output or ""), tuple(lines)))
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write what is queued, for at most `timeout_s`, and restore the terminal."""
+        """Write the queued output, for at most `timeout_s` seconds, and restore the terminal."""
         self._writer.post(self._drawer.finish)
         self._writer.post(self._view.finish)
         self._writer.close(timeout_s)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The screen on a terminal: log lines scroll above a live view of the job.
 
-Up to half a screen of nodes has a line each; more of them are summed up, and only those in trouble are listed. Draws
-in one thread, a few times a second, each time with one write that takes the lower part off, adds the lines and
-puts it back. Never hides the cursor: who kills or suspends us gets a usable terminal. NO_COLOR is respected.
+Up to half a screen of nodes have one line each; a larger number is summarized, and only troubled nodes are listed. One
+thread draws, a few times a second, each time with a single write that removes the lower part, adds the lines and
+restores it. Never hides the cursor: a killed or suspended launcher leaves a usable terminal. Respects NO_COLOR.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _WELL = frozenset(("running", "stopped", DISPATCH, "ready", "connecting", ""))
 
 
 class CostCurve:
-    """The costs of one trainer since we look at it, as a few averages of equally many steps each."""
+    """The costs of one trainer since this screen began, as a few averages over equal numbers of steps."""
 
     def __init__(self) -> None:
         self._points: list[float] = []
-        self._steps = 1  # of each point
+        self._steps = 1  # per point
         self._open: list[float] = []
 
     def add(self, cost: float) -> None:
-        """The cost of one more step."""
+        """Add the cost of one step."""
         self._open.append(cost)
         if len(self._open) < self._steps:
             return
@@ -48,7 +48,7 @@ class CostCurve:
             self._steps *= 2
 
     def lines(self, width: int) -> list[str]:
-        """CURVE_ROWS lines of at most so many cells, with the highest and the lowest cost; none of one point."""
+        """Return CURVE_ROWS lines of at most `width` cells, with the highest and lowest cost; none for one point."""
         points = self._points
         while len(points) > max(1, width - 9):
             points = _paired(points)
@@ -78,10 +78,10 @@ class _Trainer(NamedTuple):
 
 
 class JobFacts:
-    """Facts by node and by trainer.
+    """Facts per node and per trainer.
 
     Attributes:
-        nodes: node id -> fact -> text.
+        nodes: node ID -> fact -> text.
         curve: the costs of trainer 0.
     """
 
@@ -94,20 +94,20 @@ class JobFacts:
         self._began = time.monotonic()
 
     def enter(self, phase: str, age_s: float = 0.0) -> None:
-        """The job is in another phase.
+        """Enter a phase of the job.
 
         Args:
-            age_s: of the job, where it is older than this view of it.
+            age_s: the age of the job in seconds, if it is older than this view.
         """
         self._phase = phase
         self._began = min(self._began, time.monotonic() - age_s)
 
     def note(self, node_id: int, facts: Mapping[str, str]) -> None:
-        """New facts of a node; with `process` they are those of one of its trainers."""
+        """Record facts of a node; with `process`, those of one of its trainers."""
         self.nodes.setdefault(node_id, {"label": f"node {node_id}"}).update(facts)
         if "arrived" in facts:
             numbers = int(facts["arrived"]), int(facts["total"]), float(facts["bytes_per_s"])
-            if not self._under_way():  # a node that came back gets what it lacks alone
+            if not self._under_way():  # a node that reconnects receives only what it lacks
                 self._transfers.clear()
             self._transfers[node_id] = numbers
         if "process" in facts and "rate" in facts:
@@ -123,14 +123,14 @@ class JobFacts:
                 self.curve.add(float(facts["cost"]))
 
     def troubled(self) -> list[int]:
-        """Ids of nodes that are not as they should be."""
+        """Return the IDs of nodes that are not in a normal state."""
         return [node_id for node_id, facts in self.nodes.items() if facts.get("state", "") not in _WELL]
 
     def summary(self, all_listed: bool) -> list[str]:
         """Return up to three lines: phase and states; progress of training or of sending; the slowest trainer.
 
         Args:
-            all_listed: every node has a line below.
+            all_listed: every node has its own line below.
         """
         states = Counter(facts.get("state") or "waiting" for facts in self.nodes.values())
         counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -146,7 +146,7 @@ class JobFacts:
         return lines
 
     def _under_way(self) -> dict[int, tuple[int, int, float]]:
-        """What has not all come to nodes that wait for it."""
+        """Return the transfers that are not complete."""
         return {
             node_id: one
             for node_id, one in self._transfers.items()
@@ -154,7 +154,7 @@ class JobFacts:
         }
 
     def _transferring(self, all_listed: bool) -> list[str]:
-        """How much has come to all nodes, and whom they wait for."""
+        """Describe how much all nodes have received, and which nodes are not complete."""
         under_way = self._under_way()
         arrived = sum(one[0] for one in self._transfers.values())
         total = sum(one[1] for one in self._transfers.values())
@@ -188,9 +188,9 @@ def _told(facts: Mapping[str, str]) -> str:
     return "  ".join(facts[name] for name in ("progress", "cost", "speed") if facts[name])
 
 
-FLUSH_S = 0.1  # at most: a picture that is drawn quickly may come sooner after the last one
+FLUSH_S = 0.1  # upper limit: a picture that is fast to draw can be drawn again sooner
 LEAST_FLUSH_S = 0.01
-DRAWING_SHARE = 0.05  # of a core and of the terminal's time
+DRAWING_SHARE = 0.05  # of one core and of the terminal's time
 REDRAW_S = 0.5
 LINES_A_FLUSH = 100
 COLUMN_LIMIT = 40
@@ -209,7 +209,7 @@ class LiveView(View):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._colours = not os.environ.get("NO_COLOR")
-        self._has_blocks = sink.encoding.lower().replace("-", "") == "utf8"  # to draw a curve of
+        self._has_blocks = sink.encoding.lower().replace("-", "") == "utf8"  # trainer of the curve
         self._facts = JobFacts()
         self._waiting: list[tuple[str, str]] = []
         self._left_out = 0
@@ -223,7 +223,7 @@ class LiveView(View):
         self._finished = False
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines that scroll away above; of those of processes the last ones, when there are too many to read."""
+        """Add permanent lines, which scroll away above; of too many lines of processes, only the last are shown."""
         self._waiting.extend((line, style) for line in lines)
         if style == PROCESS_STYLE:
             self._droppable += len(lines)
@@ -231,7 +231,7 @@ class LiveView(View):
                 self._thin_out()
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
-        """A line of its own; when the job comes to its end the curve of its costs stays above."""
+        """Write the phase on its own line; at the end of the job, keep the cost curve above it."""
         curve = self._curve()
         if name == "stop" and curve:
             self.lines(["the cost of trainer 0:", *curve])
@@ -240,16 +240,16 @@ class LiveView(View):
         self._dirty = True
 
     def node(self, node_id: int, **facts: str) -> None:
-        """Remembered until the next redraw."""
+        """Record facts for the next redraw."""
         self._facts.note(node_id, facts)
         self._dirty = True
 
     def width(self) -> int:
-        """The current width of the terminal, in columns."""
+        """Return the current width of the terminal, in columns."""
         return self._sink.size()[0]
 
     def tick(self) -> float:
-        """Write what waits, the first after a pause at once; redraw also when only time has passed."""
+        """Write pending output, immediately if it follows a pause; redraw also when only time has passed."""
         if self._finished:
             return REDRAW_S
         now = time.monotonic()
@@ -260,13 +260,13 @@ class LiveView(View):
             if has_news:
                 self._written_at = now
                 before, self._took_s = self._took_s, time.monotonic() - now
-                took_s = min(before, self._took_s)  # one that others held up tells nothing
+                took_s = min(before, self._took_s)  # a single slow write can have external causes
                 self._flush_s = min(FLUSH_S, max(LEAST_FLUSH_S, took_s / DRAWING_SHARE))
             has_news = False
         return self._written_at + self._flush_s - now if has_news else REDRAW_S
 
     def finish(self) -> None:
-        """Leave the lines and take the rest off the screen."""
+        """Leave the lines and clear the rest from the screen."""
         self._draw([])
         self._finished = True
 
@@ -285,7 +285,7 @@ class LiveView(View):
         self._sink.write(text)
 
     def _take_off(self) -> str:
-        """Back to where the lower part begins; a terminal that got narrower has broken its lines."""
+        """Move to the start of the lower part; a terminal that became narrower has wrapped its lines."""
         if not self._drawn:
             return ""
         width, _ = self._sink.size()
@@ -293,7 +293,7 @@ class LiveView(View):
         return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J"
 
     def _thin_out(self) -> None:
-        """Keep the last lines of processes, and everything that the launcher says."""
+        """Keep only the last lines of processes, and all lines of the launcher."""
         too_many = self._droppable - LINES_A_FLUSH
         if too_many <= 0:
             return
@@ -314,7 +314,7 @@ class LiveView(View):
         return self._facts.curve.lines(self.width() - 1) if self._has_blocks else []
 
     def _picture(self) -> list[str]:
-        """The lower part: a summary, the curve of costs, then nodes, as many lines as half the screen holds."""
+        """Return the lower part: a summary, the cost curve, then nodes, in at most half the lines of the screen."""
         if not self._facts.nodes:
             return []
         width, height = self._sink.size()

@@ -26,28 +26,28 @@ from paddle_cluster.text.output_events import (
 from paddle_cluster.text.sizes import counted, spans
 from paddle_node.contract.classes import dataclass
 
-OPEN_S = 2.0  # how long an open line is held
+OPEN_S = 2.0  # maximum time for which an incomplete line is held
 HELD_SIZE = 1 << 16
 
 
 class OpenLines:
-    """Puts together lines that come in parts: prompts, progress bars, lines longer than a frame. Not thread-safe.
+    """Joins lines that arrive in parts: prompts, progress bars, lines longer than a frame. Not thread-safe.
 
-    An open line is held until it ends, for at most OPEN_S, and never more than HELD_SIZE bytes of it: a bar that draws
-    over itself becomes a line every OPEN_S.
+    An incomplete line is held until it ends, for at most OPEN_S seconds, and never more than HELD_SIZE bytes of it: a
+    progress bar that redraws itself becomes one line every OPEN_S seconds.
     """
 
     def __init__(self) -> None:
         self._open: dict[Hashable, tuple[bytes, float]] = {}
 
     def take(self, key: Hashable, data: bytes, partial: bool) -> bytes:
-        """Bytes that a process wrote.
+        """Add bytes that a process wrote.
 
         Args:
-            partial: they stop inside a line.
+            partial: the data ends inside a line.
 
         Returns:
-            What may be shown now: whole lines, or the beginning of one that is too long; may be empty.
+            What can be shown now: complete lines, or the beginning of a line that is too long; may be empty.
         """
         before, since = self._open.pop(key, (b"", time.monotonic()))
         data = before + data
@@ -62,7 +62,7 @@ class OpenLines:
         return data[:end]
 
     def overdue(self, everything: bool = False) -> list[tuple[Hashable, bytes]]:
-        """Lines that stayed open for too long, by process; each is given out once."""
+        """Return lines that stayed incomplete for too long, by process; each is returned only once."""
         if not self._open:
             return []
         until = time.monotonic() - (0.0 if everything else OPEN_S)
@@ -72,41 +72,41 @@ class OpenLines:
         return due
 
 
-PROCESS_STYLE = "process"  # of lines that a view may leave out when there are more than can be read
-BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
-_ROUTINE = re.compile(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # glog's INFO
+PROCESS_STYLE = "process"  # of lines that a view can drop when there are too many to read
+BURST_LINES = 200  # per event on a terminal: more is unreadable
+_ROUTINE = re.compile(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # INFO lines of glog
 
 
 class View:
-    """How lines and the state of nodes appear; what a view does not say of itself does nothing."""
+    """How lines and the states of nodes appear; methods that a view does not override do nothing."""
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines that stay."""
+        """Show permanent lines."""
         raise NotImplementedError
 
     def width(self) -> int:
-        """Number of columns."""
+        """Return the number of columns."""
         raise NotImplementedError
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
-        """What the job does from now on, and how old it is."""
+        """Report the new phase of the job, and the job's age in seconds."""
 
     def node(self, node_id: int, **facts: str) -> None:
-        """New facts on a node: label, the job's name, state, and what `wrapping.progress` gives."""
+        """Record facts of a node: label, the job's name, state, and the result of `wrapping.progress`."""
 
     def tick(self) -> float:
-        """A moment to redraw; returns in how many seconds the next one is due."""
+        """Redraw if due; return the seconds until the next redraw is due."""
         return TICK_S
 
     def finish(self) -> None:
-        """Leave the screen as it should stay."""
+        """Leave the screen in its final state."""
 
 
 class Drawer:
     """Draws events on a view. Normal output of pservers stays in their logs.
 
     Args:
-        on_terminal: a burst of lines is cut.
+        on_terminal: shorten bursts of lines.
     """
 
     def __init__(self, view: View, on_terminal: bool) -> None:
@@ -146,7 +146,7 @@ class Drawer:
                     view.lines([wrapping.visible(text)], style)
 
     def tick(self, everything: bool = False) -> None:
-        """Show lines that stay open for long as they are, and tracebacks that are whole."""
+        """Show lines that have stayed incomplete for too long, and complete tracebacks."""
         for who, data in self._open.overdue(everything):
             self._print(str(who), data)
         for who, data in self._tracebacks.due(everything):
@@ -156,7 +156,7 @@ class Drawer:
                 self._view.lines([data.decode()])
 
     def finish(self) -> None:
-        """Show the lines that are still open."""
+        """Show the lines that are still incomplete."""
         self.tick(everything=True)
 
     def _print(self, who: str, data: bytes) -> None:
@@ -178,17 +178,17 @@ class Drawer:
 
 QUIET_S = 0.3
 HELD_S = 1.0  # a process that continues to write is shown after this time
-GATHERED_S = 0.5  # who follows within this time is told in the same line
+GATHERED_S = 0.5  # processes that fail within this time share one line
 MOST_TOLD = 100
 
-_RANK = rb"(?:\[rank\d+\]: ?)?"  # PyTorch puts it before each line
+_RANK = rb"(?:\[rank\d+\]: ?)?"  # PyTorch writes it before each line
 _HEAD = _RANK + rb"Traceback \(most recent call last\):\r?\n"
 _ONE = _HEAD + rb"(?:" + _RANK + rb"[ \t].*\n)*" + _RANK + rb"\S.*\n?"
 _BETWEEN = _RANK + rb"\n" + _RANK + rb"(?:During handling of|The above exception).*\n" + _RANK + rb"\n"
 _RANKED = re.compile(r"(\S+) (\d{1,9}) ")
 _BEGIN = re.compile(rb"^" + _HEAD, re.MULTILINE)
 _WHOLE = re.compile(_ONE + rb"(?:" + _BETWEEN + _ONE + rb")*")
-_NUMBERS = re.compile(rb'^\s+File "[^"\n]*"|^(?!\s+File ).*', re.MULTILINE)  # not those of lines of code
+_NUMBERS = re.compile(rb'^\s+File "[^"\n]*"|^(?!\s+File ).*', re.MULTILINE)  # except in lines of code
 
 
 @dataclass
@@ -200,12 +200,12 @@ class _Held:
 
 @dataclass
 class _Told:
-    """A traceback that was shown.
+    """A traceback that has been shown.
 
     Attributes:
-        first: who wrote it first.
-        again: who wrote it since: the ranks by role, or none by a name that has no rank.
-        since: when the first of these did.
+        first: the process that wrote it first.
+        again: the processes that wrote it since: ranks by role; no ranks for a name without a rank.
+        since: time of the first repetition.
     """
 
     first: str
@@ -214,10 +214,10 @@ class _Told:
 
 
 class Tracebacks:
-    """Shows a traceback that many processes write one time, with the processes that wrote it.
+    """Shows a traceback that many processes write only once, with the processes that wrote it.
 
-    A process's output from a traceback on is held until it is quiet for a moment, so that the traceback is whole when
-    it is compared; numbers in messages and paths may differ, as ranks and addresses do. Not thread-safe.
+    Output that follows the start of a traceback is held until its process pauses, so that complete tracebacks are
+    compared; numbers in messages and paths can differ, as ranks and addresses do. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class Tracebacks:
         self._told: dict[bytes, _Told] = {}
 
     def take(self, who: str, data: bytes) -> bytes:
-        """Whole lines of a process, named as "trainer 2 node-c"; what of them may be shown now."""
+        """Add complete lines of a process, labelled like "trainer 2 node-c"; return what can be shown now."""
         now = time.monotonic()
         held = self._held.get(who)
         if held is not None:
@@ -238,7 +238,7 @@ class Tracebacks:
         return data[: begin.start()]
 
     def due(self, everything: bool = False) -> list[tuple[str, bytes]]:
-        """What was held for long enough, by process, and what the launcher says of it: those lines have no process."""
+        """Return output that was held long enough, by process, and the launcher's remarks on it (without a process)."""
         now = time.monotonic()
         shown = []
         for who, held in list(self._held.items()):
@@ -254,7 +254,7 @@ class Tracebacks:
         return shown
 
     def _unless_told(self, who: str, data: bytes, now: float) -> bytes:
-        """The text without a traceback that was shown before."""
+        """Return the text without tracebacks that were already shown."""
         whole = _WHOLE.match(data)
         if whole is None:
             return data

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes <workspace>/log/job.log: every line of every process and of the launcher, by time, from a thread of its own.
+"""Writes <workspace>/log/job.log: all lines of processes and of the launcher, ordered by time, in a thread of its own.
 
-A line is `2026-05-04 13:00:59.123+02:00 [trainer 2 node-c] text`; `[launcher]` stands for the launcher itself. Text
-stays the bytes it is, but a progress bar is the last state it drew. Nothing here waits for the disk but the thread:
-what it cannot keep up with is left out, counted, and told in the file; the nodes' own logs have it.
+A line is `2026-05-04 13:00:59.123+02:00 [trainer 2 node-c] text`; `[launcher]` marks the launcher's own lines. Text
+is preserved byte by byte, but a progress bar is reduced to its last state. Only the thread waits for the disk: lines
+that exceed its speed are dropped, counted, and reported in the file; the logs on the nodes contain them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ HOLD_S = 1.0
 
 
 class MergedLines:
-    """Puts the output of many processes into the order of time. Not thread-safe.
+    """Merges the output of many processes by time. Not thread-safe.
 
-    A block of lines is held back for HOLD_S, as an earlier one of another node may still be under way; a later one
-    follows when it comes. Blocks of one source never change their order.
+    A block of lines is held for HOLD_S seconds, because an earlier block of another node may be under way; a block that
+    arrives later is appended. Blocks of the same source never change their order.
     """
 
     def __init__(self) -> None:
@@ -48,18 +48,18 @@ class MergedLines:
         self._count = 0
 
     def add(self, at: float, source: str, lines: bytes) -> None:
-        """Take a block.
+        """Add a block.
 
         Args:
-            at: when it was written, in seconds.
-            source: who wrote it.
+            at: time of writing, in seconds.
+            source: the process that wrote it.
         """
         at = self._latest[source] = max(at, self._latest.get(source, at))
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, source, lines))
 
     def ready(self, until: float) -> list[tuple[float, str, bytes]]:
-        """(at, source, lines) of what was written before `until`, in order."""
+        """Return (at, source, lines) of everything written before `until`, in order."""
         found = []
         while self._heap and self._heap[0][0] <= until:
             at, _, source, lines = heapq.heappop(self._heap)
@@ -77,7 +77,7 @@ class JobLog:
     """The merged log of one job.
 
     Args:
-        limit: bytes at which the file is rotated.
+        limit: size in bytes at which the file is rotated.
     """
 
     def __init__(self, limit: int) -> None:
@@ -87,18 +87,18 @@ class JobLog:
         )
         self._path = Path()
         self._file: RotatedFile | None = None
-        self._left_out = self._told_left_out = 0  # lines; each is counted by one thread
+        self._left_out = self._told_left_out = 0  # lines; each counter belongs to one thread
         self._merged = MergedLines()
         self._open = OpenLines()
         self._stamps = _Stamps()
 
     def begin(self, path: Path) -> None:
-        """Write to this file from now on, beginning with what was taken before; an older one is removed."""
+        """Write to this file from now on, starting with the events received so far; remove an existing file."""
         self._path = path
         self._queue.start()
 
     def take(self, event: Event) -> None:
-        """Take one event; never waits. A tap for `Console.watch`."""
+        """Add an event without waiting; a tap for `Console.watch`."""
         if isinstance(event, NodesNamed | NodeState | Transferred | Progressed | Plotted | Used):
             return
         if not isinstance(event, Printed):
@@ -107,7 +107,7 @@ class JobLog:
             self._left_out += event.data.count(b"\n")
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write what waits, for at most `timeout_s`."""
+        """Write pending lines, for at most `timeout_s` seconds."""
         self._queue.close(timeout_s)
 
     def _write(self, waiting: Sequence[tuple[float, Event]], is_last: bool) -> float:
@@ -142,7 +142,7 @@ class JobLog:
             self._merged.add(at, who, data)
 
     def _format(self, at: float, who: str, data: bytes) -> bytes:
-        """A block as lines of the file; text of one block has one time."""
+        """Format a block as lines of the file; all text of a block has the same time."""
         if b"\r" in data:
             data = b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
         prefix = f"{self._stamps.text(at)} [{wrapping.visible(who)}] ".encode("utf-8", "backslashreplace")
@@ -151,7 +151,7 @@ class JobLog:
 
 
 def _told(event: Event) -> list[str]:
-    """What the launcher says, as lines without control characters."""
+    """Return the launcher's messages as lines without control characters."""
     match event:
         case Unsent():
             return [wrapping.unsent_text(event)]
@@ -162,7 +162,7 @@ def _told(event: Event) -> list[str]:
 
 
 class _Stamps:
-    """Times as text, to the millisecond, with the offset of the time zone."""
+    """Formats times, to the millisecond, with the offset of the time zone."""
 
     def __init__(self) -> None:
         self._second = -1

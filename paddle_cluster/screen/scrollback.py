@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of a job for terminals that attach later: the last events, and the current state of the nodes.
 
-A tap of the console: the job's threads write, others read at their own pace. Nobody waits, memory is bounded; who
-reads too slowly is told how much went by.
+It is a tap of the console: the job's threads write, and clients read at their own pace. No thread waits, and memory is
+bounded; a client that reads too slowly receives the number of lines it missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paddle_node.contract.classes import dataclass
 
 KEPT = 4000
 KEPT_BYTES = 4 << 20
-EVENT_BYTES = 200  # about what one takes beside its text
+EVENT_BYTES = 200  # approximate size of an event besides its text
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class ScrollbackPage:
     """The events after a position.
 
     Attributes:
-        position: where to go on.
-        missed: lines that were dropped before they were read.
+        position: where to continue reading.
+        missed: number of lines that were dropped before they were read.
     """
 
     events: tuple[Event, ...]
@@ -45,14 +45,14 @@ class ScrollbackPage:
 
 
 class Scrollback:
-    """Keeps events; safe for any number of threads."""
+    """Stores events; safe for any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: deque[Event] = deque()
         self._bytes = 0
-        self._first = 0  # position of the oldest event that is kept
-        self._dropped: deque[tuple[int, int]] = deque(maxlen=KEPT)  # (position, lines) of those that are not
+        self._first = 0  # position of the oldest stored event
+        self._dropped: deque[tuple[int, int]] = deque(maxlen=KEPT)  # (position, lines) of dropped events
         self._now: dict[tuple[type[Event], object], tuple[int, Event]] = {}
         self._version = 0
         self._phase = PhaseEntered("")
@@ -61,21 +61,21 @@ class Scrollback:
 
     @property
     def phase(self) -> str:
-        """The phase the job is in."""
+        """Return the current phase of the job."""
         return self._phase.name
 
     @property
     def preflight(self) -> Tabled | None:
-        """The table of what was checked before the start."""
+        """Return the table of the preflight."""
         return self._preflight
 
     def phase_before(self, position: int) -> list[Event]:
-        """The phase the job is in, if it began before a position; to be shown to who begins to look there."""
+        """Return the current phase if it began before a position, for a client that starts to read there."""
         with self._lock:
             return [self._phase] if self._phase.name and self._phase_at < position else []
 
     def take(self, event: Event) -> None:
-        """A tap for `Console.watch`: states and progress replace their last one, the rest is kept in order."""
+        """Store an event; a tap for `Console.watch`. States and progress replace the last one; others are kept in order."""
         with self._lock:
             match event:
                 case NodeState():
@@ -85,7 +85,7 @@ class Scrollback:
                 case Progressed():
                     self._replace(event, event.process or event.node_id)
                 case Used() | Plotted():
-                    pass  # the status has the one, TensorBoard the other
+                    pass  # shown by the status and by TensorBoard respectively
                 case NodesNamed():
                     self._replace(event, None)
                 case PhaseEntered():
@@ -99,19 +99,19 @@ class Scrollback:
                     self._add(event)
 
     def state(self, node_id: int) -> str:
-        """What is shown of a node."""
+        """Return the state shown for a node."""
         with self._lock:
             _, event = self._now.get((NodeState, node_id), (0, None))
         return event.state if isinstance(event, NodeState) else ""
 
     def changed(self, since: int) -> tuple[list[Event], int]:
-        """States and progress that changed after a version, oldest first, and the version to go on from."""
+        """Return states and progress that changed after a version, oldest first, and the version to continue from."""
         with self._lock:
             changed = [pair for pair in self._now.values() if pair[0] > since]
             return [event for _, event in sorted(changed, key=lambda pair: pair[0])], self._version
 
     def tail(self, lines: int) -> int:
-        """The position from which about so many lines follow."""
+        """Return the position after which about `lines` lines follow."""
         with self._lock:
             position = self._first + len(self._events)
             for event in reversed(self._events):

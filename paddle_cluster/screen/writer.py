@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes to a terminal, pipe or file from a thread of its own.
 
-A reader that stops (Ctrl+S, a pager, a full pipe) must not stop the job's loop, or leases would run out:
-callers never wait. What may be dropped is dropped beyond a backlog, and counted.
+A reader that stops (Ctrl+S, a pager, a full pipe) must not stop the job's loop, because leases would expire:
+callers never wait. Beyond a backlog limit, text that is allowed to be lost is dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from paddle_cluster.text.wrapping import harmless
 
 BACKLOG = 2000
 BACKLOG_SIZE = 4 << 20  # bytes
-TOGETHER = 64  # jobs whose text is written at once
+TOGETHER = 64  # number of jobs whose text is written together
 TICK_S = 0.2
 WIDTH = 120
 _COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class Sink:
-    """One stream, written in whole: any text, in the stream's encoding, with escapes for what it lacks.
+    """A stream whose writes are complete: any text, in the stream's encoding, with escapes for missing characters.
 
-    A stream with a descriptor is written past its own buffer, so that a thread stuck in a write holds no lock
-    that the interpreter needs to exit. Not for several threads at once.
+    If a stream has a file descriptor, its own buffer is bypassed, so that a thread blocked in a write holds no lock
+    that the interpreter needs to exit. Only one thread may use it at a time.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -43,19 +43,19 @@ class Sink:
         self._descriptor: int | None = None
         self.encoding = (stream and stream.encoding) or "utf-8"
         self.gone: str = "" if stream else "it is closed"
-        self.error: OSError | None = None  # why, where it is more than a closed stream
+        self.error: OSError | None = None  # the reason, unless the stream was simply closed
         self._held: list[str] | None = None
         try:
             if stream:
                 stream.flush()
                 self._descriptor = stream.fileno()
-        except io.UnsupportedOperation:  # a stream in memory
+        except io.UnsupportedOperation:  # an in-memory stream
             pass
         except (OSError, ValueError) as error:
             self.gone = str(error)
 
     def write(self, text: str) -> int:
-        """Write all of the text, or note in `gone` why the reader has closed."""
+        """Write all of the text, or record in `gone` why the stream has closed."""
         if self._held is not None:
             self._held.append(text)
             return len(text)
@@ -75,7 +75,7 @@ class Sink:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Hold back what is written meanwhile, and write it at once."""
+        """Collect text written in this context, and write it in a single call."""
         self._held = []
         try:
             yield
@@ -85,7 +85,7 @@ class Sink:
                 self.write("".join(held))
 
     def flush(self) -> None:
-        """Nothing is held back for longer than `together`."""
+        """Do nothing: text is only held back inside `together`."""
 
     def size(self) -> tuple[int, int]:
         """Return the columns and rows of the terminal; 80 by 24 if unknown."""
@@ -96,7 +96,7 @@ class Sink:
         return columns or 80, rows or 24
 
     def isatty(self) -> bool:
-        """Whether a person may be looking."""
+        """Return whether the stream is a terminal."""
         with contextlib.suppress(ValueError):
             return self._stream is not None and self._stream.isatty()
         return False
@@ -107,21 +107,21 @@ def _write_all(descriptor: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # somebody made the terminal non-blocking
+        except BlockingIOError:  # another process made the terminal non-blocking
             select.select([], [descriptor], [], TICK_S)
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Write a text at once, for commands that end with it; a reader that has gone is no error."""
+    """Write a text synchronously, for the end of a command; a closed reader is not an error."""
     sink = Sink(sys.stdout if stream is None else stream)
     sink.write(harmless(text if text.endswith("\n") else text + "\n"))
 
 
 def answer(text: str) -> None:
-    """Write what a command was asked for to standard output; a reader that has gone is no error.
+    """Write the result of a command to standard output; a closed reader is not an error.
 
     Raises:
-        AnswerLost: the disk is full, or it could not be written for another reason.
+        AnswerLost: the disk is full, or the write failed for another reason.
     """
     sink = Sink(sys.stdout)
     sink.write(harmless(text if text.endswith("\n") else text + "\n"))
@@ -130,9 +130,9 @@ def answer(text: str) -> None:
 
 
 def columns() -> int:
-    """Columns of the screen; a file or pipe has as many as a wide one."""
+    """Return the columns of the screen; a file or pipe counts as a wide one."""
     if Sink(sys.stdout).isatty():
-        import shutil  # brings compression, which pipes need not
+        import shutil  # imports compression, which pipes do not need
 
         return shutil.get_terminal_size((WIDTH, 24)).columns
     given = os.environ.get("COLUMNS", "")
@@ -140,12 +140,12 @@ def columns() -> int:
 
 
 class Writer:
-    """Runs small writing jobs one after the other in its thread.
+    """Runs small writing jobs one after the other in its own thread.
 
     Args:
-        sink: where the jobs write to.
-        on_tick: called after jobs, and again when the time has passed that it returns, TICK_S at most.
-        on_dropped: called with a number of lines that were dropped, once the reader keeps up again.
+        sink: the stream that the jobs write to.
+        on_tick: called after jobs, and again after the number of seconds that it returns, at most TICK_S.
+        on_dropped: called with the number of dropped lines when the reader has caught up again.
     """
 
     def __init__(self, sink: Sink, on_tick: Callable[[], float], on_dropped: Callable[[int], None]) -> None:
@@ -161,24 +161,24 @@ class Writer:
         self._queue.start()
 
     def post(self, job: Callable[[], None], lines: int = 0, size: int = 0) -> None:
-        """Have a job run soon; never blocks.
+        """Queue a job; never block.
 
         Args:
-            lines: what it would show; if there are any, the job is left out and they are counted when too much waits.
-            size: the bytes it holds.
+            lines: number of lines it shows; if not 0, a full queue drops the job and counts its lines.
+            size: number of bytes it holds.
         """
         if (lines and len(self._queue) >= BACKLOG) or not self._queue.put(job, size if lines else 0):
             with self._lock:
                 self._dropped += lines
 
     def post_latest(self, key: Hashable, job: Callable[[], None]) -> None:
-        """Have a job run soon instead of one with the same key that still waits."""
+        """Queue a job in place of a pending one with the same key."""
         with self._lock:
             self._latest[key] = job
         self._queue.wake()
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits, for at most `timeout_s`; False when the reader did not take it all."""
+        """Write pending output, for at most `timeout_s` seconds; return False if the reader did not accept all."""
         return self._queue.close(timeout_s)
 
     def _write(self, jobs: Sequence[Callable[[], None]], is_last: bool) -> float:
@@ -197,16 +197,16 @@ class Writer:
         return min(self._on_tick(), TICK_S)
 
 
-LIMIT = 4 << 20  # bytes before screen.log becomes screen.log.1
+LIMIT = 4 << 20  # size in bytes at which screen.log becomes screen.log.1
 
 
 class ScreenFile(io.TextIOBase):
-    """The stream of screen.log: text that goes to the end of a file of bounded size.
+    """The stream of screen.log: appends text to a file of bounded size.
 
-    A full or lost disk costs the lines that do not fit and nothing else.
+    A full or missing disk loses only the lines that do not fit.
 
     Attributes:
-        lost: characters that could not be written.
+        lost: number of characters that could not be written.
     """
 
     encoding = "utf-8"
@@ -217,7 +217,7 @@ class ScreenFile(io.TextIOBase):
         self.lost = 0
 
     def write(self, text: str) -> int:
-        """Append; never fails."""
+        """Append text; never fail."""
         try:
             self._append(text.encode("utf-8", "backslashreplace"))
         except OSError:
@@ -225,7 +225,7 @@ class ScreenFile(io.TextIOBase):
         return len(text)
 
     def isatty(self) -> bool:
-        """It is none."""
+        """Return False: it is a file."""
         return False
 
     def _append(self, data: bytes) -> None:
@@ -241,10 +241,10 @@ class ScreenFile(io.TextIOBase):
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a screen file, from the one before it too."""
+    """Return the last lines of a screen file, continuing into the previous file if needed."""
     found: list[str] = []
     for part in (path, path.with_name(f"{path.name}.1")):
-        if not part.is_file():  # a pipe would be waited for
+        if not part.is_file():  # opening a pipe would block
             continue
         try:
             with part.open("rb") as file:

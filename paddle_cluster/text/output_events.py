@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events that a job shows its user, as plain values: a console of this or another process can draw them.
+"""The events that a job shows its user, as plain values: a console in this or another process can draw them.
 
-Every event is frozen and holds only text, numbers, bytes and tuples of them. `to_fields` turns one into a JSON
-object and `from_fields` back.
+Every event is frozen and contains only text, numbers, bytes and tuples of them. `to_fields` converts one to a JSON
+object and `from_fields` converts it back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle_node.contract.records import Fields, Finite, fields_of, read
 
 @dataclass(frozen=True)
 class NodesNamed:
-    """The nodes of the job: (id, label) each, and what the user calls the job (--name)."""
+    """The nodes of the job, as (id, label) pairs, and the job's name as given by the user (--name)."""
 
     labels: tuple[tuple[int, str], ...]
     name: str = ""
@@ -30,7 +30,7 @@ class PhaseEntered:
     """The job enters a phase.
 
     Attributes:
-        began: when the job did, in seconds since 1970; 0: just now.
+        began: when the job entered it, in seconds since 1970; 0: just now.
     """
 
     name: str
@@ -39,20 +39,20 @@ class PhaseEntered:
 
 @dataclass(frozen=True)
 class Noted:
-    """Something the user should know; may hold several lines."""
+    """Something that the user should know; can have several lines."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What a process wrote.
+    """Output of a process.
 
     Attributes:
         process: its name, such as "trainer-2".
-        node: how the screen names its node.
-        data: whole lines; with `partial` the last one is still open.
-        at: when, in seconds since the epoch on the launcher's clock.
+        node: the node's name on the screen.
+        data: complete lines; with `partial` the last one is incomplete.
+        at: time of writing, in seconds since the epoch on the launcher's clock.
     """
 
     process: str
@@ -64,10 +64,10 @@ class Printed:
 
 @dataclass(frozen=True)
 class Unsent:
-    """Output that an agent did not send, because its process wrote faster than the link takes.
+    """Output that an agent did not send, because its process wrote faster than the connection transmits.
 
     Attributes:
-        log: the file on the node that has it, relative to the job directory.
+        log: the file on the node that contains it, relative to the job directory.
     """
 
     process: str
@@ -78,7 +78,7 @@ class Unsent:
 
 @dataclass(frozen=True)
 class NodeState:
-    """What a node is doing."""
+    """The state of a node."""
 
     node_id: int
     state: str
@@ -86,10 +86,10 @@ class NodeState:
 
 @dataclass(frozen=True)
 class Transferred:
-    """How much of what a node lacked has come there, about once a second; at the end all.
+    """Progress of the transfer of missing files to a node, about once a second; the last event reports completion.
 
     Attributes:
-        bytes_per_s: of the last seconds.
+        bytes_per_s: average of the last seconds.
     """
 
     node_id: int
@@ -99,7 +99,7 @@ class Transferred:
 
 
 class _OfFacts:
-    """An event whose facts are attributes and JSON members of its own: `event.cost`."""
+    """An event whose facts appear both as attributes and as JSON members: `event.cost`."""
 
     facts: Any
 
@@ -124,7 +124,7 @@ class Progressed(_OfFacts):
 
 @dataclass(frozen=True)
 class Plotted:
-    """Where a curve is that a script draws by `paddle.v2.plot`."""
+    """The location of a curve that a script draws with `paddle.v2.plot`."""
 
     node_id: int
     process: str
@@ -135,10 +135,10 @@ class Plotted:
 
 @dataclass(frozen=True)
 class Used(_OfFacts):
-    """The resources that a node and the job's processes on it use, every few seconds.
+    """The resources used by a node and the job's processes on it, every few seconds.
 
     Attributes:
-        facts: a GPU that does not report its use has NO_PERCENT.
+        facts: NO_PERCENT for a GPU that does not report its usage.
     """
 
     node_id: int
@@ -147,7 +147,7 @@ class Used(_OfFacts):
 
 @dataclass(frozen=True)
 class Tabled:
-    """A table whose rows at the indices in `red` are wrong."""
+    """A table; the rows at the indices in `red` have failed."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -160,24 +160,24 @@ class Tabled:
 
 @dataclass(frozen=True)
 class Failed:
-    """What went wrong first, with the end of its log."""
+    """The first failure, with the end of its log."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Timed:
-    """How long each phase took: (name, seconds) each."""
+    """The duration of each phase, as (name, seconds) pairs."""
 
     phases: tuple[tuple[str, Finite], ...]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the job ended and where its results are; logs and output may be empty.
+    """The outcome of the job and the location of its results; logs and output may be empty.
 
     Attributes:
-        cause: who failed first and why, in one line; empty where nobody did.
+        cause: the process that failed first and the reason, in one line; empty if none failed.
     """
 
     job_id: str
@@ -209,17 +209,17 @@ NO_PERCENT = -1.0
 
 
 def to_fields(event: Event) -> Fields:
-    """An event as a JSON object; bytes that are no UTF-8 become lone surrogates."""
+    """Convert an event to a JSON object; bytes that are not valid UTF-8 become lone surrogates."""
     found = fields_of(event)
     facts = found.pop("facts", {})
     return {"event": type(event).__name__, **found, **facts}
 
 
 def from_fields(given: Fields) -> Event:
-    """The event that `to_fields` made.
+    """Convert the result of `to_fields` back to an event.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the fields do not describe an event.
     """
     kind = KINDS.get(str(given.get("event")))
     if kind is None:

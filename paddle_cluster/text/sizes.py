@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as a person reads them."""
+"""Numbers in human-readable form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def size_text(count: float) -> str:
-    """Bytes: "1 byte", "8.0 MB"."""
+    """Format a number of bytes: "1 byte", "8.0 MB"."""
     for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"
@@ -15,14 +15,14 @@ def size_text(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span, exact enough to compare."""
+    """Format a time span in seconds, precise enough to compare."""
     if abs(seconds) < 0.1:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds:.2f} s" if abs(seconds) < 100 else f"{seconds:.0f} s"
 
 
 def count(number: float) -> str:
-    """A large number, short enough for a column."""
+    """Format a large number, short enough for a column."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             return f"{number / (1e3 if unit == 'k' else size):.1f} {unit}"
@@ -37,7 +37,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """ "a, b and 7 more": all names, or the first ones and how many follow."""
+    """Format names: "a, b and 7 more"; all of them, or the first ones and the number of the rest."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

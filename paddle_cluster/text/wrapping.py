@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the screen shows, as plain text: bounded lines without control characters, tables, the last lines.
+"""Formats what the screen shows as plain text: bounded lines without control characters, tables, the last lines.
 
-On a terminal a text is measured in cells: wide characters take two, combining ones none.
+On a terminal, text is measured in cells: wide characters occupy two, combining characters none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from paddle_cluster.text.sizes import size_text
 from paddle_node.contract.text import visible as visible
 
 MAX_LINE = 2000
-_CAUSE = 300  # cells of what failed first, in the last line
-FILE_WIDTH = 1000  # columns of what is no screen
+_CAUSE = 300  # maximum cells of the first failure in the last line
+FILE_WIDTH = 1000  # columns of an output that is not a terminal
 
 _OUTCOMES = {
     ExitCode.DONE: "done",
@@ -34,11 +34,11 @@ _OUTCOMES = {
 }
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
 _UNBROKEN = "\u00a0"
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL acts on nothing
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL has no effect
 
 
 def harmless(text: str) -> str:
-    """A whole text of the launcher's own, JSON too, in which control characters that slipped in are escaped."""
+    """Return a complete text of the launcher, including JSON, with stray control characters escaped."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -49,7 +49,7 @@ def end_of(text: str, most: int) -> tuple[str, ...]:
 
 
 def visible_lines(text: str) -> str:
-    """The same of a text that has several lines."""
+    """Return a text of several lines with control characters escaped."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
@@ -64,12 +64,12 @@ def unsent(event: Unsent) -> str:
 
 
 def unsent_text(event: Unsent) -> str:
-    """How much output did not come, and where it is."""
+    """Describe how much output was not sent, and which log contains it."""
     return f"({size_text(event.size)} not shown: it writes faster than the link takes; {visible(event.log)} has them)"
 
 
 def transfer(arrived: int, total: int, bytes_per_s: float) -> dict[str, str]:
-    """The facts of a node that bytes come to; nothing is shown once all have come."""
+    """Return the facts of a node that receives files; they are empty after the transfer."""
     facts = {"arrived": str(arrived), "total": str(total), "bytes_per_s": f"{bytes_per_s:.0f}"}
     if arrived >= total:
         return {**facts, "progress": "", "cost": "", "speed": ""}
@@ -90,7 +90,7 @@ def duration_clock(seconds: float) -> str:
 
 
 def progress(event: Progressed) -> dict[str, str]:
-    """The facts of a node that a step changes."""
+    """Return the facts of a node that a training step changes."""
     facts, speed = event.facts, event.facts.samples_per_s
     return {
         "progress": step_text(facts.pass_id, facts.batch_id),
@@ -114,11 +114,11 @@ def speed_text(samples_per_s: float) -> str:
 
 
 def told(event: Event, width: int, job: str = "") -> list[tuple[str, str]]:
-    """The lines of an event in which the launcher itself speaks, each with its style.
+    """Return the lines of an event that are the launcher's own messages, each with its style.
 
     Args:
-        width: columns of the screen; tables and times are made to fit.
-        job: its name, or empty: its id.
+        width: columns of the screen; tables and times are fitted to it.
+        job: the job's name; if empty, its ID is shown.
     """
     match event:
         case Noted():
@@ -149,7 +149,7 @@ def told(event: Event, width: int, job: str = "") -> list[tuple[str, str]]:
 
 
 def process_lines(label: str, data: bytes) -> list[str]:
-    """Whole lines of a process, each with its label and of bounded length; a pipe may end at a terminal, too."""
+    """Return complete lines of a process, each labelled and of bounded length; a pipe may lead to a terminal, too."""
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -157,7 +157,7 @@ def process_lines(label: str, data: bytes) -> list[str]:
 
 
 def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
-    """The last `count` lines of what a process wrote, and how many came before them."""
+    """Return the last `count` lines of a process's output, and the number of earlier lines."""
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
     if lines <= count:
         return data, 0
@@ -168,14 +168,14 @@ def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
 
 
 def _shown(line: str) -> str:
-    # a progress bar draws over itself: its last state is what counts
+    # a progress bar overwrites itself: only its last state counts
     line = line.rstrip("\r").rpartition("\r")[2]
     more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
     return visible(line[:MAX_LINE]) + more
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:
-    """An aligned table; rows at the indices in `red` are marked."""
+    """Format an aligned table; the rows at the indices in `red` are marked."""
     cells = [[visible(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
     lines = [_row("  ", headers, widths)]
@@ -244,12 +244,12 @@ def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:
 
 
 def times(phases: Mapping[str, float]) -> str:
-    """One line: how long each phase took."""
+    """Return one line with the duration of each phase."""
     return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
 
 
 def outcome(job: str, code: ExitCode, cause: str) -> str:
-    """The very last line; `cause` takes the place of what every job with this exit code has in common."""
+    """Return the very last line; `cause` replaces the general meaning of the exit code."""
     said = (
         f"{_OUTCOMES[code].partition(':')[0]}: {crop(visible(cause), _CAUSE)}" if cause else _OUTCOMES[code]
     )
@@ -257,12 +257,12 @@ def outcome(job: str, code: ExitCode, cause: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many cells a text takes."""
+    """Return the number of cells that a text occupies."""
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
 def crop(text: str, width: int) -> str:
-    """As much of a text as fits."""
+    """Cut a text to the given number of cells."""
     if cells(text) <= width:
         return text
     taken, used = [], 0
@@ -275,14 +275,14 @@ def crop(text: str, width: int) -> str:
 
 
 def row(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """A row of a table, each text cropped or filled to its width."""
+    """Format a row of a table, with each text cropped or padded to its column width."""
     cropped = [crop(text, width) for text, width in zip(texts, widths, strict=True)]
     filled = [text + " " * (width - cells(text)) for text, width in zip(cropped, widths, strict=True)]
     return "  ".join(filled).rstrip()
 
 
 def _width(character: str) -> int:
-    import unicodedata  # few texts have other letters
+    import unicodedata  # other characters are rare
 
     if unicodedata.combining(character):
         return 0

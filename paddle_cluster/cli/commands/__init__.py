@@ -37,5 +37,5 @@ JOB = "run"
 
 
 def usage(name: str) -> str:
-    """How a command is used, as text for people."""
+    """Return the usage of a command, as text for people."""
     return str(importlib.import_module(f"{__name__}.{name}").USAGE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py attach [JOB] [--lines=N] [--json]`: the screen of a running job, as if it ran here."""
+"""`paddle.py attach [JOB] [--lines=N] [--json]`: follows a running job as if it ran in this terminal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     except ControlLost as lost:
         again = store.read(job.directory)
         if again is not None and (again.ended or again.running is False):
-            return _show_past(again, lines, as_json)  # it ended while we looked for it
+            return _show_past(again, lines, as_json)  # it ended during the search
         raise ControlLost(f"{job.title}: {lost}; {job.record.launcher.describe()} leads it") from lost
     client.send("attach", lines=lines)
     console = Console(as_json=as_json)
@@ -74,7 +74,7 @@ def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
         return as_exit_code(farewell.exit_code)
     if farewell.parting is Parting.LOST:
         again = store.read(job.directory) or job
-        if again.ended:  # it closed the connection before we had read the end
+        if again.ended:  # it closed the connection before the end was read
             return as_exit_code(again.exit_code or 0)
         show(
             "\n".join([f"{PROGRAM}: the job's launcher has exited", *status_text.detail(again, time.time())]),
@@ -86,7 +86,7 @@ def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
 
 
 def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
-    """What is left to see of a job without a launcher: for programs its end alone."""
+    """Show what remains of a job without a launcher; as JSON, only its end."""
     if as_json and job.ended:
         code, collected = as_exit_code(job.exit_code or 0), job.record.collected
         console = Console(as_json=True)
@@ -103,7 +103,7 @@ def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
 
 
 def as_exit_code(code: int) -> ExitCode:
-    """A job's exit code as this command's."""
+    """Return a job's exit code as the exit code of this command."""
     try:
         return ExitCode(code)
     except ValueError:

@@ -48,18 +48,18 @@ Exit: 0, 5 when a node could not be queried.
 """
 
 
-LISTING_S = 25.0  # disks that sleep
+LISTING_S = 25.0  # allows for disks in standby
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the nodes reported.
+    """The answers of the nodes.
 
     Attributes:
-        pservers: the newest first.
-        scripts: name -> node id -> what is in the directory there; what changed last comes first.
+        pservers: newest first.
+        scripts: name -> node ID -> content of that directory on the node; most recently changed first.
         not_asked: node name -> why it could not be queried.
-        left_out: node name -> what is left out of its answer.
+        left_out: node name -> what is missing from its answer.
     """
 
     pservers: tuple[Checkpoint, ...]
@@ -68,7 +68,7 @@ class Found:
     left_out: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields for JSON output."""
         return {
             "checkpoints": [one.as_json() for one in self.pservers],
             "directories": {
@@ -84,7 +84,7 @@ class Found:
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """List checkpoints; 5 when a node could not be asked."""
+    """List checkpoints; return 5 if a node could not be queried."""
     given = command_arguments.read("checkpoints", argv, USAGE)
     nodes, login, folder, job_id = _where(given)
     found = _ask(nodes, login, folder)
@@ -101,10 +101,10 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
-    """Nodes, how to log in, the folder of pservers' checkpoints (empty: none), the job if one is meant.
+    """Return the nodes, login settings, the folder of pserver checkpoints (or empty), and the job if one is meant.
 
     Raises:
-        UsageError: no such job is known here.
+        UsageError: the job is unknown on this machine.
     """
     where = places(os.environ)
     folder = given.values.get("--checkpoint_dir", "")
@@ -186,10 +186,10 @@ def _moment(seconds: float) -> str:
 
 
 def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
-    """List the checkpoints of nodes; blocks until all have answered or let their time pass.
+    """List the checkpoints of nodes; block until all have answered or timed out.
 
     Args:
-        folder: of pservers' checkpoints, relative to ROOT_DIR or absolute; empty: none.
+        folder: the folder of pserver checkpoints, relative to ROOT_DIR or absolute; or empty.
     """
     answers = visit(nodes, login, "checkpoints", "checkpoints_found", LISTING_S, folder=folder)
     wrong = [one for one in answers if one.error]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`paddle.py completion bash|zsh`: prints the script that completes paddle.py in a shell.
 
-The script runs `paddle.py completion words -- WORD...` for the words themselves.
+The script runs `paddle.py completion words -- WORD...` to get the candidates.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ or in ~/.zshrc, after compinit:
   source <({COMMAND} completion zsh)
 """
 SHELLS = ("bash", "zsh")
-LISTED = 200  # files of a directory
+LISTED = 200  # files in a directory
 
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Print a shell's completion script, or the completions of a command line.
 
     Args:
-        argv: a shell's name; or `words`, `--` and the words after paddle.py, the last one unfinished.
+        argv: the name of a shell; or `words`, `--` and the words after paddle.py, the last one incomplete.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the arguments are neither.
     """
     if list(argv[:2]) == ["words", "--"]:
         offer = offers(argv[2:], os.environ)
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 class OfferKind(StrEnum):
-    """Who finds the words: this module, or the shell."""
+    """What completes the word: this module, or the shell."""
 
     WORDS = "words"
     FILES = "files"
@@ -71,7 +71,7 @@ class OfferKind(StrEnum):
 
 
 class Offer(NamedTuple):
-    """What is offered for the last word; words are whole, with a `--option=` that the word begins with."""
+    """The candidates for the last word: full words, including a `--option=` that the word begins with."""
 
     kind: OfferKind
     words: tuple[str, ...] = ()
@@ -82,11 +82,11 @@ _RUNNING_ONLY = ("attach", "stop")
 
 
 class Line(NamedTuple):
-    """A command line as typed so far.
+    """A partial command line.
 
     Attributes:
-        before: whole words.
-        last: the word that is being written, perhaps empty.
+        before: the complete words.
+        last: the word being typed, possibly empty.
     """
 
     before: tuple[str, ...]
@@ -98,7 +98,7 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
     """Return the completions of the last of these words.
 
     Args:
-        words: what follows `paddle.py`; the last one is being written.
+        words: the words after `paddle.py`; the last one is being typed.
     """
     line = Line(tuple(words[:-1]), words[-1] if words else "", environ)
     command = line.before[0] if line.before else ""
@@ -136,7 +136,7 @@ def _after_command(command: str, line: Line) -> Offer:
 
 
 def _open_option(line: Line) -> tuple[Option | None, str]:
-    """The option whose value is being written, and what of the last word comes before the value."""
+    """Return the option whose value is being typed, and the part of the last word before the value."""
     name, equals, _ = line.last.partition("=")
     if equals and name in _KNOWN:
         return _KNOWN[name], f"{name}="
@@ -145,7 +145,7 @@ def _open_option(line: Line) -> tuple[Option | None, str]:
 
 
 def _options(line: Line) -> Iterator[str]:
-    """Options that may still be given, then flags of paddle.init once a letter of one is written."""
+    """Yield the options that can still be given, then flags of paddle.init after the first letter of one."""
     given = {word.partition("=")[0] for word in line.before}
     for option in OPTIONS:
         if option.repeats or f"--{option.name}" not in given:
@@ -179,7 +179,7 @@ def _topics() -> list[str]:
 
 
 def _in_package(line: Line, dirs_only: bool) -> Offer:
-    """Files of the workspace that the line dispatches."""
+    """Return the files of the workspace that this command line dispatches."""
     package = _value_of(line, "--job_dispatch_package", "-p")
     written = line.last.partition("=")[2] if line.last.startswith("--") else line.last
     folder = written.rpartition("/")[0]
@@ -207,7 +207,7 @@ def _value_of(line: Line, name: str, short: str) -> str | None:
 
 
 def _value(option: Option, line: Line) -> Offer:
-    """What an option may be given: by its own row of the table below, else by its choices or its kind of value."""
+    """Return the values of an option: from its row in the table below, else from its choices or its kind of value."""
     if option.name in _OWN:
         return _OWN[option.name](line)
     kind = {"FILE": OfferKind.FILES, "DIR": OfferKind.DIRS}.get(option.metavar, OfferKind.WORDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py dashboard [JOB] [--port=N]`: a page in a browser with all jobs of this user."""
+"""`paddle.py dashboard [JOB] [--port=N]`: serves a page that shows all jobs of this user in a browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST = 65535
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Serve the page until a signal ends it."""
+    """Serve the page until a signal arrives."""
     given = command_arguments.read("dashboard", argv, USAGE)
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:

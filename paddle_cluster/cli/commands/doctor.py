@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py doctor`: the preflight of a job alone. Changes nothing anywhere and needs no workspace."""
+"""`paddle.py doctor`: runs only the preflight of a job. Changes nothing on any machine and needs no workspace."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     """Run the command.
 
     Raises:
-        UsageError: an argument is none of doctor's.
-        ConfError: conf.py is wrong.
+        UsageError: an argument is not valid for doctor.
+        ConfError: conf.py is invalid.
     """
     as_data = "--json" in argv
     given = cluster_of.job_arguments("doctor", [one for one in argv if one != "--json"])

@@ -28,13 +28,13 @@ _MARKS = re.compile(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Shows a page, or the list of pages.
+    """Show a page, or the list of pages.
 
     Args:
-        argv: nothing, or one word: a topic, an option with or without its dashes, a name.
+        argv: empty, or one argument: a topic, an option with or without its dashes, or a name.
 
     Raises:
-        UsageError: no page has the word.
+        UsageError: no page has this topic or name.
     """
     if len(argv) > 1:
         raise UsageError(f"help takes one name, got {len(argv)}: {PROGRAM} help {argv[0]}")
@@ -77,7 +77,7 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
 
 
 def _entry(row: Row, width: int) -> list[str]:
-    """A row of a table as an entry of a list: its first cell, then the others below, with their names."""
+    """Format a table row as a list entry: its first cell, then the other cells with their column names."""
     (_, first), *others = zip(map(_inline, row.header), map(_inline, row.cells), strict=True)
     cells = [(f"    {name}: " if others[1:] else "    ") + cell for name, cell in others if cell]
     return [
@@ -90,7 +90,7 @@ def _entry(row: Row, width: int) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """One run of text without the marks for code, links and bold."""
+    """Return one run of text without the markup for code, links and bold."""
     parts = re.split(r"`([^`]+)`", text)
     parts[::2] = [html.unescape(_MARKS.sub(lambda found: found[1] or found[2], part)) for part in parts[::2]]
     return "".join(parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py hosts`: the settings of the nodes, and which source each value comes from. Connects to nothing."""
+"""`paddle.py hosts`: shows the settings of the nodes, and the source of each value. Opens no connection."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is known of a node before any connection.
+    """What is known about a node before any connection.
 
     Attributes:
-        login: user@address:port as the SSH configuration resolves it; empty where nobody logs in.
-        via: jump hosts and ProxyCommand on the way, in order.
-        key: its own private key, or empty.
-        variables: names of its own.
+        login: user@address:port as the SSH configuration resolves it; empty if the engine does not log in.
+        via: jump hosts and ProxyCommand on the route, in order.
+        key: the node's own private key, or empty.
+        variables: names of the node's own variables.
         named_in: the line or option that names the host.
         settings_in: the line of HOST_SETTINGS, or empty.
-        error: why it cannot be logged in to, or empty.
+        error: why a login is not possible, or empty.
     """
 
     node_id: int
@@ -78,8 +78,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     """Run the command.
 
     Raises:
-        UsageError: an argument is none of its own.
-        ConfError: conf.py is wrong.
+        UsageError: an argument is not valid for this command.
+        ConfError: conf.py is invalid.
     """
     given = cluster_of.job_arguments("hosts", [one for one in argv if one != "--json"])
     resolved = resolve(given, os.environ)
@@ -126,7 +126,7 @@ def _facts(planned: Plan) -> Iterator[NodeFacts]:
 
 
 def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
-    """With the route to each node as the SSH configuration has it, where SSH is the engine."""
+    """Add the route to each node from the SSH configuration, if the engine is SSH."""
     engine, found = entry(planned.settings).of(planned, is_job=False), []
     for one in facts:
         try:
@@ -157,7 +157,7 @@ def _lines(planned: Plan, facts: Sequence[NodeFacts], width: int) -> Iterator[st
         )
         for one in facts
     ]
-    # a cell that is empty would count as alike to the others
+    # an empty cell would count as equal to the others
     marked = {at for at in (6, 7, 9) if any(row[at] for row in rows)}
     rows = [tuple(cell or ("-" if at in marked else "") for at, cell in enumerate(row)) for row in rows]
     drawn, below = fitted_table(HEADERS, rows, {at for at, one in enumerate(facts) if one.error}, width)

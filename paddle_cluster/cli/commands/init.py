@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py init DIR`: a conf.py and a workspace with its data, so that the next command trains."""
+"""`paddle.py init DIR`: creates a conf.py and a workspace with its data, so that the next command trains."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ Edit both as you like.
   --pytorch  PyTorch DDP; reports its progress
   --jax      JAX on all nodes; reports its progress
 """
-# what a user may have made in a checkout's workspace_template is none of it
+# excludes files that a user may have added to workspace_template in a checkout
 TEMPLATE_FILES = (".paddleignore", "README.md", "prepare.py", "start_mpi_train.sh", "train.py")
 PREPARE_S = 300.0
 
 
 class Sample(NamedTuple):
-    """A workspace to begin with.
+    """An initial workspace.
 
     Attributes:
         files: name in the workspace -> file.
-        about: what is in it.
-        options: of its job.
+        about: a description of its content.
+        options: the options of its job.
     """
 
     files: Mapping[str, Path]
@@ -78,11 +78,11 @@ _DEFAULT = "--v2"
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Write both and print the next step.
+    """Write conf.py and the workspace, and print the next step.
 
     Raises:
-        UsageError: there is no directory in the arguments, or one of the two is there already.
-        WorkspaceError: they cannot be written.
+        UsageError: the arguments name no directory, or conf.py or the workspace already exists.
+        WorkspaceError: conf.py or the workspace cannot be written.
     """
     given = [token for token in argv if token in SAMPLES]
     folders = [token for token in argv if token not in SAMPLES]
@@ -115,13 +115,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _write(conf: Path, workspace: Path, sample: Sample) -> None:
-    """Both appear whole, by rename; a run that was stopped leaves nothing."""
+    """Write both atomically, by rename; an interrupted run leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix=".init-", dir=conf.parent) as place:
         new_conf, new_workspace = Path(place) / conf.name, Path(place) / workspace.name
         shutil.copyfile(CONF_FILE, new_conf)
         new_workspace.mkdir()
         for name, file in sample.files.items():
-            shutil.copy(file, new_workspace / name)  # with its mode
+            shutil.copy(file, new_workspace / name)  # copies the mode too
         if "prepare.py" in sample.files:
             _prepare(new_workspace, resolve(Arguments({"conf": new_conf}), os.environ).num_trainers)
         new_workspace.rename(workspace)
@@ -129,7 +129,7 @@ def _write(conf: Path, workspace: Path, sample: Sample) -> None:
 
 
 def _prepare(workspace: Path, trainers: int) -> None:
-    """Make the data, one piece for each trainer.
+    """Create the data, one piece per trainer.
 
     Raises:
         WorkspaceError: prepare.py failed.
@@ -154,7 +154,7 @@ def _prepare(workspace: Path, trainers: int) -> None:
 
 
 def _next(conf: Path, workspace: Path) -> list[str]:
-    """The arguments of a job of this workspace, with --conf where another conf.py would count."""
+    """Return the arguments of a job with this workspace, with --conf if another conf.py would take effect."""
     found = conf_file.conf_path(Arguments({"job_dispatch_package": workspace}), os.environ)
     is_found = found is not None and found.exists() and found.samefile(conf)
     return ["run", "-p", str(workspace), *([] if is_found else [f"--conf={conf}"])]

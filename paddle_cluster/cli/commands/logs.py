@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py logs [JOB] [options]`: the merged log of a job, job.log, or what of it was asked for."""
+"""`paddle.py logs [JOB] [options]`: prints the merged log of a job, job.log, or the requested part of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Show the log of a job, with -f until it ends."""
+    """Show the log of a job; with -f, follow it until the job ends."""
     given = command_arguments.read("logs", argv, USAGE)
     lines = command_arguments.whole_number("logs", given, "--lines", LINES)
     where = places(os.environ)
@@ -85,7 +85,7 @@ def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> Exi
             job = store.read(job.directory) or job
             over = job.ended or job.running is False
         else:
-            time.sleep(POLL_S)  # files tell nobody that they grew
+            time.sleep(POLL_S)  # growth of a file causes no wake-up
     if follow:
         while came := followed.read():
             _write([line for line in came if wanted.has(line)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py run`, or no command: run a job. Options alone, --dry_run and mistakes need no network and no package."""
+"""`paddle.py run`, or no command: runs a job. Options alone, --dry_run and usage errors need no network or package."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 
 
 def short_help() -> str:
-    """What --help shows before any command: it fits a screen."""
+    """Return what --help shows without a command; it fits one screen."""
     import textwrap
 
     return f"""\
@@ -58,10 +58,10 @@ USAGE = f"""\
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run a job, or show its plan.
+    """Run a job, or print its plan.
 
     Raises:
-        LauncherError: the job cannot be, or did not end well.
+        LauncherError: the job is not possible, or did not end successfully.
     """
     hide_values()
     given = arguments.parse(argv)
@@ -81,13 +81,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _dry_run(resolved: Settings) -> str:
-    """What a job would be; no other job waits for the imports of this."""
+    """Describe the job without running it; only this function pays for these imports."""
     from paddle_cluster.plan import plan, plan_text
 
     planned = plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES)))
     files: list[str] = []
     if resolved.job.package is not None:
-        with contextlib.suppress(ModuleNotFoundError):  # .paddleignore needs a library, all else none
+        with contextlib.suppress(ModuleNotFoundError):  # only .paddleignore needs a library
             from paddle_cluster.files import payload
 
             files = payload.listed(planned)
@@ -95,7 +95,7 @@ def _dry_run(resolved: Settings) -> str:
 
 
 def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
-    from paddle_cluster.job import beginning  # half of all imports, which --help and --dry_run do without
+    from paddle_cluster.job import beginning  # half of all imports; --help and --dry_run skip it
 
     if resolved.detach:
         from paddle_cluster.cli import detach
@@ -105,7 +105,7 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
     try:
         with engine.entry(resolved).allocation(resolved, console.note) as found:
             if found:
-                os.environ.update(found)  # srun looks there
+                os.environ.update(found)  # srun reads them there
                 resolved = resolve(given, os.environ)
             return beginning.run(resolved, console)
     finally:
@@ -114,9 +114,9 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
 
 
 def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
-    """Overwrites VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with stars, as others see it (`ps`, /proc).
+    """Overwrite VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with asterisks, as other users see it (`ps`, /proc).
 
-    Linux alone lets a process write there; anywhere else the line stays as it is.
+    Only Linux lets a process overwrite its command line; on other systems it stays unchanged.
     """
     if not any(one.partition("=")[0] in options for one in sys.orig_argv):
         return
@@ -134,7 +134,7 @@ def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
 
 
 def spans(line: bytes, options: tuple[bytes, ...]) -> list[tuple[int, int]]:
-    """(offset, length) of every value in a command line whose words end with NUL."""
+    """Return (offset, length) of each value in a command line whose arguments end with NUL."""
     found = []
     at, is_value = 0, False
     for word in line.split(b"\0"):

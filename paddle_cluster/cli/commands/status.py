@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py status [JOB] [options]`: the jobs of this user, or one of them in detail."""
+"""`paddle.py status [JOB] [options]`: shows the jobs of this user, or one of them in detail."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
 
 
 def _tell_unreadable(where: StatePlaces) -> None:
-    """Report skipped jobs on standard error, so that programs can read the answer."""
+    """Report skipped jobs on standard error, so that programs can parse standard output."""
     for problem in store.unreadable(where)[:SHOWN]:
         show(f"{PROGRAM}: {problem}", sys.stderr)
 

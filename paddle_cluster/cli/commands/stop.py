@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py stop [JOB] [--force] [--nodes] [--conf=FILE]`: end a job, through its launcher or on its nodes."""
+"""`paddle.py stop [JOB] [--force] [--nodes] [--conf=FILE]`: ends a job, through its launcher or on its nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ running job.
 Exit: 0 when all its processes have exited, 7 when some have not or a node could
 not be asked, 5 when its launcher does not answer.
 """
-SILENT_S = 30.0  # the launcher says something every few seconds
+SILENT_S = 30.0  # the launcher sends something every few seconds
 TURN_S = 0.5
 
 
@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     try:
         return _stop_by_launcher(job, "--force" in given.switches)
     except ControlLost as lost:
-        job = store.read(job.directory) or job  # it may have ended while we looked for it
+        job = store.read(job.directory) or job  # it may have ended during the search
         if job.ended:
             return _tell_over(job)
         if job.running is not False:
@@ -81,7 +81,7 @@ def _tell_over(job: KnownJob) -> ExitCode:
 
 
 def _only_running(where: StatePlaces) -> KnownJob:
-    """The one job that runs: which of several is meant is not guessed."""
+    """Return the only running job; if several run, do not guess which one is meant."""
     running = [job for job in store.all_jobs(where) if job.is_live]
     if not running:
         raise UsageError(
