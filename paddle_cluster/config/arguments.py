@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: takes the launcher's own options and passes on all other arguments unchanged.
+"""Parses the command line: takes the launcher's own options and passes on all other arguments unchanged.
 
-`passthrough` holds the other tokens in their order and form, byte for byte. `flags` is how these tokens read
-as flags: `--x=v` and `--x v` are x with value v, `--x` alone is True, `--nox` is False where x is a flag of
-paddle.init. After `--` nothing is read at all.
+`passthrough` contains the other tokens in their order and form, byte for byte. `flags` is the interpretation of these
+tokens as flags: `--x=v` and `--x v` set x to v, `--x` alone is True, and `--nox` is False if x is a flag of
+paddle.init. After `--` nothing is interpreted.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _MEANT = {
 }
 """Words that are given as values of options -> the value that they mean."""
 
-# names that other launchers have for what is called otherwise here, and what to give instead
+# other launchers' names for options that have another name here, and the options to give instead
 _EXPECTED = {name: advice for names, advice in _TOLD.items() for name in names.split()}
 
 
 class Flag(NamedTuple):
-    """One passed-through flag."""
+    """A passed-through flag."""
 
     name: str
     value: str
@@ -67,12 +67,12 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True)
 class Arguments:
-    """A command line, read but not yet checked against conf.py or any file.
+    """A parsed command line, not yet checked against conf.py or any file.
 
     Attributes:
-        given: the values of the options that were given, by name, each as its row reads it.
-        passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
-        flags: the flags among them before `--`, in order; a later one wins.
+        given: the options that were given, by name, with the value that the option's row parsed.
+        passthrough: tokens for the trainers, UTF-8 with surrogate escapes in any locale.
+        flags: the flags among these tokens before `--`, in order; the last one takes precedence.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -80,19 +80,19 @@ class Arguments:
     flags: tuple[Flag, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an option, or what it is when nobody gives it."""
+        """Return the value of an option, or its default."""
         return self.given[name] if name in self.given else LONG[name].unsaid
 
     def flag(self, name: str) -> str | None:
-        """The value of a passed-through flag (the last one given), or None."""
+        """Return the value of a passed-through flag (the last one given), or None."""
         return dict(self.flags).get(name)
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Reads a command line (without the program's name).
+    """Parse a command line (without the program's name).
 
     Raises:
-        UsageError: an option of ours is misspelt, repeated, lacks its value or contradicts another.
+        UsageError: an option of the launcher is misspelled, repeated, lacks its value or contradicts another.
     """
     ours = argv[: argv.index("--")] if "--" in argv else argv
     after = argv[len(ours) + 1 :]
@@ -107,16 +107,16 @@ def parse(argv: Sequence[str]) -> Arguments:
     flags = tuple(flag for run in rest for flag in _read_flags(run))
     if (
         given.get("mode") is not Mode.COLLECTIVE
-    ):  # there they mean nothing, and scripts have options of any name
+    ):  # these flags mean nothing there, and scripts have options of any name
         _refuse_misspelt_flags(flags)
     return Arguments(given, tuple(map(utf8, [token for run in rest for token in run] + list(after))), flags)
 
 
 def read_options(texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The typed values of options from the texts of each.
+    """Return the typed values of options from their texts.
 
     Raises:
-        UsageError: a value is wrong, or two options cannot be combined.
+        UsageError: a value is invalid, or two options cannot be combined.
     """
     words = {f"--{name}" for name in texts} | {
         f"--{name}={one}" for name, many in texts.items() for one in many
@@ -137,7 +137,7 @@ def _read(option: Option, texts: Sequence[str]) -> Any:
 
 
 def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
-    """The values of our options by name, and the other tokens in runs that were adjacent on the command line."""
+    """Return the texts of the launcher's options by name, and the other tokens in runs that were adjacent."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
     position = 0
@@ -202,7 +202,7 @@ def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
 
 
 def _meant(word: str) -> str:
-    """What to write where a word stands for a directory or a script, or nothing."""
+    """Return what to write instead of a word that names a directory or a script, or ""."""
     if not word:
         return ""
     folder, _, script = word.rpartition("/") if word.endswith(_SCRIPTS) else (word, "", "")
@@ -211,7 +211,7 @@ def _meant(word: str) -> str:
 
 
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
-    """Flags among adjacent tokens; after a bare flag, a token that does not begin with `--` is its value."""
+    """Yield the flags among adjacent tokens; after a bare flag, a token that does not begin with `--` is its value."""
     position = 0
     while position < len(run):
         token = utf8(run[position])
@@ -235,7 +235,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
 
 
 def _refuse_what_is_ours(token: str) -> None:
-    """An option of ours with a typo, or under the name that it has elsewhere, would reach the trainers in silence."""
+    """Reject a misspelled option, or another launcher's name for one: the trainers would silently get it."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
         raise UsageError(f"unknown option {token!r}: write -{option.short} {option.metavar}" + _ESCAPE)
@@ -257,7 +257,7 @@ def _refuse_what_is_ours(token: str) -> None:
 
 
 def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:
-    """A flag of paddle with a typo would reach the trainers as an argument, and change nothing."""
+    """Reject a misspelled flag of paddle: the trainers would get it as an argument without effect."""
     for name in (flag.name for flag in flags if flag.name not in _KNOWN_FLAGS):
         near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs conf.py in an empty namespace, and puts the environment and the command line over what it assigns.
+"""Executes conf.py in an empty namespace, and applies the environment and the command line to the values it assigns.
 
-conf.py is the user's own Python file: it may compute its values. Names in lower case, and those with a
-leading underscore, are its private business. On which line each UPPERCASE name was assigned is kept for messages.
+conf.py is the user's own Python file and may compute its values. Lowercase names and those with a leading underscore
+are private to it. The line of each assignment to an UPPERCASE name is recorded for messages.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CONF_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(frozen=True)
 class ConfFile:
-    """What a conf.py assigns.
+    """The assignments of a conf.py.
 
     Attributes:
-        shown: the file's name as messages give it.
+        shown: the file's name in messages.
         values: UPPERCASE name -> value.
         others: the other names it assigns.
         lines: name -> line of its last assignment at any depth.
-        element_lines: name -> lines of the elements, where the value is written as a list or a dictionary.
+        element_lines: name -> lines of the elements, if the value is written as a list or a dictionary.
     """
 
     shown: str = CONF_NAME
@@ -50,17 +50,17 @@ class ConfFile:
     element_lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def where(self, name: str, index: int | None = None) -> str:
-        """`file:line` of a name or of one element of its list, or the file alone when it is not known."""
+        """Return `file:line` of a name or of an element of its list, or only the file if the line is unknown."""
         elements = self.element_lines.get(name, ())
         line = elements[index] if index is not None and index < len(elements) else self.lines.get(name)
         return f"{self.shown}:{line}" if line else self.shown
 
 
 def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
-    """Return the conf.py in use: from --conf, the environment variable, the checkout, or beside the workspace.
+    """Return the conf.py in use: from --conf, the environment variable, the checkout, or next to the workspace.
 
     Returns:
-        None if there is none and the options give the hosts.
+        None if there is none and the options name the hosts.
     """
     given = arguments["conf"] or environ.get(CONF_VARIABLE)
     if given:
@@ -78,10 +78,10 @@ def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
 
 
 def read_conf(path: Path) -> ConfFile:
-    """Reads one conf.py.
+    """Read one conf.py.
 
     Raises:
-        ConfError: it cannot be read, parsed or run; the message holds the line.
+        ConfError: the file cannot be read, parsed or executed; the message contains the line.
     """
     shown = shown_path(path)
     tree = _parse(path, shown)
@@ -113,7 +113,7 @@ def _source(path: Path, shown: str) -> bytes:
 
 def _parse(path: Path, shown: str) -> ast.Module:
     source = _source(path, shown)
-    if b"\0" in source:  # Windows editors say "Unicode" for it
+    if b"\0" in source:  # called "Unicode" by Windows editors
         raise ConfError(
             shown, "contains null bytes, as UTF-16 text does; expected a Python file: save it as UTF-8"
         )
@@ -140,7 +140,7 @@ def _assigned_lines(tree: ast.Module) -> tuple[dict[str, int], dict[str, tuple[i
             parts = node.value.keys if isinstance(node.value, ast.Dict) else node.value.elts
             found = tuple(part.lineno for part in parts if part is not None)
             for target in node.targets:
-                if isinstance(target, ast.Name) and len(found) == len(parts):  # no **other
+                if isinstance(target, ast.Name) and len(found) == len(parts):  # excludes **other
                     elements[target.id] = found
     return lines, elements
 
@@ -153,7 +153,7 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     except StopRequest:
         raise
     except BaseException as error:
-        import traceback  # brings tokenize, and most jobs need neither
+        import traceback  # imports tokenize, and most jobs need neither
 
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{shown}:{frames[-1].lineno}" if frames else shown
@@ -178,12 +178,12 @@ def _described(error: BaseException) -> str:
 
 
 class Layers:
-    """The three layers of one job: conf.py, then the environment, then the command line; the last counts.
+    """The three layers of a job's settings in order of precedence: conf.py, the environment, the command line.
 
-    All that is wrong in them is gathered and reported together.
+    All errors in them are collected and reported together.
 
     Attributes:
-        origins: key of a row -> where its value comes from, of those that were read.
+        origins: key of a row -> the source of its value, for the rows that were read.
     """
 
     def __init__(self, conf: ConfFile, arguments: Arguments, environ: Mapping[str, str]) -> None:
@@ -194,10 +194,10 @@ class Layers:
         self._problems: list[tuple[str, str]] = []
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of rows by their keys; unknown names and wrong values in any layer are problems.
+        """Return the values of rows by key; record unknown names and invalid values in any layer.
 
         Raises:
-            ConfError: there are some.
+            ConfError: there are any.
         """
         for name in self.conf.values:
             if name not in CONF_NAMES:
@@ -209,16 +209,16 @@ class Layers:
         return found
 
     def add(self, where: str, message: str) -> None:
-        """Something is wrong there."""
+        """Record an error at a location."""
         self._problems.append((where, message))
 
     def report(self, name: str, error: values.ValueMismatchError) -> None:
-        """The value of a name in the files is wrong."""
+        """Record an invalid value of a name in the files."""
         element = "" if error.index is None else f"[{error.element or error.index}]"
         self.add(self.conf.where(name, error.index), f"{name}{element}: {error}")
 
     def raise_any(self) -> None:
-        """Raise ConfError with all problems, one line each, where there are some."""
+        """Raise ConfError with all recorded errors, one per line, if there are any."""
         if not self._problems:
             return
         (where, first), *more = self._problems

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of engines (--engine): all of them that the configuration depends on, and the nodes that some have.
+"""The table of engines (--engine): the properties that the configuration depends on, and the nodes that some provide.
 
-What an engine does is in the module of its name in `paddle_cluster.engines`.
+The behaviour of an engine is in the module with its name in `paddle_cluster.engines`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ALLOCATED = "SLURM_JOB_NODELIST"
 
 
 class NodeRequest(NamedTuple):
-    """What the nodes of an engine depend on.
+    """The values that determine an engine's nodes.
 
     Attributes:
         nnodes: --nnodes, or None.
         read: the values of conf.py's names, without HOSTS.
-        where: gives the place in conf.py that assigns a name, or the file's name.
+        where: returns the place in conf.py that assigns a name, or the file's name.
         given_hosts: the place in conf.py that assigns HOSTS, or empty.
     """
 
@@ -42,9 +42,9 @@ class EngineRow(NamedTuple):
 
     Attributes:
         start_timeout: the name of conf.py that limits the start of agents.
-        hosts: finds the nodes that the engine has itself; None: HOSTS, --hosts or --hostfile names them.
-        can_choose: whether --include and --exclude can choose among the nodes.
-        has_residents: whether agents may stay on the nodes (RESIDENT_S).
+        hosts: finds the nodes that the engine itself provides; None: HOSTS, --hosts or --hostfile names them.
+        can_choose: whether --include and --exclude can select nodes.
+        has_residents: whether agents can stay on the nodes (RESIDENT_S).
     """
 
     name: str
@@ -55,7 +55,7 @@ class EngineRow(NamedTuple):
 
 
 def slurm_nodes(asked: NodeRequest) -> HostList:
-    """The nodes of the allocation that this process runs in, or those to request: slurm-0, slurm-1, ...
+    """Return the nodes of the allocation that this process runs in, or placeholders to request: slurm-0, slurm-1, ...
 
     Raises:
         UsageError: there is no allocation and no --nnodes, or Slurm does not answer.
@@ -69,10 +69,10 @@ def slurm_nodes(asked: NodeRequest) -> HostList:
 
 
 def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """The hosts of the Slurm allocation that this process runs in, in Slurm's order.
+    """Return the hosts of the Slurm allocation that this process runs in, in Slurm's order.
 
     Raises:
-        UsageError: there is none, or `scontrol` does not tell.
+        UsageError: there is no allocation, or `scontrol` does not answer.
     """
     nodes = environ.get(ALLOCATED)
     if not nodes:
@@ -97,10 +97,10 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def pods(asked: NodeRequest) -> HostList:
-    """The nodes: pod-0, pod-1, ...; their number is --nnodes or K8S_NODES.
+    """Return the nodes pod-0, pod-1, ...; their number is --nnodes or K8S_NODES.
 
     Raises:
-        ConfError: it is not said how many, or it is said twice, or there is no image.
+        ConfError: the number is missing or given twice, or no image is given.
     """
     count = asked.nnodes or asked.read["K8S_NODES"]
     if asked.given_hosts:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --entry names: a Python file, a Python module, or a program, and whether a workspace has it.
+"""The value of --entry: a Python file, a Python module, or a program; and checks that a workspace contains it.
 
-As after the word `python`: `train.py`, or `-mpackage.module`. Everything else is a program that runs by itself.
+The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. Anything else is an executable program.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _HEAD_BYTES = 256
 
 @dataclass(frozen=True)
 class Entry:
-    """What trainers run; one of the two is set.
+    """What the trainers run; exactly one of the attributes is set.
 
     Attributes:
         path: relative to the workspace.
-        module: as after `python -m`.
+        module: the name, as after `python -m`.
     """
 
     path: str = ""
@@ -35,28 +35,28 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """As --entry takes it."""
+        """Return the value in the form that --entry accepts."""
         return f"-m{self.module}" if self.module else self.path
 
     @property
     def is_program(self) -> bool:
-        """Whether it runs without Python."""
+        """Whether it is executed without Python."""
         return not self.module and not self.path.endswith(_PYTHON_SUFFIXES)
 
     def argv(self, python: str) -> tuple[str, ...]:
-        """How it is started in the job directory."""
+        """Return the command that starts it in the job directory."""
         if self.module:
             return python, "-u", "-m", self.module
         if self.is_program:
-            return (f"./{self.path}",)  # without a slash it would be looked up in PATH
+            return (f"./{self.path}",)  # without a slash, it would be searched in PATH
         return python, "-u", self.path
 
 
 def read(text: str) -> Entry:
-    """Read the value of --entry.
+    """Parse the value of --entry.
 
     Raises:
-        ValueMismatchError: it is no path inside a workspace and no module.
+        ValueMismatchError: the value is neither a path inside a workspace nor a module.
     """
     if text.startswith("-m"):
         module = text[2:].strip()
@@ -69,10 +69,10 @@ def read(text: str) -> Entry:
 
 
 def check(entry: Entry, package: Path) -> None:
-    """Check that a workspace has the entry and that it can run.
+    """Check that a workspace contains the entry and that it can run.
 
     Raises:
-        WorkspaceError: it cannot; the message says what to do.
+        WorkspaceError: the check failed; the message says what to do.
     """
     if entry.module:
         _check_module(entry.module, package)
@@ -89,7 +89,7 @@ def check(entry: Entry, package: Path) -> None:
 
 
 def files(entry: Entry, package: Path) -> tuple[str, ...]:
-    """Which files of the workspace it may be, relative to it; none for a module that the nodes' Python brings."""
+    """Return the candidate files in the workspace, relative to it; none for a module of the nodes' Python."""
     if not entry.module:
         return (entry.path,)
     path = entry.module.replace(".", "/")

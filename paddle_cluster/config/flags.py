@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flag names that the launcher knows, and which processes each flag is passed to.
 
-The runtime keeps the same names in paddle.flags; a contract test compares the two.
+The runtime has the same names in paddle.flags; a contract test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRAINER = """
     cudnn_conv_workspace_limit_in_mb use_mkldnn use_nnpack python_path python_bin version
 """
 
-# In the manuals, though no release defined them all; accepted so that old command lines keep working.
+# Documented in the manuals, though no release defined them all; accepted so that old command lines keep working.
 _DOCUMENTED_ONLY = """
     parameter_block_size parameter_block_size_for_sparse async_count log_barrier_abstract log_barrier_show_log
     log_barrier_lowest_nodes memory_threshold_on_load_data

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a source and how to select some; and HOST_SETTINGS, what holds on one host in the place of what holds
-on all, or besides it.
+"""The hosts of a source and their selection; and HOST_SETTINGS, the settings of single hosts, which replace or extend
+those for all hosts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class HostList:
     """Hosts and their source.
 
     Attributes:
-        lines: place of each host in the source.
+        lines: location of each host in the source.
         source: the file or option that names them.
-        slots: trainers by node id, if given.
+        slots: trainers by node ID, if given.
         all_hosts: number of hosts including excluded ones; 0: none was excluded.
         ignored: settings of the source that have no effect.
         is_conf: the source is HOSTS of conf.py.
@@ -46,12 +46,12 @@ class HostList:
 
     @property
     def called(self) -> str:
-        """The name of the list in messages."""
+        """Return the name of the list for messages."""
         return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
 
     @property
     def total(self) -> int:
-        """Number of hosts in the source."""
+        """Return the number of hosts in the source."""
         return self.all_hosts or len(self.hosts)
 
     def of(self, ids: Sequence[int]) -> HostList:
@@ -67,14 +67,14 @@ class HostList:
         )
 
     def ids(self, reference: str) -> Sequence[int]:
-        """Ids of the nodes with this text in the list, or else with this name."""
+        """Return the IDs of the nodes with this text in the list, or else with this name."""
         return self._ids.get(reference, ())
 
     def node_of(self, reference: str | int) -> int:
-        """The id of the node that is meant: by its text, by its name where one host has it, or by its index.
+        """Return the ID of the referenced node: by its text, by its name if only one host has it, or by its index.
 
         Raises:
-            ValueMismatchError: it names no node, or several.
+            ValueMismatchError: the reference matches no node, or several.
         """
         if isinstance(reference, int):
             if not 0 <= reference < len(self.hosts):
@@ -103,13 +103,13 @@ class HostList:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """Of one host.
+    """The settings of one host.
 
     Attributes:
-        python, root_dir: empty: as on all hosts.
-        env: variables of the processes there; may be secret.
-        key: a private key to log in with, before all others.
-        where: the line that says so, or empty.
+        python, root_dir: if empty, the setting for all hosts applies.
+        env: variables for the processes on the host; may be secret.
+        key: a private key for logins, tried before all others.
+        where: the line of the entry, or empty.
     """
 
     python: str = ""
@@ -124,7 +124,7 @@ Given = tuple[tuple[str | int, HostSettings], ...]
 
 
 def variables(value: object) -> tuple[tuple[str, str], ...]:
-    """A dictionary of environment variables; no message holds a value."""
+    """Parse a dictionary of environment variables; messages never contain a value."""
     if not isinstance(value, dict):
         raise mismatch("a dictionary of variables, such as {'NAME': 'value'}", value)
     for name, text in value.items():
@@ -144,7 +144,7 @@ has for itself, such as an interpreter, a directory, variables, a key.
 
 
 def read(value: object) -> Given:
-    """A dictionary from hosts to dictionaries of SETTINGS."""
+    """Parse a dictionary from hosts to dictionaries of SETTINGS."""
     if not isinstance(value, dict):
         raise mismatch("a dictionary such as {'node-b': {'python': '/opt/py311/bin/python'}}", value)
     given = []
@@ -176,15 +176,15 @@ def _read_one(settings: object) -> HostSettings:
 def of_nodes(
     given: Given, listed: HostList, where: Callable[[int], str], others_are_known: bool
 ) -> dict[int, HostSettings]:
-    """Return the settings of hosts by node id.
+    """Return the settings of hosts by node ID.
 
     Args:
         where: `file:line` of the entry with this index.
-        others_are_known: the hosts do not come from HOSTS: what is said of hosts that are not among them is left
-            out, and a number would be that of another host.
+        others_are_known: the hosts do not come from HOSTS: entries for hosts that are not among them are ignored, and a
+            number would refer to another host.
 
     Raises:
-        ValueMismatchError: an entry names no host, several, or one that another entry names too.
+        ValueMismatchError: an entry matches no host, several, or one that another entry names too.
     """
     found: dict[int, HostSettings] = {}
     hosts = listed.hosts
@@ -208,7 +208,7 @@ def of_nodes(
 
 
 def keys(hosts: Sequence[Host], own: Mapping[int, HostSettings]) -> tuple[tuple[str, Path], ...]:
-    """(host, private key) of those that have one of their own."""
+    """Return (host, private key) of the hosts with a key of their own."""
     return tuple((hosts[node_id].describe(), one.key) for node_id, one in own.items() if one.key is not None)
 
 

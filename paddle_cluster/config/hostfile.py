@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostfiles: those of mpirun, DeepSpeed and Horovod (`host slots=N`), and inventories of Ansible in INI form.
+"""Hostfiles: those of mpirun, DeepSpeed and Horovod (`host slots=N`), and Ansible inventories in INI format.
 
 From an inventory, the hosts of all groups are used, with address, user and port of the host or its groups. Other
 variables are ignored and reported.
@@ -29,11 +29,11 @@ _COUNT_NAMES = ("slots", "max_slots", "max-slots")
 _ALL = "all"
 _LOGIN = {
     f"ansible_{prefix}{name}": name for name in ("host", "user", "port") for prefix in ("", "ssh_")
-}  # with the names before 2.0
+}  # including the names from before 2.0
 
 
 class _Line(NamedTuple):
-    """A line that is not blank; `words` are (name, value), the value None without `=`."""
+    """A line that is not blank; `words` are (name, value) pairs, with the value None without `=`."""
 
     where: str
     words: tuple[tuple[str, str | None], ...]
@@ -41,7 +41,7 @@ class _Line(NamedTuple):
 
 @dataclass
 class _Group:
-    """One group of an inventory."""
+    """A group of an inventory."""
 
     hosts: list[str] = field(default_factory=list)
     parents: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ def read_hostfile(path: Path) -> HostList:
     """Read the hosts of a file. A host with `slots=0` is not used; the slots of a repeated host are added up.
 
     Raises:
-        ConfError: with file and line.
+        ConfError: a line is invalid; the message contains file and line.
     """
     try:
         text = read_bounded(path, LIMIT).decode("utf-8-sig")
@@ -112,7 +112,7 @@ def _listed_host(text: str, where: str) -> Host:
 
 
 def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
-    """A file of `host slots=N` lines."""
+    """Parse a file of `host slots=N` lines."""
     found: dict[str, tuple[Host, str]] = {}
     slots: dict[str, int] = {}
     counts = False
@@ -135,7 +135,7 @@ def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
 
 
 def _inventory(path: Path, lines: list[str]) -> HostList:
-    """An inventory of Ansible."""
+    """Parse an Ansible inventory."""
     groups: dict[str, _Group] = {_ALL: _Group()}
     wheres: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar of one host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`; and of lists.
+"""The grammar of a host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`; and of lists.
 
 Parsed text contains nothing that a shell or an option parser interprets. Names are not resolved here.
 """
@@ -13,8 +13,8 @@ from paddle_node.contract.classes import dataclass
 
 LOCAL = "local"
 MAX_TEXT = 253
-MOST = 100_000  # hosts that a range stands for
-# Ports on which no sshd listens: processes, as Horovod and MPICH write them.
+MOST = 100_000  # maximum number of hosts in a range
+# Ports on which no sshd listens; Horovod and MPICH write process counts there.
 COUNTS = frozenset(range(1, 65)) - {22}
 
 _SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
@@ -33,14 +33,14 @@ class HostError(ValueError):
 
 @dataclass(frozen=True)
 class Host:
-    """One machine as the user wrote it.
+    """A machine as written by the user.
 
     Attributes:
-        text: exactly what the user wrote.
-        user: login name, or None for the one ssh would choose.
+        text: the user's exact text.
+        user: login name, or None for ssh's default.
         name: DNS name (ASCII form), IPv4 or IPv6 address without brackets, alias, or `local`.
-        port: TCP port of sshd, or None for the one ssh would choose.
-        is_local: whether this is an embedded node: a directory and an agent on this machine.
+        port: TCP port of sshd, or None for ssh's default.
+        is_local: whether it is an embedded node: a directory and an agent on this machine.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Host:
     is_local: bool
 
     def describe(self) -> str:
-        """The host in its shortest written form; parses back to the same user, name and port."""
+        """Return the host in its shortest form, which parses to the same user, name and port."""
         if self.is_local:
             return LOCAL
         name = f"[{self.name}]" if ":" in self.name else self.name
@@ -60,10 +60,10 @@ class Host:
 
 
 def parse_host(text: str) -> Host:
-    """Reads one host.
+    """Parse one host.
 
     Raises:
-        HostError: the text is outside the grammar.
+        HostError: the text does not match the grammar.
     """
     _refuse_dangerous(text)
     if text == LOCAL:
@@ -89,7 +89,7 @@ def listed(text: str) -> tuple[str, ...]:
     """Split a list of hosts at its commas and expand ranges.
 
     `node[01-03,7]` (Slurm, pdsh), `node[01:03]` and `rack-[a:c]` (Ansible) are ranges; brackets around anything else
-    are kept, as in an IPv6 address.
+    are preserved, as in an IPv6 address.
 
     Raises:
         HostError: a range ends before it starts or has too many hosts.
@@ -213,7 +213,7 @@ def _name(text: str) -> str:
 
 
 def _ascii_form(text: str) -> str:
-    """DNS's ASCII form of an international name (`xn--...`), which is what ssh and resolvers take."""
+    """Return the ASCII form of an internationalized DNS name (`xn--...`), which ssh and resolvers expect."""
     if not all(character.isalnum() or character in "-." for character in text):
         raise HostError(f"{text!r} is not a host name: expected letters, digits, '-' and single dots")
     try:

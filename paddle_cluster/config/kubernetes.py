@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names of conf.py that begin with K8S_ must be."""
+"""Validates the names of conf.py that begin with K8S_."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def dictionary(read: Callable[[object], Any], what: str) -> Callable[[object], dict[str, Any]]:
-    """A dictionary from texts to what `read` takes."""
+    """Return a reader of dictionaries from texts to values accepted by `read`."""
 
     def read_all(value: object) -> dict[str, Any]:
         if not isinstance(value, dict) or not all(isinstance(name, str) and name for name in value):
@@ -29,7 +29,7 @@ def dictionary(read: Callable[[object], Any], what: str) -> Callable[[object], d
 
 
 def quantity(value: object) -> str:
-    """An amount of a resource, as Kubernetes writes it."""
+    """Validate a quantity of a resource in Kubernetes notation."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not _QUANTITY.fullmatch(text):
         raise values.mismatch("an amount such as 2, '500m' or '8Gi'", value)
@@ -37,12 +37,12 @@ def quantity(value: object) -> str:
 
 
 def amounts(example: str) -> Callable[[object], dict[str, Any]]:
-    """A dictionary of resources and how much of each."""
+    """Return a reader of dictionaries from resources to quantities."""
     return dictionary(quantity, f"amounts, such as {example}")
 
 
 def mount_path(value: object) -> str:
-    """Where a pod mounts a volume."""
+    """Validate the path at which a pod mounts a volume."""
     if not isinstance(value, str) or not _MOUNT.fullmatch(value) or not value.isprintable():
         raise values.mismatch(
             "an absolute path in the pod without '..' or a last '/', such as '/data'", value
@@ -51,7 +51,7 @@ def mount_path(value: object) -> str:
 
 
 def claims(value: object) -> dict[str, Any]:
-    """Volume claims, each with a mount path of its own."""
+    """Validate volume claims, each with a distinct mount path."""
     read = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")(value)
     if len(set(read.values())) < len(read):
         raise values.mismatch("another mount path for each volume claim", value)
@@ -59,7 +59,7 @@ def claims(value: object) -> dict[str, Any]:
 
 
 def template(value: object, depth: int = 0) -> Any:
-    """What JSON can hold: a part of an object of Kubernetes."""
+    """Validate a part of a Kubernetes object: any value that JSON can represent."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -75,35 +75,35 @@ def template(value: object, depth: int = 0) -> Any:
 
 
 def pod(value: object) -> Any:
-    """A pod template, or a part of one."""
+    """Validate a pod template, or a part of one."""
     if not isinstance(value, dict) or not set(value) <= {"metadata", "spec"}:
         raise values.mismatch("a dictionary with 'spec' or 'metadata' of a pod template", value)
     return template(value)
 
 
 def toleration(value: object) -> Any:
-    """A toleration of a pod."""
+    """Validate a toleration of a pod."""
     if not isinstance(value, dict):
         raise values.mismatch("a toleration such as {'key': 'gpu', 'operator': 'Exists'}", value)
     return template(value)
 
 
 def word(value: object) -> str:
-    """A text without blanks, possibly empty."""
+    """Validate a text without whitespace, possibly empty."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
         raise values.mismatch("a name without spaces", value)
     return value
 
 
 def label(value: object) -> str:
-    """The name of a namespace, or of another thing that DNS may know; possibly empty."""
+    """Validate the name of a namespace or another name valid in DNS; possibly empty."""
     if not isinstance(value, str) or (value and not _LABEL.fullmatch(value)):
         raise values.mismatch("a name of lower-case letters, digits and '-'", value)
     return value
 
 
 def kubeconfig(value: object) -> Path | None:
-    """A file of this machine, or nothing."""
+    """Validate a file on this machine, or nothing."""
     return None if value == "" else values.local_file(value)
 
 

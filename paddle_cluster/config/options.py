@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of settings: OPTIONS has the command-line options, NAMES what only conf.py can assign.
+"""The table of settings: OPTIONS contains the command-line options, NAMES what only conf.py can assign.
 
-A row is all that there is of an option: it is parsed, checked, completed, shown by --help and put in its place in
-Settings from here. A test compares the pages of docs/ with it.
+A row is the complete definition of an option: parsing, checks, completion, --help and the place in Settings all use
+it. A test compares the pages of docs/ with the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle_cluster.system.installation import IS_CHECKOUT
 
 
 class Mode(StrEnum):
-    """What a job consists of."""
+    """The kind of processes that a job consists of."""
 
     V2 = "v2"
     FLUID = "fluid"
@@ -30,19 +30,19 @@ class Mode(StrEnum):
 
     @property
     def has_pserver_command(self) -> bool:
-        """Whether pservers are `paddle pserver`, which writes checkpoints, and not the user's script."""
+        """Whether pservers are `paddle pserver`, which writes checkpoints, rather than the user's script."""
         return self in (Mode.V1, Mode.V2)
 
 
 class Wire(StrEnum):
-    """How pservers and trainers speak: encrypted and authenticated, or neither."""
+    """Whether pservers and trainers communicate with encryption and authentication, or with neither."""
 
     CURVE = "curve"
     PLAIN = "plain"
 
 
 class SshClient(StrEnum):
-    """What logs in to nodes: a library in this process, or the user's own `ssh`, a process for each node."""
+    """The SSH client for logins: a library in this process, or the user's own `ssh`, in one process per node."""
 
     FABRIC = "fabric"
     OPENSSH = "openssh"
@@ -53,20 +53,20 @@ REQUIRED = object()
 
 
 class Option(NamedTuple):
-    """One setting, given by an option, a name of conf.py, an environment variable, or several of these.
+    """A setting, given by an option, a name of conf.py, an environment variable, or several of these.
 
     Attributes:
-        name: of the option; empty: conf.py says it.
-        target: which part of Settings it decides, such as "job.min_trainers"; several may decide one. Empty: none.
-        metavar: empty: a switch.
-        read: turns a value into its typed form or raises ValueMismatchError.
-        default: as `read` takes it; None and () stay as they are.
-        help: for --help.
-        against: what it cannot stand beside, words of a command line -> why, or what to do.
+        name: the option's name; empty: only conf.py can set it.
+        target: the field of Settings that it sets, such as "job.min_trainers"; several rows may share one. Empty: none.
+        metavar: placeholder of the value; empty: a switch.
+        read: converts a value to its typed form or raises ValueMismatchError.
+        default: in a form that `read` accepts; None and () are used unchanged.
+        help: text for --help.
+        against: options that cannot be combined with it -> why, or what to do.
         conf: the name in conf.py, or empty.
-        split: makes of the option's text what `read` takes, where conf.py has another form.
+        split: converts the option's text to the form for `read`, if the form in conf.py differs.
         flag: the passed-through flag that overrides conf.py.
-        from_environment: a variable of the same name overrides conf.py.
+        from_environment: an environment variable of the same name overrides conf.py.
     """
 
     name: str
@@ -86,17 +86,17 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of the row: its name in conf.py, or its option."""
+        """Return the key of the row: its name in conf.py, or its option."""
         return self.conf or self.name
 
     @property
     def written(self) -> str:
-        """The option as --help writes it."""
+        """Return the option as --help writes it."""
         return f"--{self.name}" + (f"={self.metavar}" if self.metavar else "")
 
     @property
     def unsaid(self) -> Any:
-        """The default value; None if a value is required."""
+        """Return the default value; None if a value is required."""
         if self.default is REQUIRED:
             return None
         return self.default if self.default in (None, ()) else self.read(self.default)

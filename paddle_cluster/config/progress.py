@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PROGRESS of conf.py: regular expressions that find numbers in log lines, or the names of ready ones."""
+"""PROGRESS of conf.py: regular expressions that find numbers in log lines, or the names of predefined ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READY: Mapping[str, tuple[str, ...]] = {
 
 
 def read(value: object) -> tuple[str, ...]:
-    """The regular expressions of a text or of a list of them."""
+    """Return the regular expressions for a text or a list of texts."""
     given = (_patterns(value),) if isinstance(value, str) else _list(value)
     return tuple(pattern for patterns in given for pattern in patterns)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment of nodes is made from: packages of the lock file, and the workspace's requirements.txt."""
+"""The sources of an environment on nodes: packages of the lock file, and the workspace's requirements.txt."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _HASH = re.compile(r"--hash=\S+")
 
 @dataclass(frozen=True)
 class Pin:
-    """One package of the lock file.
+    """A package of the lock file.
 
     Attributes:
-        hashes: sha256 of every file that may be it.
+        hashes: sha256 of each of its files.
     """
 
     name: str
@@ -36,22 +36,22 @@ class Pin:
 
     @property
     def text(self) -> str:
-        """As a requirement."""
+        """Return the package as a requirement."""
         return f"{self.name}=={self.version}"
 
     @property
     def hashed(self) -> str:
-        """As a requirement with its hashes."""
+        """Return the package as a requirement with its hashes."""
         return " ".join([self.text, *(f"--hash=sha256:{one}" for one in sorted(self.hashes))])
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a workspace asks for.
+    """The requirements of a workspace.
 
     Attributes:
-        path: its requirements.txt, absolute.
-        text: what it and the files that it names say.
+        path: absolute path of its requirements.txt.
+        text: its content and that of the files it includes.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class Requirements:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether it gives hashes: pip then wants one of everything."""
+        """Whether it contains hashes: pip then requires a hash for everything."""
         return _HASH.search(self.text) is not None
 
 
@@ -67,9 +67,9 @@ def pins(markers: Mapping[str, str], lock: Path = LOCK_FILE) -> tuple[Pin, ...]:
     """Return the packages that a node needs.
 
     Args:
-        markers: what the lock file's markers are compared with, as PEP 508 names them.
+        markers: values for the lock file's environment markers, by their PEP 508 names.
     """
-    from packaging.markers import Marker  # few jobs need it, --help and --dry_run do without any package
+    from packaging.markers import Marker  # few jobs need it; --help and --dry_run need no package
 
     text = lock.read_text(encoding="ascii").replace("\\\n", " ")
     found = []
@@ -87,10 +87,10 @@ def _hashes(text: str) -> list[str]:
 
 
 def of_workspace(package: Path | None) -> Requirements | None:
-    """What a workspace that is dispatched asks for; None where it has no requirements.txt.
+    """Return the requirements of a dispatched workspace; None if it has no requirements.txt.
 
     Raises:
-        WorkspaceError: it cannot be read.
+        WorkspaceError: the file cannot be read.
     """
     path = package / FILE if package is not None else None
     if path is None or not path.exists():
@@ -101,7 +101,7 @@ def of_workspace(package: Path | None) -> Requirements | None:
 
 
 def _read(path: Path, texts: dict[Path, str]) -> None:
-    """Read a file and those that it names; pip itself says what is wrong with their lines."""
+    """Read a file and those that it includes; pip itself reports invalid lines."""
     if path in texts:
         return
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of one job: conf.py < environment < command line, resolved once, checked together.
+"""Resolves the settings of a job: conf.py < environment < command line, evaluated once and checked together.
 
-No connection is made and no file is written here.
+It makes no connection and writes no file.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from paddle_cluster.text.sizes import counted
 
 _CONFIG = re.compile(r"--?config(=|$)")
 MOST_A_MACHINE = 4096  # trainers
-MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
+MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
 
 
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
-    """Reads the files of the configuration and puts the three layers together.
+    """Read the configuration files and combine the three layers.
 
     Raises:
-        ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
+        ConfError: there are errors in the three; one line per error, with file:line, variable or option.
     """
     path = conf_path(arguments, environ)
     arguments = _with_mode(arguments)
@@ -113,7 +113,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
 
 
 def _hosts(layers: Layers, read: Mapping[str, Any]) -> HostList:
-    """All hosts: of --hostfile, the engine's own, or those of HOSTS or --hosts."""
+    """Return all hosts: from --hostfile, the engine, or HOSTS or --hosts."""
     arguments, conf = layers.arguments, layers.conf
     if arguments["hostfile"] is not None:
         from paddle_cluster.config.hostfile import read_hostfile
@@ -133,7 +133,7 @@ def _hosts(layers: Layers, read: Mapping[str, Any]) -> HostList:
 
 
 def _settings(found: Mapping[str, Any]) -> Settings:
-    """Settings from the values by target."""
+    """Create Settings from the values by target."""
     parts = defaultdict[str, dict[str, Any]](dict)
     for target, value in found.items():
         group, _, field = target.rpartition(".")
@@ -157,7 +157,7 @@ def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
 
 
 def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
+    """Return the node IDs of PSERVERS and TRAINERS; record errors."""
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
         if layers.arguments["hosts"] and read[name] is not None:
@@ -177,7 +177,7 @@ def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[st
 def _renumbered(
     layers: Layers, roles: Mapping[str, Sequence[int]], numbers: Mapping[int, int]
 ) -> dict[str, tuple[int, ...]]:
-    """The roles of the hosts that take part, by their new ids; a role without hosts is a problem."""
+    """Return the roles of the selected hosts with their new IDs; record a role without hosts as an error."""
     found = {}
     for name, nodes in roles.items():
         found[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
@@ -190,10 +190,10 @@ def _renumbered(
 
 
 def _chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
-    """Return the ids of the hosts to use: --include without --exclude, and of these the first --nnodes.
+    """Return the IDs of the hosts to use: --include without --exclude, and of these the first --nnodes.
 
     Raises:
-        ConfError: an unknown host, no host left, or fewer hosts than --nnodes.
+        ConfError: an unknown host, no remaining host, or fewer hosts than --nnodes.
     """
     included = _named("include", arguments["include"], listed) or set(range(len(listed.hosts)))
     left = sorted(included - _named("exclude", arguments["exclude"], listed))
@@ -224,10 +224,10 @@ def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
 
 
 def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
-    """Node ids of PSERVERS or TRAINERS, ascending; all nodes where the name was not assigned.
+    """Return the node IDs of PSERVERS or TRAINERS in ascending order; all nodes if the name was not assigned.
 
     Raises:
-        ValueMismatchError: a reference names no node, several, or one that another reference names too.
+        ValueMismatchError: a reference matches no node, several, or one that another reference names too.
     """
     if references is None:
         return tuple(range(len(listed.hosts)))
@@ -247,14 +247,14 @@ def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple
 
 
 def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -> Iterator[tuple[str, str]]:
-    """What is wrong between values that are each right by themselves: (conf name, message)."""
+    """Yield (conf name, message) for conflicts between values that are valid by themselves."""
     hosts = listed.hosts
     if not hosts:
         yield "HOSTS", "expected at least one host, got an empty list"
         return
     yield from (("HOSTS", message) for message in _host_problems(hosts))
     last_port = read["PADDLE_PORT"] + read["PADDLE_PORTS_NUM"] + read["PADDLE_PORTS_NUM_FOR_SPARSE"] - 1
-    if arguments["mode"] is not Mode.FLUID and last_port > 65535:  # a Fluid script has one port
+    if arguments["mode"] is not Mode.FLUID and last_port > 65535:  # a Fluid script uses one port
         yield (
             "PADDLE_PORT",
             f"{read['PADDLE_PORT']} with PADDLE_PORTS_NUM {read['PADDLE_PORTS_NUM']} and "
@@ -278,7 +278,7 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
 
 
 def _with_mode(arguments: Arguments) -> Arguments:
-    """The arguments with --mode=v1 where they mean it: --config, and a workspace without the script of other modes."""
+    """Return the arguments with --mode=v1 if implied: --config, and a workspace without the script of other modes."""
     package = arguments["job_dispatch_package"]
     is_said = "mode" in arguments.given or "entry" in arguments.given
     if is_said or package is None or not _config(arguments) or (package / entries.DEFAULT).exists():
@@ -287,7 +287,7 @@ def _with_mode(arguments: Arguments) -> Arguments:
 
 
 def _config(arguments: Arguments) -> str:
-    """The configuration among the trainers' flags, which may come after `--`; empty: there is none."""
+    """Return --config from the trainers' flags, which may follow `--`; "" if not given."""
     words = arguments.passthrough
     texts = (
         word.partition("=")[2] or following
@@ -298,10 +298,10 @@ def _config(arguments: Arguments) -> str:
 
 
 def _entry(arguments: Arguments) -> Entry:
-    """What trainers run: with --mode=v1 the configuration that `paddle train` reads.
+    """Return what the trainers run: with --mode=v1, the configuration that `paddle train` reads.
 
     Raises:
-        UsageError: --mode=v1 has no configuration, or a script besides.
+        UsageError: --mode=v1 has no configuration, or also a script.
     """
     if arguments["mode"] is not Mode.V1:
         found: Entry = arguments["entry"]

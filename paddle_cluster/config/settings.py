@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a job was configured, typed and frozen. Below this room nobody reads conf.py, os.environ or argv.
+"""The configuration of a job, typed and frozen. Packages above this one never read conf.py, os.environ or argv.
 
-A row of the table of options says which field it decides: "job.min_trainers" is Settings.job.min_trainers.
+Each row of the table of options names its field: "job.min_trainers" is Settings.job.min_trainers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 class Saving(NamedTuple):
-    """What scripts save to go on from: the name under which nodes keep it, or empty; patterns of what comes back."""
+    """Files that scripts save to resume from: the name for them on nodes, or empty; patterns of files to restore."""
 
     name: str
     collect: tuple[str, ...]
@@ -32,19 +32,19 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The nodes, and what holds on all of them.
+    """The nodes, and the settings for all of them.
 
     Attributes:
         engine: what starts agents on hosts other than this machine.
-        pservers, trainers: node ids in ascending order; a rank is an index into these. No pservers in
-            collective mode.
-        root_dir: parent of the job directories on a node, absolute or beginning with ~.
-        job_umask: of all that a job makes on a node.
-        nic: network interface for the job's traffic, or empty: by route.
-        port_is_explicit: --port was given: a busy port is an error then, not a reason to take the next.
-        python: as configured; empty for the default of the node's kind.
-        own: node id -> what is said of that host alone.
-        slots: node id -> trainers, of hosts that have not `nproc_per_node` of them.
+        pservers, trainers: node IDs in ascending order; a rank is an index into these. Collective mode has no
+            pservers.
+        root_dir: parent of the job directories on a node; absolute, or beginning with ~.
+        job_umask: umask for everything that a job creates on a node.
+        nic: network interface for the job's traffic; empty: chosen by route.
+        port_is_explicit: --port was given: a busy port is then an error rather than skipped.
+        python: the configured interpreter; empty for the default of the node's kind.
+        own: node ID -> settings of that host only.
+        slots: node ID -> trainers, for hosts whose number differs from `nproc_per_node`.
     """
 
     engine: str
@@ -68,17 +68,17 @@ class ClusterSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SshSettings:
-    """How to log in to nodes.
+    """The settings for logins to nodes.
 
     Attributes:
         config: the user's ssh_config; may be missing.
-        known_hosts: new keys go there; may be missing.
-        identity_files: private keys to try before those of the ssh config.
-        host_keys: (host, private key) of hosts that have one of their own, which comes first.
-        jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
-        connect_timeout_s: for each step of a login.
-        accept_new_host_keys: remember keys of unknown hosts instead of refusing them.
-        client: what logs in.
+        known_hosts: receives new keys; may be missing.
+        identity_files: private keys to try before those of the SSH configuration.
+        host_keys: (host, private key) of hosts with a key of their own, which is tried first.
+        jump: `[user@]host[:port][,...]` for every node; empty: the SSH configuration decides.
+        connect_timeout_s: timeout for each step of a login, in seconds.
+        accept_new_host_keys: save keys of unknown hosts instead of rejecting them.
+        client: the SSH client.
     """
 
     config: Path
@@ -91,7 +91,7 @@ class SshSettings:
     client: SshClient = SshClient.FABRIC
 
     def key_of(self, host: Host) -> Path | None:
-        """The private key that a host has of its own."""
+        """Return a host's own private key, or None."""
         return self._keys.get(host.describe())
 
     @cached_property
@@ -101,18 +101,18 @@ class SshSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What may take how long, and how large a log may get: each is a name of conf.py in lower case.
+    """Limits on times and log sizes; each is a name of conf.py in lower case.
 
     Attributes:
-        lease_s: a node that hears nothing for so long stops its part of the job.
-        heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
-        step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
-        restart_backoff_s: the wait before the first restart; each one after it doubles it.
+        lease_s: a node that receives nothing for this time stops its part of the job.
+        heartbeat_timeout_s: a process of the runtime that is silent for this time counts as frozen.
+        step_timeout_s: a trainer that has reported steps, but none for this time, counts as hanging; 0: never.
+        restart_backoff_s: the delay before the first restart; it doubles with every further restart.
         queue_timeout_s: the longest wait of --queue.
         keep_jobs: number of job directories of a workspace that stay on a node.
-        log_limit_mb: a log that grows beyond it is rotated.
-        warn_size_mb: what of a workspace is sent is told first where it is more.
-        collect_limit_gb: bytes of one node that are collected; collect_limit_files: files.
+        log_limit_mb: size at which a log is rotated.
+        warn_size_mb: if more of a workspace must be sent, a warning is shown first.
+        collect_limit_gb: maximum size collected from one node; collect_limit_files: maximum number of files.
     """
 
     preflight_timeout_s: float
@@ -133,26 +133,26 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """What the job runs, and with which settings.
+    """What the job runs, and its settings.
 
     Attributes:
-        name: what commands and screens call the job, or empty: its id.
-        queue: the job waits until none of the user's jobs holds its hosts or its package; of waiting jobs the one with
-            the highest priority is next.
+        name: the job's name in commands and on screens; empty: its ID.
+        queue: the job waits until no other job of the user occupies its hosts or its package; the waiting job with the
+            highest priority is next.
         mode_is_explicit: --mode was given.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
         entry: what trainers run.
         passthrough: tokens for the trainers' argv, byte for byte.
-        flags: the same tokens read as flags; a later one wins.
-        threads: thread variables that the user's own environment sets; they hold for every process.
-        variables: what the user adds to the environment of every process.
-        host_variables: node id -> the same for the processes of nodes that have variables of their own.
-        env_files: the files they were read from.
+        flags: the same tokens parsed as flags; the last one takes precedence.
+        threads: thread variables set in the user's own environment; they apply to every process.
+        variables: variables that the user adds to the environment of every process.
+        host_variables: node ID -> the same for the processes of nodes with variables of their own.
+        env_files: the files that the variables were read from.
         nproc_per_node: trainers on each trainer node.
-        max_restarts: how often each process may be started again after it failed.
-        min_trainers: how many trainers must remain when nodes are lost; None: all.
-        allow_mismatch: nodes may differ in what their Python is and has, and in the code that they have.
+        max_restarts: maximum number of restarts of each process after failures.
+        min_trainers: minimum number of trainers that must remain when nodes are lost; None: all.
+        allow_mismatch: nodes may differ in their Python, its packages, and their copies of the code.
         bootstrap: nodes get the packages that the job imports.
         keep_links: links to absolute paths are sent unchanged.
     """
@@ -183,23 +183,23 @@ class JobSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesSettings:
-    """Each is a name of conf.py in lower case, after K8S_.
+    """Settings for Kubernetes; each is a name of conf.py in lower case, after K8S_.
 
     Attributes:
-        namespace: empty: that of the context, or of the pod that the launcher runs in.
-        kubeconfig: None: the default ones, or the service account of the pod that the launcher runs in.
-        context: of the kubeconfig; empty: its current one.
-        requests, limits: of each pod.
-        queue: of Kueue, or empty.
-        user: the id of a pod's processes, which then write to volumes alone; 0: the image's user, who may write
-            wherever the image lets it.
-        claims: PersistentVolumeClaim -> where every pod mounts it.
-        shm_size: the most that /dev/shm may hold.
-        pull_secrets: names of Secrets with logins of image registries.
+        namespace: empty: the namespace of the context, or of the pod that the launcher runs in.
+        kubeconfig: None: the default files, or the service account of the pod that the launcher runs in.
+        context: a context of the kubeconfig; empty: its current one.
+        requests, limits: resources of each pod.
+        queue: a queue of Kueue, or empty.
+        user: the user ID of a pod's processes, which can then write only to volumes; 0: the image's user, who can write
+            wherever the image permits.
+        claims: PersistentVolumeClaim -> its mount path in every pod.
+        shm_size: maximum size of /dev/shm.
+        pull_secrets: names of Secrets with credentials for image registries.
         deadline_s: activeDeadlineSeconds of the Job; 0: none.
-        pod: merged last into the pods' template.
-        address: of this machine as pods see it; empty: by the route to the API server.
-        start_timeout_s: from the Job's making until all pods have called.
+        pod: merged last into the pod template.
+        address: address of this machine for pods; empty: chosen by the route to the API server.
+        start_timeout_s: seconds from the creation of the Job until all pods have connected.
     """
 
     image: str
@@ -225,16 +225,16 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """Settings of single engines.
+    """Settings of individual engines.
 
     Attributes:
-        resident_s: seconds that an agent waits for the next job; 0: it does not wait.
+        resident_s: how long an agent waits for the next job, in seconds; 0: it does not wait.
         ports: ports of this machine for connections from nodes; empty: any.
         address: address of this machine for connections from nodes; empty: all of its addresses.
-        slurm_options: of salloc and sbatch.
+        slurm_options: options for salloc and sbatch.
         slurm_queue_timeout_s: timeout for an allocation.
-        start_timeout_s: how long nodes may take until they have been connected to.
-        slurm_job: the job id of the allocation that this process runs in, or empty.
+        start_timeout_s: timeout for connecting to the nodes.
+        slurm_job: the job ID of the allocation that this process runs in, or empty.
         waits_for_nodes: the nodes must be requested from the engine; until then they are called slurm-0, slurm-1, ...
     """
 
@@ -250,11 +250,11 @@ class EngineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringSettings:
-    """Each is a name of conf.py in lower case.
+    """Settings for monitoring; each is a name of conf.py in lower case.
 
     Attributes:
-        metrics_port: where Prometheus finds the job, at metrics_address of this machine; 0: nowhere.
-        tensorboard: whether curves go into event files below log/.
+        metrics_port: port for Prometheus on metrics_address of this machine; 0: disabled.
+        tensorboard: whether curves are written to event files below log/.
         progress: regular expressions that find numbers in the trainers' log lines.
     """
 
@@ -266,14 +266,14 @@ class MonitoringSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where the settings come from, as text for people.
+    """The sources of the settings, as text for people.
 
     Attributes:
         hosts: the option or file that names the hosts.
-        total: how many it names.
-        lines: the same for each host, with its line.
-        names: name of conf.py -> the line, the variable or the option that gave its value.
-        remarks: what else the user should know of it.
+        total: the number of hosts that it names.
+        lines: for each host, the source with its line.
+        names: name of conf.py -> the line, variable or option that set its value.
+        remarks: other notes for the user.
     """
 
     hosts: str
@@ -285,12 +285,12 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that was configured, typed.
+    """The complete configuration, typed.
 
     Attributes:
         conf: absolute path of the conf.py, or None if the options give the hosts.
         json: the screen prints JSON.
-        state: where jobs keep their state on this machine.
+        state: the directories for the state of jobs on this machine.
     """
 
     cluster: ClusterSettings
@@ -309,15 +309,15 @@ class Settings:
 
     @property
     def num_trainers(self) -> int:
-        """How many trainer processes the job has."""
+        """Return the number of trainer processes of the job."""
         return sum(map(self.trainers_on, self.cluster.trainers))
 
     def trainers_on(self, node_id: int) -> int:
-        """How many trainers a trainer node has."""
+        """Return the number of trainers on a trainer node."""
         return self.cluster.slots.get(node_id, self.job.nproc_per_node)
 
     def variables_of(self, node_id: int) -> Variables:
-        """What the user adds to the environment of the processes of a node."""
+        """Return the variables that the user adds to the environment of a node's processes."""
         return self.job.host_variables.get(node_id, self.job.variables)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configured value must be: each function takes any object and returns a typed value or raises.
+"""Validation of configured values: each function takes any object and returns a typed value or raises an error.
 
-Texts (from the environment or the command line) and Python values (from conf.py) go through the same ones. At the end:
-which known name a misspelled one means.
+Texts (from the environment or the command line) and Python values (from conf.py) use the same functions. The end of
+the module finds the known name that a misspelled one resembles.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
 _NIC = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
 _INTEGER = re.compile(r"-?[0-9]{1,12}")
-_JOB_ID = re.compile(r"JOB\d.*|[0-9a-f]{6}")  # or what may be the end of one
+_JOB_ID = re.compile(r"JOB\d.*|[0-9a-f]{6}")  # or a text that may be the end of one
 _KEPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _LARGEST_PORT = 65535
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # the name of an environment variable
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # the syntax of an environment variable's name
 _MAX_SHOWN = 80
 MOST_COUNTED = 100_000
 _CLOSE = 0.85
-_FUZZY_FROM = 6  # shorter names have honest neighbours: --mode and --model
+_FUZZY_FROM = 6  # shorter names can be legitimately similar: --mode and --model
 _PREFIX_FROM = 8
 
 
@@ -40,8 +40,8 @@ class ValueMismatchError(ValueError):
     """A value is invalid; the message says what was expected.
 
     Attributes:
-        index: which element of a list or dictionary is at fault, or None.
-        element: how messages name that element; empty: by its index.
+        index: index of the invalid element of a list or dictionary, or None.
+        element: the element's name in messages; empty: its index.
     """
 
     index: int | None = None
@@ -54,7 +54,7 @@ def mismatch(expected: str, got: object) -> ValueMismatchError:
 
 
 def show(value: object) -> str:
-    """A value with its kind, short enough for one line."""
+    """Format a value with its type, short enough for one line."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - an integer of 5000 digits, the user's own __repr__
@@ -66,7 +66,7 @@ def show(value: object) -> str:
 
 
 def integer(low: int, high: int) -> Callable[[object], int]:
-    """An int within [low, high]; True and False are none."""
+    """Accept an int within [low, high]; True and False are rejected."""
     expected = f"an integer from {low} to {high}"
 
     def read(value: object) -> int:
@@ -78,7 +78,7 @@ def integer(low: int, high: int) -> Callable[[object], int]:
 
 
 def whole(least: int) -> Callable[[object], int]:
-    """A count in digits, of `least` or more."""
+    """Accept a decimal integer, at least `least`."""
 
     def read(value: object) -> int:
         digits = str(value)
@@ -92,13 +92,13 @@ def whole(least: int) -> Callable[[object], int]:
 
 
 def seconds(low: float, high: float) -> Callable[[object], float]:
-    """A finite number of seconds within [low, high]."""
+    """Accept a finite number of seconds within [low, high]."""
     expected = f"a number of seconds from {low:g} to {high:g}"
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise mismatch(expected, value)
-        if not low <= value <= high:  # nan is not either
+        if not low <= value <= high:  # also rejects nan
             raise mismatch(expected, value)
         return float(value)
 
@@ -106,7 +106,7 @@ def seconds(low: float, high: float) -> Callable[[object], float]:
 
 
 def boolean(value: object) -> bool:
-    """True, False, 1, 0 or one of gflags' words for them, in any case."""
+    """Accept True, False, 1, 0 or one of gflags' boolean words, in any case."""
     word = str(value).lower() if isinstance(value, str | bool | int) else ""
     if word in _TRUE:
         return True
@@ -123,7 +123,7 @@ def umask(value: object) -> int:
 
 
 def one_of(words: type[E]) -> Callable[[object], E]:
-    """One of the words of an enumeration."""
+    """Accept a value of an enumeration."""
     expected = " or ".join(repr(str(word)) for word in words)
 
     def read(value: object) -> E:
@@ -135,14 +135,14 @@ def one_of(words: type[E]) -> Callable[[object], E]:
 
 
 def text(value: object) -> str:
-    """A string on one line, possibly empty."""
+    """Accept a string on one line, possibly empty."""
     if not isinstance(value, str) or not value.isprintable():
         raise mismatch("a string without control characters", value)
     return value
 
 
 def utf8(token: str) -> str:
-    """A token's bytes as UTF-8 with surrogate escapes: they survive a launcher in another locale."""
+    """Decode a token's bytes as UTF-8 with surrogate escapes, so that they survive a launcher in another locale."""
     return os.fsencode(token).decode("utf-8", "surrogateescape")
 
 
@@ -152,12 +152,12 @@ def words(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_line(given: str) -> bool:
-    """Whether a text has no control characters; bytes that are not UTF-8 are let through."""
+    """Whether a text has no control characters; bytes that are not UTF-8 are accepted."""
     return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in given)
 
 
 def inside(given: str) -> str:
-    """A path inside the workspace, in its shortest form."""
+    """Accept a path inside the workspace; return its shortest form."""
     path = PurePosixPath(os.path.normpath(given))
     if (
         path.is_absolute()
@@ -171,12 +171,12 @@ def inside(given: str) -> str:
 
 
 def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Directories of the workspace, with commas between."""
+    """Accept directories of the workspace, separated by commas."""
     return tuple(map(inside, words(given)))
 
 
 def directory_there(given: str) -> str:
-    """A directory that nodes have already."""
+    """Accept a directory that already exists on the nodes."""
     if not is_line(given) or ".." in PurePosixPath(given).parts or given.startswith("-"):
         raise ValueMismatchError(
             f"expected a directory on the nodes, absolute, beginning with ~, or relative to ROOT_DIR, got {given!r}"
@@ -185,7 +185,7 @@ def directory_there(given: str) -> str:
 
 
 def kept_name(given: str) -> str:
-    """A name that is also that of a directory on nodes; the default alone is empty."""
+    """Accept a name that is also a directory name on nodes; only the default is empty."""
     if given and not _KEPT.fullmatch(given):
         raise ValueMismatchError(
             f"expected a name of letters, digits, '.', '_' and '-', such as run7, got {given!r}"
@@ -194,7 +194,7 @@ def kept_name(given: str) -> str:
 
 
 def job_name(given: str) -> str:
-    """A name for a job that cannot be mistaken for a job id; the default alone is empty."""
+    """Accept a name for a job that cannot be mistaken for a job ID; only the default is empty."""
     if given and (not _KEPT.fullmatch(given) or _JOB_ID.fullmatch(given)):
         raise ValueMismatchError(
             "expected a name of letters, digits, '.', '_' and '-' that is not a job id or the last six characters of "
@@ -204,14 +204,14 @@ def job_name(given: str) -> str:
 
 
 def nics(value: object) -> str:
-    """Names of network interfaces with commas between, or empty."""
+    """Accept names of network interfaces separated by commas, or an empty text."""
     if not isinstance(value, str) or (value and not all(_NIC.fullmatch(part) for part in value.split(","))):
         raise mismatch("the name of a network interface such as 'eth0', or '' to choose by route", value)
     return value
 
 
 def root_dir(value: object) -> str:
-    """A directory on the nodes: absolute, or below a home directory."""
+    """Accept a directory on the nodes: absolute, or below a home directory."""
     expected = "a directory on the nodes, absolute or beginning with ~, such as '/home/paddle'"
     if not isinstance(value, str) or not value.startswith(("/", "~")) or not value.isprintable():
         raise mismatch(expected, value)
@@ -219,7 +219,7 @@ def root_dir(value: object) -> str:
 
 
 def python(value: object) -> str:
-    """A Python on the nodes: a command name, an absolute path, or empty for the default."""
+    """Accept a Python on the nodes: a command name, an absolute path, or empty for the default."""
     expected = "a command name such as 'python3.11' or an absolute path on the nodes"
     if not isinstance(value, str) or not value.isprintable() or value.startswith("-"):
         raise mismatch(expected, value)
@@ -229,7 +229,7 @@ def python(value: object) -> str:
 
 
 def local_path(value: object) -> Path:
-    """A file of the submitting machine; ~ is its user's home."""
+    """Accept a file on the submitting machine; ~ is its user's home directory."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise mismatch("the path of a file on this machine", value)
     try:
@@ -239,7 +239,7 @@ def local_path(value: object) -> Path:
 
 
 def local_file(value: object) -> Path:
-    """A file of the submitting machine that exists."""
+    """Accept an existing file on the submitting machine."""
     path = local_path(value)
     if not path.is_file():
         raise mismatch("a file that exists on this machine", value)
@@ -247,7 +247,7 @@ def local_file(value: object) -> Path:
 
 
 def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[T, ...]]:
-    """A list or tuple, each element read by `read`."""
+    """Accept a list or tuple, whose elements `read` accepts."""
 
     def read_list(value: object) -> tuple[T, ...]:
         if not isinstance(value, list | tuple):
@@ -265,7 +265,7 @@ def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[
 
 
 def host(value: object) -> Host:
-    """One host, by the grammar of `paddle_cluster.config.hosts`."""
+    """Accept a host, by the grammar of `paddle_cluster.config.hosts`."""
     if not isinstance(value, str):
         raise mismatch("a host as a string, such as 'root@10.1.9.7'", value)
     try:
@@ -275,7 +275,7 @@ def host(value: object) -> Host:
 
 
 def own_address(value: object) -> str:
-    """An IP address or name of this machine, or nothing."""
+    """Accept an IP address or name of this machine, or an empty text."""
     if value == "":
         return ""
     try:
@@ -288,7 +288,7 @@ def own_address(value: object) -> str:
 
 
 def ip_address(value: object) -> str:
-    """An IP address of this machine."""
+    """Accept an IP address of this machine."""
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError:
@@ -296,7 +296,7 @@ def ip_address(value: object) -> str:
 
 
 def ports(value: object) -> range:
-    """A port, a range of them as '7000-7099', or 0: any."""
+    """Accept a port, a range such as '7000-7099', or 0: any."""
     given = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     found = _PORTS.fullmatch(given)
     first = int(found[1]) if found else -1
@@ -309,26 +309,26 @@ def ports(value: object) -> range:
 
 
 def shown_ports(given: range) -> str:
-    """Ports as conf.py has them."""
+    """Format ports as in conf.py."""
     return f"{given[0]}-{given[-1]}" if len(given) > 1 else str(given[0])
 
 
 def slurm_option(value: object) -> str:
-    """One option of salloc and sbatch with its value."""
+    """Accept one option of salloc and sbatch with its value."""
     if not isinstance(value, str) or not value.isprintable() or not re.match(r"-[A-Za-z-]", value):
         raise mismatch("an option with its value in one string, such as '--partition=gpu'", value)
     return value
 
 
 def node_reference(value: object) -> str | int:
-    """A node of HOSTS: its text there, or its 0-based index."""
+    """Accept a node of HOSTS: its text in the list, or its 0-based index."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise mismatch("an entry of HOSTS or its index", value)
     return value
 
 
 def jump(value: object) -> str:
-    """ssh's ProxyJump: hosts with commas between, or empty."""
+    """Accept ssh's ProxyJump: hosts separated by commas, or an empty text."""
     if not isinstance(value, str):
         raise mismatch("jump hosts as [user@]host[:port], separated by commas, or ''", value)
     for hop in value.split(",") if value else ():
@@ -338,23 +338,23 @@ def jump(value: object) -> str:
 
 
 def from_text(text: str, like: object) -> object:
-    """What a text from the environment or the command line stands for, where the default is `like`."""
+    """Convert a text from the environment or the command line to the type of the default `like`."""
     wants_integer = isinstance(like, int) and not isinstance(like, bool)
     return int(text) if wants_integer and _INTEGER.fullmatch(text) else text
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name most like this one, for a name that must be a known one."""
-    from difflib import get_close_matches  # few command lines have a mistake
+    """Return the most similar known name, for a name that must be a known one."""
+    from difflib import get_close_matches  # few command lines contain an error
 
     return next(iter(get_close_matches(name, known, n=1)), None)
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
-    """Whether a name, which may well be somebody else's, is meant to be `ours`.
+    """Whether a name, which may well be another program's, is likely a misspelling of `ours`.
 
-    What counts: case, `-` for `_`, two swapped letters, a long name unfinished or with a letter or two wrong. Names
-    shorter than `fuzzy_from` must have the right letters.
+    Counted as misspellings: another case, `-` for `_`, two swapped letters, a long name that is incomplete or has one
+    or two wrong letters. Names shorter than `fuzzy_from` must have the right letters.
     """
     bare, target = name.replace("-", "").replace("_", "").lower(), ours.replace("_", "")
     if bare == target or _is_swap(bare, target):
@@ -369,7 +369,7 @@ def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
 
 
 def _is_swap(one: str, other: str) -> bool:
-    """Whether two neighbouring letters changed places."""
+    """Whether two adjacent letters are swapped."""
     if len(one) != len(other):
         return False
     wrong = [index for index in range(len(one)) if one[index] != other[index]]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that the user gives to processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
+"""The user's variables for processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
 
-The last one wins. Their values may be secret. They leave this module for one place only, the environment of the job's
-processes; everything else, messages too, sees names. RESERVED has the names that belong to the job, and why.
+The last definition takes precedence. Values may be secret: they leave this module only for the environment of the
+job's processes; everything else, including messages, sees only names. RESERVED maps the job's own names to reasons.
 
-In a file, a line is NAME=VALUE, perhaps after `export`; `#` begins a comment at the start of a line and after a blank.
-A value in '...' is taken unchanged; in "..." it may go over several lines, and the escapes in _ESCAPED stand for one
-character each. Nothing in it is run or expanded: `$` is a character like any other.
+In a file, a line is NAME=VALUE, optionally after `export`; `#` begins a comment at the start of a line and after
+whitespace. A value in '...' is taken unchanged; in "..." it may span several lines, and each escape in _ESCAPED stands
+for one character. Nothing is executed or expanded: `$` is an ordinary character.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract import names
 
 WORKSPACE_FILE = ".env"
-LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an environment
-MOST = 1 << 20  # bytes of all: half of what Linux gives arguments and environment with an 8 MiB stack
+LONGEST = 131_071  # bytes of NAME=VALUE: the longest string that Linux accepts in an environment
+MOST = 1 << 20  # bytes in total: half of Linux's limit for arguments and environment with an 8 MiB stack
 ALL_GPUS = "all"
 
 _DATA = "PADDLE_DATA_HOME"
@@ -71,7 +71,7 @@ _INIT = "PADDLE_INIT_"
 
 
 class Variables:
-    """Names with values that are shown nowhere."""
+    """Names with values that are never shown."""
 
     __slots__ = ("_values",)
 
@@ -80,33 +80,33 @@ class Variables:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, sorted."""
+        """Return the names, sorted."""
         return tuple(sorted(self._values))
 
     @property
     def rules_gpus(self) -> bool:
-        """Whether the user chose the GPUs that a process sees."""
+        """Whether the user selected the GPUs that a process sees."""
         return _GPUS in self._values
 
     @property
     def all_gpus(self) -> bool:
-        """Whether every process is to see all GPUs of its machine."""
+        """Whether every process sees all GPUs of its machine."""
         return self._values.get(_GPUS) == ALL_GPUS
 
     @property
     def gpus(self) -> int:
-        """Return the number of GPUs that the user gave a process."""
+        """Return the number of GPUs that the user assigned to a process."""
         return len(self._values.get(_GPUS, "").replace(",", " ").split())
 
     def revealed(self, python_path: str) -> dict[str, str]:
-        """For the environment of a process, and nothing else.
+        """Return the values, only for the environment of a process.
 
         Args:
-            python_path: what comes before the user's PYTHONPATH.
+            python_path: path to insert before the user's PYTHONPATH.
         """
         values = dict(self._values)
         if self.all_gpus:
-            del values[_GPUS]  # unset is how all are seen
+            del values[_GPUS]  # if unset, all are visible
         if values.get(_PATH):
             values[_PATH] = f"{python_path}:{values[_PATH]}"
         elif _PATH in values:
@@ -129,17 +129,17 @@ def read(
     is_local: bool,
     own: Mapping[int, Sequence[tuple[str, str, str]]] = MappingProxyType({}),
 ) -> tuple[Variables, dict[int, Variables]]:
-    """Puts the sources together.
+    """Combine the sources.
 
     Args:
-        is_local: the nodes are this machine, so that where data sets lie holds for them too.
-        own: node id -> (name, value, where) of variables for the processes of that node alone.
+        is_local: the nodes are this machine, so that the locations of data sets apply to them too.
+        own: node ID -> (name, value, where) of variables for the processes of that node only.
 
     Returns:
-        The variables for all processes; by node id those for the processes of nodes with variables of their own.
+        The variables for all processes; by node ID, those for the processes of nodes with variables of their own.
 
     Raises:
-        ConfError: a file or a variable is wrong; the message tells where, and no value.
+        ConfError: a file or a variable is invalid; the message contains the location, and never a value.
     """
     beside = (
         [(_DATA, os.path.abspath(os.path.expanduser(environ[_DATA])), _DATA)]
@@ -155,7 +155,7 @@ def read(
 
 
 def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
-    """Variables from (name, value, where) each, in their order."""
+    """Return the variables of (name, value, where) tuples, in their order."""
     values, sizes = dict[str, str](), dict[str, int]()
     for name, value, where in found:
         problem = refusal(name)
@@ -174,7 +174,7 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
 
 
 def files(arguments: Arguments) -> tuple[Path, ...]:
-    """The files that are read; they never travel to the nodes."""
+    """Return the files that are read; they are never sent to the nodes."""
     return (*_workspace_file(arguments), *arguments["env_file"])
 
 
@@ -209,7 +209,7 @@ def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def refusal(name: str) -> str:
-    """Why a user may not set this variable, or nothing."""
+    """Return why a user must not set this variable, or ""."""
     if name.startswith(_INIT):
         return f"give the flag --{name.removeprefix(_INIT).lower()}=VALUE instead"
     return RESERVED.get(name, "")
@@ -227,16 +227,16 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
 def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
-    """The variables of a file, in its order.
+    """Return the variables of a file, in its order.
 
     Args:
         shown: the file's name in messages.
 
     Returns:
-        (name, value, "file:line") of each.
+        (name, value, "file:line") per variable.
 
     Raises:
-        ConfError: the file cannot be read, or a line of it is no variable.
+        ConfError: the file cannot be read, or a line does not define a variable.
     """
     try:
         text = read_bounded(path, LIMIT).decode("utf-8-sig")
@@ -250,7 +250,7 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
 
 
 def parse_file(text: str, shown: str) -> list[tuple[str, str, str]]:
-    """The variables in a text; see `read_file`."""
+    """Return the variables in a text; see `read_file`."""
     found = []
     position, line = 0, 1
     while position < len(text):
@@ -267,7 +267,7 @@ def parse_file(text: str, shown: str) -> list[tuple[str, str, str]]:
 
 
 def _variable(text: str, position: int, where: str) -> tuple[str, str, int]:
-    """Name, value, and where the next line begins."""
+    """Return the name, the value, and the position of the next line."""
     head = _HEAD.match(text, position)
     if head is None or "\n" in head[0]:
         raise ConfError(where, "expected NAME=VALUE, a comment or nothing")
@@ -287,7 +287,7 @@ def _value(text: str, position: int, name: str, where: str) -> tuple[str, int]:
     quote = text[position : position + 1]
     if quote not in ("'", '"'):
         bare = _BARE.match(text, position)
-        assert bare is not None  # it may be empty
+        assert bare is not None  # it can match an empty text
         return _COMMENT.sub("", bare[0]).strip(" \t"), min(bare.end() + 1, len(text))
     quoted = (_SINGLE if quote == "'" else _DOUBLE).match(text, position)
     if quoted is None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what the command line says about the workspace, before any connection.
+"""Checks the command line against the workspace, before any connection.
 
-What lies deep in the tree (special files, links) is judged where it is walked, in `paddle_cluster.files.package`.
+Other content of the tree (special files, links) is checked by `paddle_cluster.files.package`, which walks it.
 
-Jobs that are meant for another launcher or another mode are recognized, and told the command to use instead: a launcher
-such as torchrun, started on each node without a common endpoint, trains a separate model per node and exits with 0, and
-a PyTorch script in the default mode gets parameter servers that it never uses.
+Jobs meant for another launcher or another mode are recognized, and the error names the command to use instead: a
+launcher such as torchrun, started on each node without a common endpoint, trains a separate model per node and exits
+with 0, and a PyTorch script in the default mode gets parameter servers that it never uses.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FRAMEWORKS = (
 _PER_NODE = ("nproc_per_node", "nproc", "num_gpus", "gpus", "devices", "ppn", "npernode")
 _IN_ALL = ("np", "n", "c", "num_processes", "num_proc")
 _IS_MODULE = ("-m", "--module")
-_TORCHRUN = re.compile(  # in a line of a shell script that starts it, and no variable among its options
+_TORCHRUN = re.compile(  # matches a script line that starts it, without a variable among its options
     r"^(?!\s*#)(?!.*\b(?:echo|printf|which|type|command -v|hash|pip)\b)"
     r".*(?:\btorchrun|\btorch\.distributed\.(?:run|launch))\s(?!.*\$.*\.py)(?=[^;&|\n]*(?:\.py|\s-m\s))",
     re.MULTILINE,
@@ -63,10 +63,10 @@ _LIMIT = 1 << 20  # bytes of a source file
 
 
 def check_workspace(settings: Settings) -> None:
-    """Checks the package on this machine, and that the options fit it.
+    """Check the package on this machine, and that the options match it.
 
     Raises:
-        UsageError: an option cannot mean what it says.
+        UsageError: an option is not valid for this workspace.
         WorkspaceError: the package is missing or cannot run.
     """
     _check_config(settings)
@@ -76,7 +76,7 @@ def check_workspace(settings: Settings) -> None:
 
 
 def _check_config(settings: Settings) -> None:
-    """`--config` is the trainers' own configuration, in the workspace; who means the cluster's is told its name."""
+    """Check that `--config` is the trainers' configuration in the workspace; if it is a cluster's, suggest --conf."""
     given = dict(settings.job.flags).get("config")
     if given is None:
         return
@@ -158,7 +158,7 @@ def _launcher(entry: Entry, package: Path | None) -> str:
 def _check_script(file: Path) -> None:
     try:
         source = read_bounded(file, _LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
-    except OSError:  # reported by what checks programs
+    except OSError:  # reported by the check of programs
         return
     if source.startswith("#!") and not _OTHER_NODES.search(source) and _TORCHRUN.search(source):
         raise UsageError(
@@ -176,9 +176,9 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
     count = settings.num_trainers
     is_module = bool(settings.job.entry.module)
     if count == 1 and is_module and settings.job.mode is Mode.COLLECTIVE:
-        return  # all processes are its own: one world
+        return  # all processes belong to it: one world
     if is_module and any(map(_JOINED.match, settings.job.passthrough)):
-        return  # those of all nodes meet at the endpoint
+        return  # the processes of all nodes meet at the endpoint
     why = f"would train {count} separate models, one per process"
     if count == 1:
         why = "needs --mode=collective" if is_module else "is not in the workspace"

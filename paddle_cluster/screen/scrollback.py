@@ -75,7 +75,7 @@ class Scrollback:
             return [self._phase] if self._phase.name and self._phase_at < position else []
 
     def take(self, event: Event) -> None:
-        """Store an event; a tap for `Console.watch`. States and progress replace the last one; others are kept in order."""
+        """Store an event; a tap for `Console.watch`. States and progress replace their predecessors."""
         with self._lock:
             match event:
                 case NodeState():
