@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to agents: frames to and from one agent, over any transport; above `plan`.
 
-`shell` alone writes shell text; `bootstrap` is the agent's source on its way; `reactor` has the few
-threads of all links.
+Only `shell` writes shell text; `bootstrap` packs the agent's source for nodes; `reactor` has the few threads that all
+links share.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on its way to a node: text for `python3 -c`, and the modules that follow on standard input.
+"""Packs the agent for a node: text for `python3 -c`, and the modules that follow on standard input.
 
-What the agent's first word needs goes to its interpreter at once, as source and as code of this interpreter, so
-that a node with the same Python compiles nothing. All other modules follow when it has spoken and told which
-of the two it can use. All is packed once and the same for every node but for its nonce.
+The modules for the agent's greeting are sent to its interpreter immediately, both as source and as code of this
+interpreter, so that a node with the same Python compiles nothing. All other modules follow after the greeting, which
+reports which form the node can use. Everything is packed once; only the nonce differs between nodes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from paddle_node.contract.classes import dataclass
 from paddle_node.contract.frames import FrameError
 
 OLDEST_PYTHON = (3, 8)
-TOO_OLD = 78  # exit status of an interpreter that is
+TOO_OLD = 78  # exit status of an interpreter that is too old
 
-# -I: no module of the user's home directory is taken for one of the library; utf8: file names stay the
-# bytes they are
+# -I: no module of the user's home directory replaces one of the library; utf8: file names keep their
+# bytes
 FLAGS = ("-X", "utf8", "-I", "-S")
 
-# What an agent needs to say its first word.
+# Modules that an agent needs for its greeting.
 FIRST = (
     "paddle_node.__init__",
     "paddle_node.agent.__init__",
@@ -45,7 +45,7 @@ FIRST = (
     "paddle_node.linux.__init__",
     "paddle_node.linux.proc",
 )
-# What a login needs that brings its connection to an agent: that is not sent again.
+# Modules for a login that reconnects to a running agent, whose modules are not sent again.
 RECONNECT = (
     *FIRST,
     "paddle_node.agent.reconnect",
@@ -54,19 +54,17 @@ RECONNECT = (
 )
 LOADER = "paddle_node.agent.bootstrap"
 NONCE_BYTES = 16
-SHORTEST_RUN = 24  # a shorter run of letters and digits may be something else than the agent's code
+SHORTEST_RUN = 24  # a shorter run of letters and digits may not be the agent's code
 REPEATED = "[the agent's code]"
 _RUN = re.compile(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
-_MARSHAL = 2  # a form that every Python 3 reads
-_KEPT_AS = "agent-3"  # the form, in the names of those that are kept
-EVERYTHING = (
-    "everything"  # in the place of the code that its interpreter wants: an agent that has all modules
-)
+_MARSHAL = 2  # a format that every Python 3 reads
+_KEPT_AS = "agent-3"  # format version, in the names of cached files
+EVERYTHING = "everything"  # in place of the interpreter's magic number: the agent has all modules
 
-# The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
-# exactly so many bytes: what follows belongs to the agent. Neither an apostrophe nor a line end in here.
+# Any Python from 2.7 on reads the first line, and it must report nothing else. With a buffer of one byte, exactly
+# the given number of bytes is read: what follows belongs to the agent. No apostrophe or newline is allowed here.
 _CODE = (
     "import sys;v=sys.version_info[:2];"
     "v<{oldest} and sys.exit(len(sys.argv)<2 and {too_old} or "
@@ -84,12 +82,12 @@ _CODE = (
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """One start of an agent.
+    """The data that starts one agent.
 
     Attributes:
-        nonce: makes its first line one that nothing else says.
-        first_bytes: what goes to its standard input first: one word in letters and digits, so that a login script
-            that hands the input to another shell runs none of it.
+        nonce: makes the agent's first line unique.
+        first_bytes: the first bytes for its standard input: a single word of letters and digits, so that a login script
+            that passes the input to another shell executes nothing.
     """
 
     nonce: str
@@ -97,7 +95,7 @@ class Bootstrap:
 
     @property
     def code(self) -> str:
-        """The argument of `python3 -c`; holds no apostrophe and no line end."""
+        """Return the argument of `python3 -c`; it contains no apostrophe and no newline."""
         return _CODE.format(
             oldest=OLDEST_PYTHON,
             oldest_text=".".join(map(str, OLDEST_PYTHON)),
@@ -121,12 +119,12 @@ class Bootstrap:
 
 
 def agent_bootstrap(node_dir: Path = NODE_DIR) -> Bootstrap:
-    """The agent's modules and a new nonce."""
+    """Return the agent's modules with a new nonce."""
     return _with_nonce(packed_agent(node_dir).first)
 
 
 def reconnect_bootstrap(node_dir: Path = NODE_DIR) -> Bootstrap:
-    """The modules that bring a connection to an agent that is there already, and a new nonce."""
+    """Return the modules that reconnect to a running agent, with a new nonce."""
     return _with_nonce(packed_agent(node_dir).reconnect)
 
 
@@ -137,14 +135,14 @@ def _with_nonce(modules: bytes) -> Bootstrap:
 
 @dataclass(frozen=True)
 class PackedAgent:
-    """All modules of an agent.
+    """All modules of an agent, packed.
 
     Attributes:
-        first: those of its first word, for `boot` in paddle_node.agent.bootstrap; in letters and digits.
-        reconnect: those that bring a connection to it, likewise.
+        first: the modules for its greeting, for `boot` in paddle_node.agent.bootstrap; letters and digits only.
+        reconnect: the modules that reconnect to it, in the same form.
         code: all others as code of this interpreter.
         source: all others as source.
-        digest: of the sources of all.
+        digest: digest of all sources.
     """
 
     first: bytes
@@ -154,10 +152,10 @@ class PackedAgent:
     digest: str
 
     def rest_for(self, magic: object) -> bytes:
-        """The body of the frame `modules`.
+        """Return the body of the frame `modules`.
 
         Args:
-            magic: what the agent's interpreter wants its code to begin with, in hexadecimal digits.
+            magic: the magic number of the agent's interpreter, in hexadecimal digits.
         """
         if magic == EVERYTHING:
             return b""
@@ -165,12 +163,12 @@ class PackedAgent:
 
 
 def packed_agent(node_dir: Path = NODE_DIR, folder: Path | None = None) -> PackedAgent:
-    """Read and compiled once in a launcher's life.
+    """Read and compile the modules, one time per launcher.
 
     Args:
-        folder: where the first call looks for what an earlier launcher compiled, and keeps it for a later one.
+        folder: cache of compiled modules of earlier launchers; the first call reads it, and saves them for later ones.
     """
-    with _packing:  # once, not once for each thread that waits
+    with _packing:  # one time, not for each waiting thread
         if node_dir not in _packed_agents:
             _packed_agents[node_dir] = _load_or_pack(node_dir, folder)
         return _packed_agents[node_dir]
@@ -202,7 +200,7 @@ def _digest(value: Any) -> str:
 def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
     modules = {}
     for name, source in sources.items():
-        # level 2: without docstrings
+        # level 2 strips docstrings
         code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
         modules[name] = (source, marshal.dumps(code))
     reconnect = {name: modules[name] for name in RECONNECT}

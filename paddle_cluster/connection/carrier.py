@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection under a link: reads from a stream and writes to it in turns, on the threads of `Reactor`.
+"""A connection under a link: reads from a stream and writes to it in turns, on the threads of `Reactor`.
 
-What is said and heard belongs to the conversation, which may outlive the connection: it is told what came, and asked
-for what is to be written from a position on. One that let go of this carrier is told nothing more.
+The data belongs to the conversation, which may outlive the connection: the carrier passes it received data, and asks
+it for the data to write from a position on. A conversation that released its carrier gets no more calls from it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from paddle_node.contract.to_launcher import TO_LAUNCHER
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 15
-TURN_SIZE = 1 << 18  # bytes that are written before others have their turn
+TURN_SIZE = 1 << 18  # bytes to write before other connections get their turn
 NOISE_KEPT = 500
-MAX_NOISE = 1 << 20  # what a login shell may say before the agent does
+MAX_NOISE = 1 << 20  # maximum output of a login shell before the agent's
 
 
 class Decoder:
-    """Turns what an agent writes into messages, however it is cut; skips what comes before the marker.
+    """Decodes an agent's output into messages, in chunks of any size; skips what precedes the marker.
 
     Attributes:
-        started: whether the marker was seen.
+        started: whether the marker has been received.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -43,10 +43,10 @@ class Decoder:
         self._frames = frames.Decoder("agent", TO_LAUNCHER)
 
     def feed(self, data: bytes) -> list[Message]:
-        """Take the next bytes and return the messages they complete.
+        """Add the next bytes and return the messages that they complete.
 
         Raises:
-            FrameError: no marker within MAX_NOISE bytes, or bytes that are no frame of an agent.
+            FrameError: no marker within MAX_NOISE bytes, or bytes that are not a valid frame.
         """
         if self.started:
             return self._frames.feed(data)
@@ -55,19 +55,19 @@ class Decoder:
 
     @property
     def received(self) -> int:
-        """How many bytes have come behind the agent's first frame."""
+        """Return the number of bytes received after the agent's first frame."""
         return self._frames.received
 
     @property
     def noise(self) -> str:
-        """The end of what came before the marker."""
+        """Return the end of the output that preceded the marker."""
         rest = b"" if self.started else bytes(self._buffer)
         return (self._noise + rest)[-NOISE_KEPT:].decode("utf-8", "replace").strip()
 
     def _find_marker(self) -> bool:
         at = self._buffer.find(self._marker)
         self.started = at >= 0
-        # what is left may end in the first half of the marker
+        # the remaining bytes may end in the first half of the marker
         noise = at if self.started else max(0, len(self._buffer) - len(self._marker) + 1)
         self._noise = (self._noise + self._buffer[:noise])[-NOISE_KEPT:]
         self._skipped += noise
@@ -78,21 +78,21 @@ class Decoder:
 
 
 class Stream(Protocol):
-    """A byte stream to an agent; `read` and `write` are called by one thread at a time each, `close` from any."""
+    """A byte stream to an agent; only one thread at a time calls `read`, one `write`, and any thread `close`."""
 
     @property
     def bootstrap(self) -> Bootstrap:
-        """What the agent's interpreter waits for on its standard input."""
+        """Return the data that the agent's interpreter expects on its standard input."""
 
     @property
     def may_live_on(self) -> bool:
         """Whether the agent may still be running although the stream ended; valid after `end`."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable while `read` has data or the end of the stream."""
+        """Return a descriptor that is readable while `read` has data or the end of the stream."""
 
     def may_block(self) -> bool:
-        """Whether the next `read` may have to wait until the other side takes something."""
+        """Whether the next `read` may block until the peer accepts data."""
 
     def read(self, limit: int) -> bytes | None:
         """Return up to `limit` available bytes, b"" at the end, or None if none are available now."""
@@ -104,44 +104,44 @@ class Stream(Protocol):
         """Close both directions; `read` then returns the end."""
 
     def end(self) -> str:
-        """Why the stream ended, as a sentence; closes it."""
+        """Close the stream and return why it ended, as a sentence."""
 
 
 class Conversation(Protocol):
-    """What a carrier carries."""
+    """The conversation that a carrier transports."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether the agent's first line was seen."""
+        """Whether the agent's first line has been received."""
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the events that came were taken."""
+        """Whether the received events have been processed."""
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
-        """Take what came; raises FrameError where that is not what an agent says."""
+        """Process received data; raise FrameError if it is not valid output of an agent."""
 
     def to_say(self, position: int, most: int) -> bytes:
-        """What is to be written from a position on; raises what the making of it raises."""
+        """Return the data to write from a position on; propagate errors from producing it."""
 
     def said(self, position: int) -> None:
-        """Everything before a position was written."""
+        """Record that everything before a position was written."""
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
-        """The stream ended and was closed.
+        """Handle the end of the stream, which is closed.
 
         Args:
-            fault: what ended the conversation with it, or nothing.
-            ended: what the stream says.
+            fault: the error that ended the conversation, or empty.
+            ended: the stream's description of its end.
         """
 
 
 class Carrier:
-    """A stream at work, from `start` on.
+    """The connection over one stream, active from `start` on.
 
     Args:
         stream: owned by the carrier from now on.
-        position: where to go on writing.
+        position: the position in the output to continue from.
     """
 
     def __init__(self, stream: Stream, conversation: Conversation, reactor: Reactor, position: int) -> None:
@@ -159,47 +159,47 @@ class Carrier:
         self._read_once_more: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin to read and write."""
+        """Start to read and write."""
         self._read_once_more = self._reactor.watch(self)
-        self._read_once_more()  # what came with a hand-over may lie in the stream, where no descriptor tells of it
+        self._read_once_more()  # bytes of a hand-over may be in the stream's buffer, which the descriptor does not report
         self.write_soon()
 
     def write_soon(self) -> None:
-        """There may be something to write."""
+        """Schedule a write turn."""
         self._reactor.ask(self._writing)
 
     def close(self) -> None:
-        """Begin to end the connection, which may take seconds; never blocks."""
+        """Start to close the connection, which may take seconds; never block."""
         self._closed = True
         self._reactor.ask(self._shutting)
 
-    # What `Reactor` asks for
+    # The interface for `Reactor`
 
     def fileno(self) -> int:
-        """Readable while there is something to read."""
+        """Return a descriptor that is readable while there is data to read."""
         return self.stream.fileno()
 
     def may_block(self) -> bool:
-        """Whether the next `read_turn` may have to wait for the other side."""
+        """Whether the next `read_turn` may block until the peer acts."""
         return self.stream.may_block()
 
     def may_go_on(self) -> bool:
-        """Whether the events that came were taken."""
+        """Whether the received events have been processed."""
         return self._closed or self._conversation.may_go_on
 
     def waits_until(self) -> float | None:
-        """When an agent must have said its first line, as long as it has not."""
+        """Return the deadline for the agent's first line, until it has arrived."""
         return None if self._conversation.has_begun else self._start_by
 
     def read_turn(self) -> Next:
-        """Hand on what is there; at the end of the stream, that."""
+        """Pass on available data, or the end of the stream."""
         if self._ended.is_set():
             return Next.NOTHING
         try:
             data = b"" if self._closed or self._fault or self._is_over else self.stream.read(READ_SIZE)
             if data:
                 self._conversation.hear(self, data)
-            # a login script may go on talking
+            # a login script may produce endless output
             if data != b"" and not self._conversation.has_begun and time.monotonic() >= self._start_by:
                 raise FrameError(f"no node agent started within {START_LIMIT_S:.0f} s")
         except OSError:  # a broken connection, which `end` will explain
@@ -213,7 +213,7 @@ class Carrier:
         if data == b"":
             if not self._is_over:
                 self._is_over = True
-                return Next.TASK  # the node has seconds to say why: others are read meanwhile
+                return Next.TASK  # the node has seconds to report why: others are read meanwhile
             self._reactor.forget(self.stream.fileno())
             self._conversation.over(self, self._fault, self.stream.end())
             self._ended.set()
@@ -229,10 +229,10 @@ class Carrier:
     # Writing
 
     def _write_turn(self) -> bool:
-        """Write for a while; True when there is more."""
+        """Write up to a limit; return True if there is more."""
         try:
             return self._write(TURN_SIZE)
-        except OSError:  # reading will meet the end of the stream, and the reason
+        except OSError:  # reading will find the end of the stream, and the reason
             pass
         except ValueError as error:
             self._fault = str(error)
@@ -251,6 +251,6 @@ class Carrier:
             self._position += written
             self._conversation.said(self._position)
             if written == 0:
-                return True  # the node is slow: others first
+                return True  # the node is slow: serve other nodes first
             limit -= written
         return not self._closed

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to one agent: sends frames in order of urgency and posts received frames as events.
+"""A link to one agent: sends frames in order of urgency and posts received frames as events.
 
-Posts `MessageEvent`s and in the end exactly one `LinkLost`. A message is read here and nowhere else: its event holds
-the record of `to_launcher`, or is `Unreadable`. Reading pauses while too many events wait, so that
-a flood stays on the node. Nothing but the agent's first modules is written before it has said `hello`; then comes
-the first frame, its other modules before the second, and so on, single frames before the next of a stream. The
-threads are those of `Reactor`, which links share.
+It posts `MessageEvent`s and finally exactly one `LinkLost`. Only this module parses messages: an event contains the
+record of `to_launcher`, or is `Unreadable`. Reading pauses while too many events are queued, so that a flood remains on
+the node. Until the agent has sent `hello`, only its first modules are written; then follow the first frame, its other
+modules before the second frame, and so on, with single frames before the next frame of a stream. The threads are those
+of `Reactor`, which links share.
 
-A link with a key outlives its connection: when that ends, or is let go of because the node is silent, another one
-carries the conversation on, and nothing of it is lost or comes twice.
+A link with a key outlives its connection: if the connection ends, or is released because the node is silent, another
+one continues the conversation, and no data is lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class MessageEvent:
 
     Attributes:
         message: its record, as `read_message` returns it.
-        size: bytes that wait with this event, of frames that came with it too.
-        faults: what is left out of a listing, and why.
+        size: bytes that are queued with this event, including frames that arrived with it.
+        faults: what is missing from a listing, and why.
     """
 
     node_id: int
@@ -56,7 +56,7 @@ class MessageEvent:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A frame that an agent sent and whose fields are not within their limits."""
+    """A frame whose fields are not within their limits."""
 
     node_id: int
     kind: str
@@ -67,7 +67,7 @@ class Unreadable:
 def heard(
     node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
 ) -> MessageEvent | Unreadable:
-    """Return the event of a frame of the node with this name."""
+    """Return the event for a frame of the node with this name."""
     faults: list[str] = []
     try:
         message = read_message(kind, fields, name, faults)
@@ -78,10 +78,10 @@ def heard(
 
 @dataclass(frozen=True)
 class LinkLost:
-    """The last event of a link: after `goodbye`, after `close`, or because something broke.
+    """The last event of a link: after `goodbye`, after `close`, or after an error.
 
     Attributes:
-        link: the one that is lost; its node may have another one by now.
+        link: the lost link; its node may already have another one.
     """
 
     node_id: int
@@ -99,7 +99,7 @@ class LinkBroken:
 
 
 class EventQueue(queue.SimpleQueue[Any]):
-    """Events in the order in which they came; one that came from a node says its `size` in bytes."""
+    """Events in order of arrival; an event from a node has its `size` in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,19 +108,19 @@ class EventQueue(queue.SimpleQueue[Any]):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of all events that were not taken yet."""
+        """Return the total size of the queued events, in bytes."""
         return self._bytes
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Add an event; never blocks."""
+        """Add an event; never block."""
         self._count(item, 1)
         super().put(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the oldest event.
+        """Remove and return the oldest event.
 
         Raises:
-            queue.Empty: there is none within the time.
+            queue.Empty: no event arrived in time.
         """
         item = super().get(block, timeout)
         self._count(item, -1)
@@ -128,31 +128,31 @@ class EventQueue(queue.SimpleQueue[Any]):
 
     def _count(self, item: Any, sign: int) -> None:
         size = getattr(item, "size", 0)
-        if size:  # a signal's event has none: its handler may have interrupted the owner of the lock
+        if size:  # events of signals have no size: their handler may have interrupted the lock's owner
             with self._lock:
                 self._bytes += sign * size
 
 
 def is_full(events: queue.SimpleQueue[Any]) -> bool:
-    """Whether those who could wait should."""
+    """Whether producers that are able to wait should wait."""
     if events.qsize() > MOST_EVENTS:
         return True
     return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES
 
 
 class Link:
-    """A running conversation with one agent.
+    """The conversation with one agent.
 
     Args:
-        node_id: goes into every event.
-        name: the node in messages.
-        stream: from ssh.connect or local.connect; the link owns it from now on.
-        events: where events go; other links may post there too.
-        reactor: the threads; those of its own when left out.
-        key: what its agent was given to know us by when we come back; None: the link ends with its connection.
+        node_id: recorded in every event.
+        name: the node's name in messages.
+        stream: from ssh.connect or local.connect; owned by the link from now on.
+        events: receives the events; other links may post to it too.
+        reactor: the threads; by default, the link's own.
+        key: the key by which the agent recognizes a reconnection; None: the link ends with its connection.
 
     Attributes:
-        read_at: monotonic time at which bytes last came; the events made of them may wait in the queue still.
+        read_at: monotonic time of the last received bytes; their events may still be queued.
     """
 
     def __init__(
@@ -173,53 +173,53 @@ class Link:
         self._decoder = Decoder(stream.bootstrap.nonce)
         self._outgoing = SendQueue(stream.bootstrap.first_bytes, keeps=key is not None)
         self._has_greeted = False
-        self._has_answered = False  # a frame came after `hello`
+        self._has_answered = False  # a frame after `hello` has arrived
         self._acknowledged = 0
-        self._closed = False  # by us
-        self._is_lost = False  # which was posted
-        self._lock = threading.Lock()  # of what is heard, and of who carries it
+        self._closed = False  # by this side
+        self._is_lost = False  # LinkLost was posted
+        self._lock = threading.Lock()  # protects the received data and the current carrier
         self._first = Carrier(stream, self, self._reactor, 0)
         self._carrier: Carrier | None = self._first
         self._first.start()
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of frames that were handed to a stream."""
+        """Return the number of bytes of frames passed to a stream."""
         return self._outgoing.bytes_sent
 
     @property
     def is_broken(self) -> bool:
-        """Whether it has no connection now."""
+        """Whether it currently has no connection."""
         return self._carrier is None and not self._closed
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether another connection could go on where this one ended, or has to where the agent is silent.
+        """Whether another connection can continue where this one ended, or has to because the agent is silent.
 
-        An agent that has said nothing but `hello` may not listen for another one yet, and would end with this one.
+        An agent that has sent only `hello` may not listen for another connection yet, and would end with this one.
         """
         is_ready = self._has_answered or self._carrier is None
         return self.key is not None and self._outgoing.can_repeat and is_ready and not self._closed
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
+        """Queue one frame, ahead of stream frames. Never blocks; has no effect on a closed link."""
         if self._outgoing.put((kind, fields, body)):
             self._write_soon()
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
-        """Queue many frames, made one by one when there is room for them.
+        """Queue many frames, produced one by one when there is room for them.
 
-        The iterable runs on a thread that writes. An error from it ends the link.
+        The iterable runs on a writing thread. An error from it ends the link.
         """
         if self._outgoing.put_stream(frames):
             self._write_soon()
 
     def post(self, kind: str, **fields: Any) -> None:
-        """Put an event where the agent's own messages go; for work on a writing thread that fails."""
+        """Post an event among the agent's own messages, for failures of work on a writing thread."""
         self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
-        """Begin to end the conversation, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
+        """Start to end the conversation, which may take seconds; never block. Its end posts `LinkLost`."""
         self._outgoing.stop()
         with self._lock:
             self._closed = True
@@ -230,10 +230,10 @@ class Link:
             self._lose("the link was closed")
 
     def release(self) -> int:
-        """Let go of the connection, for another one: nothing more is heard over it.
+        """Release the connection in favour of another one; its further input is ignored.
 
         Returns:
-            How many bytes of the agent's stream have come.
+            The number of bytes received of the agent's stream.
         """
         with self._lock:
             carrier, self._carrier = self._carrier, None
@@ -243,13 +243,13 @@ class Link:
         return received
 
     def carry_on(self, stream: Stream, position: int) -> None:
-        """Go on over another connection; owned by the link from now on.
+        """Continue over another connection, owned by the link from now on.
 
         Args:
-            position: how many bytes of our stream the agent has, as it says.
+            position: number of bytes of this side's stream that the agent reports as received.
 
         Raises:
-            ValueError: so many were never sent, or some of the rest are forgotten.
+            ValueError: that number was never sent, or some of the following bytes are no longer stored.
         """
         begin = self._outgoing.repeat_from(position)
         carrier = Carrier(stream, self, self._reactor, begin)
@@ -260,16 +260,16 @@ class Link:
         if self._closed:
             carrier.close()
 
-    # What a carrier asks for
+    # The interface for a carrier
 
     @property
     def has_begun(self) -> bool:
-        """Whether the agent's first line was seen."""
+        """Whether the agent's first line has been received."""
         return self._decoder.started
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the events that came were taken."""
+        """Whether the received events have been processed."""
         return self._outgoing.is_stopped or not is_full(self._events)
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
@@ -300,18 +300,18 @@ class Link:
         self.send("received", position=received)
 
     def to_say(self, position: int, most: int) -> bytes:
-        """What is to be written from a position on."""
+        """Return the data to write from a position on."""
         return self._outgoing.read(position, most)
 
     def said(self, position: int) -> None:
-        """Everything before a position was written."""
+        """Record that everything before a position was written."""
         self._outgoing.took(position)
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
-        """A connection ended."""
+        """Handle the end of a connection."""
         with self._lock:
             if carrier is not self._carrier:
-                return  # another one has its place, or will have
+                return  # another connection has replaced it, or will
             self._carrier = None
         may_live_on = carrier is not self._first or carrier.stream.may_live_on
         if may_live_on and self.can_reconnect and not fault:
@@ -366,7 +366,7 @@ def unstarted(fault: str, said: str, ended: str) -> str:
             f"{reason}; another program ran: see ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys, "
             "the user's login shell, and ~/.bashrc"
         )
-    if ": " in ended and not fault:  # its standard error says why
+    if ": " in ended and not fault:  # its standard error contains the reason
         return reason
     return (
         f"{reason}; check what ~/.bashrc on the node does without a terminal (exit, exec, waiting for input)"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reactor: reads from all streams of a job on one thread, and writes to them on a few.
 
-The reading thread sleeps until bytes come, and lives as long as there is a stream. What may block (a stream
-that has to answer before it can go on reading, all writing, the end of a stream) is left to worker threads.
+The reading thread sleeps until bytes arrive, and runs as long as there is a stream. Work that may block (a stream
+that has to answer before it can continue reading, all writing, the end of a stream) is done by worker threads.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-PAUSE_S = 0.02  # between looks whether the events that came were taken
+PAUSE_S = 0.02  # interval for checking whether received events have been processed
 START_LOOK_S = 0.25
-USUAL = 4  # threads; more are started while these are stuck
+USUAL = 4  # threads; more are started while these are blocked
 STUCK_S = 0.1
 IDLE_S = 1.0
 _WATCHED = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class Task:
-    """One piece of work that never runs twice at a time; its state belongs to `WorkerThreads`.
+    """A unit of work that never runs twice simultaneously; its state belongs to `WorkerThreads`.
 
     Args:
-        turn: does a bounded part of the work; True when there is more to do. Must not raise.
+        turn: does a bounded part of the work; returns True if there is more. Must not raise.
     """
 
     def __init__(self, turn: Callable[[], bool]) -> None:
@@ -39,7 +39,7 @@ class Task:
 
 
 class WorkerThreads:
-    """Threads that take turns at tasks; daemons, gone when idle for IDLE_S, or immediately after `expect(False)`."""
+    """Daemon threads that take turns at tasks; they exit when idle for IDLE_S, or immediately after `expect(False)`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class WorkerThreads:
         self._may_idle = True
 
     def ask(self, task: Task) -> None:
-        """Have a turn of a task run soon; never blocks."""
+        """Schedule a turn of a task; never block."""
         with self._wake:
             if task.wanted:
                 return
@@ -61,7 +61,7 @@ class WorkerThreads:
                 self._queue(task)
 
     def run_here(self, task: Task) -> bool:
-        """Run a turn on this thread, unless one runs already; whether it ran."""
+        """Run a turn on this thread, unless one is running already; return whether it ran."""
         with self._wake:
             if task.busy or task.wanted:
                 return False
@@ -70,7 +70,7 @@ class WorkerThreads:
         return True
 
     def help(self) -> float | None:
-        """Start a thread more if work waits and all are stuck; seconds until it is worth to ask again, or None."""
+        """Start another thread if work waits and all are blocked; return the seconds until the next check, or None."""
         with self._wake:
             if len(self._waiting) <= self._idle:
                 return None
@@ -79,19 +79,19 @@ class WorkerThreads:
             return STUCK_S
 
     def expect(self, work: bool) -> None:
-        """Whether work is expected: if not, idle threads end now, and others when they would be idle."""
+        """Set whether work is expected: if not, idle threads end now, and the others when they become idle."""
         with self._wake:
             self._may_idle = work
             self._wake.notify_all()
 
     def join(self, timeout_s: float) -> None:
-        """After `expect(False)`: wait until all threads are gone, or until the time is over."""
+        """Wait until all threads have ended, or for `timeout_s` seconds; after `expect(False)`."""
         with self._none_left:
             self._none_left.wait_for(lambda: self._threads == 0, timeout_s)
 
     def _queue(self, task: Task) -> None:
         self._waiting.append(task)
-        # one that was woken counts as idle until it runs
+        # a thread that was woken counts as idle until it runs
         if self._idle < len(self._waiting) and self._threads < USUAL:
             self._start()
         elif self._idle:
@@ -133,22 +133,22 @@ class WorkerThreads:
 
 
 class Next(Enum):
-    """What a reader wants after a turn."""
+    """The next step of a reader after a turn."""
 
-    BYTES = "bytes"  # wake it when more come
-    PAUSE = "pause"  # ask `may_go_on` now and then
-    TASK = "task"  # another turn, on a thread where it may block
+    BYTES = "bytes"  # wake it when more bytes arrive
+    PAUSE = "pause"  # poll `may_go_on`
+    TASK = "task"  # another turn, on a thread where it can block
     NOTHING = "nothing"
 
 
 class Reader(Protocol):
-    """One end of a stream, as `Reactor` sees it."""
+    """A stream's reading end, as used by `Reactor`."""
 
     def fileno(self) -> int:
-        """Readable while there is something to read."""
+        """Return a descriptor that is readable while there is data to read."""
 
     def may_block(self) -> bool:
-        """Whether the next `read_turn` may have to wait for the other side."""
+        """Whether the next `read_turn` may block until the peer acts."""
 
     def read_turn(self) -> Next:
         """Read the available bytes, up to a limit."""
@@ -157,11 +157,11 @@ class Reader(Protocol):
         """Whether a pause is over."""
 
     def waits_until(self) -> float | None:
-        """Monotonic time at which `read_turn` is due even without bytes, or None."""
+        """Return the monotonic time at which `read_turn` is due even without bytes, or None."""
 
 
 class _Watched:
-    """A reader, its descriptor, and its task."""
+    """A reader with its descriptor and its task."""
 
     def __init__(self, reader: Reader, task: Task) -> None:
         self.reader = reader
@@ -170,7 +170,7 @@ class _Watched:
 
 
 class Reactor:
-    """The threads of any number of streams."""
+    """The threads for any number of streams."""
 
     def __init__(self) -> None:
         self._workers = WorkerThreads()
@@ -195,10 +195,10 @@ class Reactor:
                 close()
 
     def watch(self, reader: Reader) -> Callable[[], None]:
-        """Read from a stream from now on.
+        """Start to read from a stream.
 
         Returns:
-            A function that has the reader's turn run once more, on a thread where it may block: to end.
+            A function that runs the reader's last turn, on a thread where it can block.
         """
         watched: _Watched
         watched = _Watched(reader, Task(lambda: self._turn(watched)))
@@ -215,13 +215,13 @@ class Reactor:
         return lambda: self.ask(watched.task)
 
     def ask(self, task: Task) -> None:
-        """Have a turn of a task run soon."""
+        """Schedule a turn of a task."""
         self._workers.ask(task)
         if self._workers.help() is not None:
             self._nudge()
 
     def forget(self, fd: int) -> None:
-        """Watch a descriptor no longer; before it is closed."""
+        """Stop watching a descriptor, before it is closed."""
         with self._lock:
             watched = self._watched.pop(fd, None)
             if watched is None:
@@ -231,7 +231,7 @@ class Reactor:
         self._nudge()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until every stream has ended and the threads with them, or until the time is over."""
+        """Wait until all streams and their threads have ended, or for `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         thread = self._thread
         if thread is not None:

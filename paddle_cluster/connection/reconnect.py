@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnecting to an agent that lives on after its connection was lost: who proves to be whom, and who has what.
+"""Reconnects to an agent that survived the loss of its connection: authenticates both ends, compares their positions.
 
-The agent is given a key with the first frame. A new login starts a small process on the node that hands its standard
-input and output to the agent (paddle_node.agent.reconnect); then both sides know what the other one has, and go on.
+The first frame gives the agent a key. A new login starts a small process on the node that passes its standard input
+and output to the agent (paddle_node.agent.reconnect); then each end reports what it has received, and both continue.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from paddle_node.contract.to_agent import ReconnectKey
 WORD_BYTES = 32
 PINGS_A_LEASE = 6
 LONGEST_PING_S = 5.0
-LOGIN_S = 3.0  # what a login may take once there is a way to the node again
+LOGIN_S = 3.0  # maximum duration of a login once the node is reachable again
 HANDOVER_S = 10.0  # from the login to the agent's answer
 NOISE_SIZE = 4096
 _PREFIX = struct.Struct("!IQ")
 
 
 def ping_s(lease_s: float) -> float:
-    """How often a node is asked for a word."""
+    """Return the interval, in seconds, at which a node is asked for a sign of life."""
     return min(lease_s / PINGS_A_LEASE, LONGEST_PING_S)
 
 
 def new_key(lease_s: float) -> ReconnectKey:
-    """A key that nobody else has."""
+    """Return a new random key."""
     at = f"paddle-agent-{os.urandom(16).hex()}"
     return ReconnectKey(at, os.urandom(WORD_BYTES).hex(), ping_s(lease_s) + LOGIN_S)
 
 
 class _Answer(NamedTuple):
-    """`reconnected`, with the bytes that the agent has; or `failed`."""
+    """`reconnected`, with the number of bytes that the agent has received; or `failed`."""
 
     kind: Literal["reconnected", "failed"]
     position: Bytes | None = None
@@ -50,10 +50,10 @@ class _Answer(NamedTuple):
 
 
 class ReconnectError(Exception):
-    """The agent did not take the connection.
+    """The agent did not accept the connection.
 
     Attributes:
-        is_final: there is no agent any more that could.
+        is_final: no agent that could accept it exists any more.
     """
 
     def __init__(self, what: str, is_final: bool) -> None:
@@ -62,23 +62,23 @@ class ReconnectError(Exception):
 
 
 def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> int:
-    """Have the agent take a new connection; blocks for HANDOVER_S at most.
+    """Transfer a new connection to the agent; block for at most HANDOVER_S seconds.
 
     Args:
-        release: called once the node has answered: lets go of the old connection; how many bytes have come over it.
+        release: called after the node has answered: releases the old connection and returns the bytes received over it.
 
     Returns:
-        How many bytes of our stream the agent has.
+        The number of bytes of this side's stream that the agent has received.
 
     Raises:
-        ReconnectError: it did not.
+        ReconnectError: the agent did not accept it.
     """
     deadline = time.monotonic() + HANDOVER_S
     try:
         _write(stream, stream.bootstrap.first_bytes, deadline)
         decoder = Decoder(stream.bootstrap.nonce)
         while not decoder.started:
-            decoder.feed(_read(stream, NOISE_SIZE, deadline))  # nothing follows its marker unasked
+            decoder.feed(_read(stream, NOISE_SIZE, deadline))  # nothing follows its marker without a request
         _write(stream, encode("reconnect", {"at": key.at, "word": key.word, "received": release()}), deadline)
         header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
         if header_size > MAX_HEADER or body_size:
@@ -101,7 +101,7 @@ def _write(stream: Stream, data: bytes, deadline: float) -> None:
 
 
 def _read_all(stream: Stream, size: int, deadline: float) -> bytes:
-    """Exactly so many bytes: what follows belongs to the conversation."""
+    """Read exactly `size` bytes: what follows belongs to the conversation."""
     data = b""
     while len(data) < size:
         data += _read(stream, size - len(data), deadline)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frames waiting to be sent on one link, in order of sending.
 
-First the agent's first modules. When it has said `hello`: the first frame, its other modules, and then single frames
-before the next one of a stream. Frames are put in by any thread; bytes are read from a position on, so that what was
-read and not acknowledged can be read again for another connection.
+The agent's first modules are first. After `hello` follow the first frame, its other modules, and then single frames
+ahead of the next frame of a stream. Any thread adds frames; bytes are read by position, so that bytes that were read
+but not acknowledged can be read again for another connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle_node.contract.frames import encode
 from paddle_node.contract.records import Fields
 from paddle_node.contract.replay import ReplayBuffer
 
-TOGETHER = 1 << 15  # bytes of small frames that are written at once
+TOGETHER = 1 << 15  # bytes of small frames in one write
 
 Frame = tuple[str, Fields, bytes]
 
@@ -26,12 +26,12 @@ class SendQueue:
     """The frames of one link.
 
     Args:
-        greeting: what goes out before the agent has said anything; no frame of a job.
-        keeps: whether what was written is kept until the agent acknowledges it.
+        greeting: sent before the agent has sent anything; not a frame of a job.
+        keeps: whether written data is stored until the agent acknowledges it.
 
     Attributes:
         bytes_sent: bytes of frames that were written.
-        is_stopped: nothing more is sent.
+        is_stopped: no more data is sent.
     """
 
     def __init__(self, greeting: bytes, keeps: bool = False) -> None:
@@ -40,14 +40,14 @@ class SendQueue:
         self._lock = threading.Lock()
         self._making = (
             threading.Lock()
-        )  # of frames: the thread of a connection that was let go of may still be at it
+        )  # for making frames: the thread of a released connection may still be at work
         self._urgent: deque[Frame] = deque()
         self._streams: deque[Iterator[Frame]] = deque()
         self._said = ReplayBuffer()
         self._said.append(greeting)
         self._greeting_size = len(greeting)
         self._keeps = keeps
-        self._opening_size = 0  # greeting, first frame and modules: with them an agent begins to count
+        self._opening_size = 0  # greeting, first frame and modules: the agent counts from their end on
         self._magic: object = None
         self._has_greeted = False
         self._frames_out = 0
@@ -60,23 +60,23 @@ class SendQueue:
             return not self.is_stopped
 
     def put_stream(self, frames: Iterable[Frame]) -> bool:
-        """Take many frames, which are made one by one; False after `stop`."""
+        """Queue many frames, which are produced one by one; return False after `stop`."""
         with self._lock:
             if not self.is_stopped:
                 self._streams.append(iter(frames))
             return not self.is_stopped
 
     def greeted(self, magic: object) -> None:
-        """The agent has spoken.
+        """Record the agent's greeting.
 
         Args:
-            magic: which code its interpreter can use.
+            magic: the code format that its interpreter can use.
         """
         self._magic = magic
         self._has_greeted = True
 
     def stop(self) -> None:
-        """Forget what waits, and take nothing more."""
+        """Discard queued frames and accept no more."""
         with self._lock:
             self.is_stopped = True
             self._urgent.clear()
@@ -88,10 +88,10 @@ class SendQueue:
         return self._keeps and self._opening_size > 0
 
     def read(self, position: int, most: int) -> bytes:
-        """The bytes from a position on, `most` at most; none when nothing is to be sent now.
+        """Return at most `most` bytes from a position on; b"" if nothing is to be sent now.
 
         Raises:
-            Exception: what a stream raises.
+            Exception: any error raised by a stream.
         """
         with self._making:
             if self.is_stopped:
@@ -101,21 +101,21 @@ class SendQueue:
                 with self._lock:
                     self._said.append(frames)
             with self._lock:
-                # an old connection may be behind what the agent acknowledged over a newer one
+                # an old connection may lag behind what the agent acknowledged over a newer one
                 return bytes(self._said.read(position, most)) if position >= self._said.acked else b""
 
     def took(self, position: int) -> None:
-        """Everything before a position was written."""
+        """Record that everything before a position was written."""
         self.bytes_sent = max(self.bytes_sent, position - self._greeting_size)
         if not self._keeps:
             with self._lock:
                 self._said.acknowledge(position)
 
     def acknowledged(self, count: int) -> None:
-        """The agent says how many bytes have come since it counts.
+        """Record how many bytes the agent has received since it began to count.
 
         Raises:
-            ValueError: so many were never sent.
+            ValueError: that number was never sent.
         """
         with self._lock:
             self._said.acknowledge(self._opening_size + count)
@@ -133,7 +133,7 @@ class SendQueue:
         return position
 
     def _frames(self) -> bytes:
-        """The next frame, or several small ones: a write for each would cost more than they do."""
+        """Return the next frame, or several small ones: separate writes would cost more than the frames."""
         if not self._has_greeted:
             return b""
         parts: list[bytes] = []
@@ -148,7 +148,7 @@ class SendQueue:
         return b"".join(parts)
 
     def _next_frame(self) -> Frame | None:
-        """None when there is nothing to send, or all was stopped."""
+        """Return the next frame; None if there is none, or after `stop`."""
         while True:
             with self._lock:
                 if self._urgent:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that quotes or writes shell text: the one command line that a login shell ever gets.
+"""The only module that quotes or writes shell text: the single command line that a login shell receives.
 
-It is read alike by sh, bash, dash, zsh, ksh, fish and tcsh: they start /bin/sh and quote words for it. Everything
-else a node is told travels in frames.
+sh, bash, dash, zsh, ksh, fish and tcsh all read it in the same way: they start /bin/sh and quote words for it. All
+other data for a node is sent in frames.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from paddle_cluster.connection.bootstrap import FLAGS, TOO_OLD, Bootstrap
 
 AGENT_PYTHON = "python3"
 
-# Statuses of a Python that is not there, cannot be run, cannot start, or is too old. An agent never ends with one.
+# Exit statuses of a Python that is missing, not executable, broken or too old. An agent never exits with one of them.
 _NO_PYTHON = (1, 2, TOO_OLD, 126, 127)
 
-# $0 is the agent's code, $1 the other interpreter. The word `last` makes that one say what is wrong with it.
+# $0 is the agent's code, $1 the other interpreter. The word `last` makes that one report its own error.
 _SCRIPT = (
     'if command -v {python} >/dev/null 2>&1; then {python} {flags} -c "$0"; s=$?; '
     "case $s in {statuses});; *) exit $s;; esac; fi; "
@@ -25,7 +25,7 @@ _SCRIPT = (
 
 
 def agent_argv(bootstrap: Bootstrap, python: str) -> list[str]:
-    """What starts an agent without a shell."""
+    """Return the command that starts an agent without a shell."""
     return [python, *FLAGS, "-c", bootstrap.code, "last"]
 
 
@@ -33,7 +33,7 @@ def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
     """Return the shell command that starts an agent on a node; it starts one interpreter if the first is suitable.
 
     Args:
-        fallback_python: the job's interpreter (PYTHON in conf.py); runs the agent too where the node has no
+        fallback_python: the job's interpreter (PYTHON in conf.py); it also runs the agent if the node has no
             `python3` of 3.8 or newer. A leading ~/ stands for the home directory.
     """
     script = _SCRIPT.format(
@@ -43,5 +43,5 @@ def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """One word for any of these shells; a leading `~/` is left to the shell."""
+    """Quote a word for any of these shells; the shell expands a leading `~/`."""
     return "~/" + shlex.quote(text[2:]) if text.startswith("~/") else shlex.quote(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A byte stream to a command on a node, over a TLS connection: one that the node made, or one to a resident agent."""
+"""A byte stream to a command on a node, over a TLS connection: opened by the node, or opened to a resident agent."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from collections.abc import Callable
 
 from paddle_cluster.connection.bootstrap import Bootstrap
 
-TURN_S = 0.05  # what a write waits for a node that takes nothing
+TURN_S = 0.05  # how long a write waits for a node that accepts no data
 PIECE = 1 << 16
 MOST_LINE = 4096
 
 
 class TlsStream:
-    """Bytes to and from a node; one thread at a time reads, one writes, any closes.
+    """Bytes to and from a node; only one thread at a time reads, one writes, and any thread closes.
 
     Args:
-        connection: made just now; owned from now on.
-        context: of a server, or of a client.
+        connection: a new connection; owned from now on.
+        context: TLS context of a server or of a client.
 
     Attributes:
-        bootstrap: what the command waits for on its standard input, once there is one.
+        bootstrap: the data that the command expects on its standard input, once there is one.
     """
 
     bootstrap: Bootstrap
@@ -37,19 +37,19 @@ class TlsStream:
         self._socket = connection
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._lock = threading.Lock()  # the library's object is used by one thread at a time
-        self._unsent = b""  # of the thread that writes
-        self._left = b""  # of the thread that reads
+        self._lock = threading.Lock()  # protects the library's object, which is not thread-safe
+        self._unsent = b""  # of the writing thread
+        self._left = b""  # of the reading thread
         self._closing = threading.Event()
         self._is_over = False
         self._said_goodbye = False
         self._why: Callable[[], str] = str
 
     def greet(self, deadline: float) -> bytes:
-        """Shake hands and read one line, which nothing follows.
+        """Complete the handshake and read one line, after which the peer sends nothing.
 
         Raises:
-            OSError: the other side does something else, or is too slow.
+            OSError: the peer violates the protocol, or is too slow.
         """
         self._shake_hands(deadline)
         line = b""
@@ -65,17 +65,17 @@ class TlsStream:
         return line
 
     def call(self, certificate: bytes, request: bytes, deadline: float) -> None:
-        """Shake hands with who presents this certificate (DER), ask for something, and wait until an answer begins.
+        """Complete the handshake with the peer that has this certificate (DER), send a request, and wait for an answer.
 
         Raises:
-            OSError: the other side refuses, or is too slow.
-            ValueError: it is somebody else.
+            OSError: the peer refuses, or is too slow.
+            ValueError: the peer has another certificate.
         """
         self._shake_hands(deadline)
         if self._tls.getpeercert(binary_form=True) != certificate:
             raise ValueError("its certificate is a different one")
         self._tls.write(request)
-        while not self._left:  # until then it may still refuse our certificate
+        while not self._left:  # until then it can still refuse this certificate
             self._exchange(deadline)
             with contextlib.suppress(ssl.SSLWantReadError):
                 self._left = self._tls.read(PIECE)
@@ -91,7 +91,7 @@ class TlsStream:
 
     def _exchange(self, deadline: float, reads: bool = True) -> None:
         left_s = deadline - time.monotonic()
-        if left_s <= 0:  # though it says something all the time, byte by byte
+        if left_s <= 0:  # even if it keeps sending data, byte by byte
             raise TimeoutError("it takes too long")
         self._socket.settimeout(left_s)
         self._socket.sendall(self._outgoing.read())
@@ -102,37 +102,37 @@ class TlsStream:
             self._incoming.write(data)
 
     def begin(self, bootstrap: Bootstrap, why: Callable[[], str]) -> None:
-        """Become the stream of a command.
+        """Turn the connection into the stream of a command.
 
         Args:
-            why: says what else is known of an end, or nothing.
+            why: returns further known reasons for an end, or "".
         """
         self.bootstrap = bootstrap
         self._why = why
 
     def fileno(self) -> int:
-        """Readable while `read` has data or the end of the stream."""
+        """Return a descriptor that is readable while `read` has data or the end of the stream."""
         return self._socket.fileno()
 
     @property
     def may_live_on(self) -> bool:
-        """Whether the connection alone may be lost."""
+        """Whether the agent may still be running: only the connection may be lost."""
         return not self._said_goodbye and not self._why()
 
     def may_block(self) -> bool:
-        """Always false: reading sends nothing to the node."""
+        """Return False: reading sends nothing to the node."""
         return False
 
     def read(self, limit: int) -> bytes | None:
         """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now.
 
-        With a limit below 2 * PIECE some may be left, of which no descriptor tells: read again.
+        If the limit is below 2 * PIECE, data can remain that the descriptor does not report: read again.
 
         Raises:
-            OSError: what came is no TLS.
+            OSError: the received data is not valid TLS.
         """
         if not self._left and not self._is_over:
-            try:  # with what is there of one more record it must not become more than the limit
+            try:  # together with one more record, the buffered data must not exceed the limit
                 data = self._socket.recv(max(PIECE, limit - PIECE))
             except BlockingIOError:
                 return None
@@ -146,7 +146,7 @@ class TlsStream:
         return taken or (b"" if self._is_over else None)
 
     def _decrypted(self) -> bytes:
-        """All that has come: nothing stays in the library, where no descriptor would tell of it."""
+        """Decrypt all received data: none stays in the library, where the descriptor would not report it."""
         pieces = []
         try:
             while piece := self._tls.read(PIECE):
@@ -159,10 +159,10 @@ class TlsStream:
         return b"".join(pieces)
 
     def write(self, data: bytes) -> int:
-        """How much of `data` the node took, all or nothing, within about TURN_S.
+        """Return how much of `data` the node accepted, all or nothing, within about TURN_S seconds.
 
         Raises:
-            OSError: the node is gone, or `close` was called.
+            OSError: the node is unreachable, or `close` was called.
         """
         if self._closing.is_set():
             raise ConnectionError("the stream was closed")
@@ -194,7 +194,7 @@ class TlsStream:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> str:
-        """Why the stream ended; closes it."""
+        """Close the stream and return why it ended."""
         self.close()
         self._socket.close()
         return self._why() or ("the node agent ended" if self._said_goodbye else "the connection ended")
