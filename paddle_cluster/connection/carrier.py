@@ -161,7 +161,7 @@ class Carrier:
     def start(self) -> None:
         """Start to read and write."""
         self._read_once_more = self._reactor.watch(self)
-        self._read_once_more()  # bytes of a hand-over may be in the stream's buffer, which the descriptor does not report
+        self._read_once_more()  # bytes of a hand-over may be in the stream's buffer, unseen by the descriptor
         self.write_soon()
 
     def write_soon(self) -> None:
