@@ -2,7 +2,7 @@
 """A terminal attached to a job of another process: shows its screen and forwards Ctrl+C.
 
 Ctrl+C asks the job to stop, as it would in the foreground. Every other end of this process (TERM, a closed terminal,
-Ctrl+\\, kill -9) lets go of the job and no more.
+Ctrl+\\, kill -9) only detaches from the job.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Parting(Enum):
 
 @dataclass(frozen=True)
 class Farewell:
-    """How looking at a job ended.
+    """The end of an attached view.
 
     Attributes:
-        exit_code: of the job when it ended; what a signal means when this process was told to go.
+        exit_code: the job's exit code if it ended; the code of the signal if this process was terminated.
         left: what the job could not clean or collect.
-        lines: what there is to say of a job that never began.
+        lines: the messages of a job that never began.
     """
 
     parting: Parting
@@ -59,7 +59,7 @@ class Farewell:
 
 @dataclass(frozen=True)
 class _LetGo:
-    """The user pressed Ctrl+\\."""
+    """The user pressed Ctrl+\\ to detach."""
 
 
 def follow(
@@ -73,16 +73,16 @@ def follow(
     """Show a job until it ends, its launcher exits, or the user detaches; main thread only.
 
     Args:
-        client: attached already; its frames come in `events`.
-        by: who asks when Ctrl+C is pressed.
-        until: an event after which there is no need to look on.
+        client: an attached client; its frames arrive in `events`.
+        by: the originator of the stop request when Ctrl+C is pressed.
+        until: an event after which the view is no longer needed.
     """
     with signals.posted_to(events), _quit_posted_to(events):
         return _Follower(client, events, console, by, until).run()
 
 
 class _Follower:
-    """One look at a job."""
+    """One attached view of a job."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Follower:
 
     def _show(self, frame: Frame) -> Farewell | None:
         if frame.kind == "shown":
-            with contextlib.suppress(ValueError):  # of a newer launcher
+            with contextlib.suppress(ValueError):  # from a newer launcher
                 event = from_fields(frame.fields)
                 self._console.show(event)
                 if self._until(event):
@@ -165,5 +165,5 @@ def _quit_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
 
 
 def me(what: str) -> str:
-    """How a request names this process."""
+    """Return the name by which requests identify this process."""
     return f"{PROGRAM} {what} (pid {os.getpid()})"

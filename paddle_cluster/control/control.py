@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How other processes observe and control a running job: its state directory and its control socket.
+"""Lets other processes observe and control a running job: its state directory and its control socket.
 
-Nothing here can fail or slow the job. The job's loop owns the state and gives a picture of it when asked by an event;
+Nothing here can fail or slow the job. The job's loop owns the state and returns a snapshot when an event requests it;
 a request to stop is posted as the event that a signal posts.
 """
 
@@ -48,10 +48,10 @@ from paddle_node.contract.to_launcher import Stacks
 
 SETTLE_S = 0.05
 EVERY_S = 1.0
-SPARING = 30  # at most one part in so many of the time goes into writing, however many processes there are
+SPARING = 30  # writing takes at most 1/SPARING of the time, regardless of the number of processes
 CLOSE_S = 3.0
 FAILURE_LIMIT = 4 << 20
-ANSWER_S = 10.0  # an agent takes two seconds at most; what comes later is the job's again
+ANSWER_S = 10.0  # an agent takes two seconds at most; later answers belong to the job again
 LINES = 2000
 
 
@@ -59,12 +59,12 @@ class Control:
     """Publishes one job to other processes; a context manager around the whole job.
 
     Args:
-        collected: where log/ and output/ come.
+        collected: the directory that receives log/ and output/.
         events: the queue of the job's loop.
-        first: a connection of somebody who looks on from the start, or None.
+        first: a connection that watches from the start, or None.
 
     Attributes:
-        directory: where the job's state is kept; None: it cannot be.
+        directory: the job's state directory; None: it is not available.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """The job's handlers, which answer an `Ask` too; the job has its turn, so METRICS_PORT is its own from now."""
+        """Return the job's handlers with one for `Ask`; start serving METRICS_PORT, because it is the job's turn."""
         self._roster = roster
         self._metrics.start()
         self._stacks = StackRequests(roster, self._server.tell_stacks)
@@ -165,36 +165,36 @@ class Control:
         return replace(handlers, events={**handlers.events, Ask: lambda ask: ask.answer()})
 
     def end(self, code: ExitCode, left: Iterable[str], why: Iterable[str]) -> None:
-        """Note how the job ended; called on the loop's thread.
+        """Record how the job ended; called on the loop's thread.
 
         Args:
             left: what could not be cleaned or collected.
-            why: the last screen's account of what went wrong first.
+            why: the last screen's account of the first failure.
         """
         self._picture()
         self._outcome = Outcome(int(code), tuple(left), tuple(why))
 
     def _post_stop(self, number: int, force: bool, by: str) -> None:
-        """On the server's thread: what Ctrl+C does, twice when nothing shall be waited for."""
+        """Post what Ctrl+C posts, twice if the stop is forced; called on the server's thread."""
         for _ in range(2 if force and not self._requests else 1):
             self._requests += 1
             self._events.put(SignalEvent(number, self._requests, by))
 
     def _post_stacks(self, names: Sequence[str]) -> None:
-        """On the server's thread: have the loop ask processes where they are."""
+        """Have the loop request the stacks of processes; called on the server's thread."""
         if self._stacks is None:
             raise ValueError("there are no processes yet")
         stacks = self._stacks
         self._events.put(Ask(lambda: stacks.ask(names)))
 
     def _refresh(self) -> None:
-        """On any thread: ask the loop for a picture; one question at a time."""
+        """Request a snapshot from the loop, at most one at a time; any thread can call it."""
         if not self._asked:
             self._asked = True
             self._events.put(Ask(self._picture))
 
     def _newest(self) -> dict[str, Any]:
-        """On any thread: the last picture; the next one who asks gets a newer one."""
+        """Return the last snapshot and request a newer one for the next call; any thread can call it."""
         self._refresh()
         return self._status
 
@@ -216,13 +216,13 @@ def _failed(error: BaseException) -> Outcome:
 
 
 class StackRequests:
-    """Requests for stacks from other terminals, and the answers; the loop's thread alone uses it.
+    """Requests for stacks from other terminals, and the answers; only the loop's thread uses it.
 
-    The job asks for stacks, too, when something hangs, and judges by them: an answer that was asked for here does not
-    reach it, as it would be taken for one of a later moment.
+    The job itself also requests stacks when a process hangs, and judges by them: answers to requests made here do not
+    reach it, because it would take them for current ones.
 
     Args:
-        tell: takes the name of a process and its stacks, or why there are none.
+        tell: receives the name of a process and its stacks, or why there are none.
     """
 
     def __init__(self, roster: Roster, tell: Callable[[str, str], None]) -> None:
@@ -231,7 +231,7 @@ class StackRequests:
         self._asked: dict[str, float] = {}
 
     def ask(self, names: Sequence[str]) -> None:
-        """Request the stacks of processes; each is answered one time, if its node answers."""
+        """Request the stacks of processes; each is answered once, if its node answers."""
         for name in names:
             record = self._roster.processes.get(name)
             if record is None or record.state is not ProcessState.RUNNING:
@@ -241,7 +241,7 @@ class StackRequests:
             self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
 
     def before(self, handlers: Handlers) -> Handlers:
-        """The same handlers; answers that were asked for here do not reach them."""
+        """Return handlers that do not receive the answers to requests made here."""
         handle = handlers.messages["stacks"]
 
         def take(record: NodeRecord, answer: Stacks) -> None:
@@ -255,19 +255,19 @@ class StackRequests:
 
 
 class StateWriter:
-    """Keeps the state directory of one job up to date, from a thread of its own.
+    """Keeps the state directory of a job up to date, from a thread of its own.
 
-    A slow, full or lost disk holds up nothing else. The first thing that cannot be written is told once; what was
-    removed under the job is written again.
+    A slow, full or missing disk delays nothing else. Only the first failure to write is reported; files removed during
+    the job are written again.
 
     Args:
-        directory: the job's; it is there.
-        record: gives the content of job.json.
-        status: gives the latest state; called from the writer's thread.
-        refresh: asks for a newer state, before each round.
-        failure: where a launcher writes why a job failed; copied when the job ends.
-        prune: removes what earlier jobs left, when it is old.
-        tell: for the one remark that something cannot be written.
+        directory: the job's state directory, which exists.
+        record: returns the content of job.json.
+        status: returns the latest state; called from the writer's thread.
+        refresh: requests a newer state, before each round.
+        failure: the file in which a launcher records why a job failed; copied when the job ends.
+        prune: removes old state of earlier jobs.
+        tell: receives the only message about a failure to write.
     """
 
     def __init__(
@@ -289,20 +289,20 @@ class StateWriter:
         self._tell = tell
         self._told = False
         self._written: Mapping[str, Any] = {}
-        self._identity: tuple[int, int] = (-1, -1)  # of the job.json that was written here
+        self._identity: tuple[int, int] = (-1, -1)  # of the job.json written by this object
         self._has_begun = False
         self._thread: QueueThread[None] = QueueThread(self._round, name="state", first_s=0.0)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start to write."""
         self._thread.start()
 
     def poke(self) -> None:
-        """Something changed that should be seen soon; never blocks."""
+        """Report a change that should be visible soon; never block."""
         self._thread.wake()
 
     def close(self) -> None:
-        """Write the last state; waits for the disk for CLOSE_S at most."""
+        """Write the last state; wait for the disk for CLOSE_S seconds at most."""
         self._thread.close(CLOSE_S)
 
     def _round(self, _: Sequence[None], is_last: bool) -> float:
@@ -313,7 +313,7 @@ class StateWriter:
                 return 0.0
         if not is_last:
             self._refresh()
-            time.sleep(SETTLE_S)  # for the loop's answer; what pokes meanwhile is seen in the next round
+            time.sleep(SETTLE_S)  # for the loop's answer; later changes are written in the next round
         begun = time.monotonic()
         self._attempt(self._write)
         if is_last:
@@ -334,7 +334,7 @@ class StateWriter:
 
     def _write(self) -> None:
         job = self._directory / JOB_FILE
-        if self._identity != _identity(job):  # not there, or somebody rebuilt it
+        if self._identity != _identity(job):  # missing, or rebuilt by another process
             own_directory(self._directory)
             write_json(job, self._record())
             self._identity = _identity(job)

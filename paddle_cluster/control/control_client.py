@@ -36,18 +36,18 @@ class ControlLost(LauncherError):
 
 @dataclass(frozen=True)
 class Gone:
-    """The last event of a connection: the launcher closed it, or died."""
+    """The last event of a connection: the launcher closed it or exited."""
 
     reason: str
 
 
 class ControlClient:
-    """Talks to one job.
+    """A client of one job's launcher.
 
     Args:
         connection: owned from now on.
-        events: gets every `Frame`, and one `Gone` at the end.
-        on_welcome: gets the fields of the welcome in place of the queue, on the reading thread.
+        events: receives every `Frame`, and one `Gone` at the end.
+        on_welcome: receives the fields of the welcome instead of the queue, on the reading thread.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class ControlClient:
         return True
 
     def close(self) -> None:
-        """Let go; the job continues."""
-        with contextlib.suppress(OSError):  # the launcher may have closed it before
+        """Disconnect; the job continues."""
+        with contextlib.suppress(OSError):  # the launcher may have closed it already
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(CONNECT_S)
         self._connection.close()
@@ -102,7 +102,7 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
     """Connect to the socket of a job; return the client and the launcher's greeting.
 
     Raises:
-        ControlLost: nobody listens there, it does not answer, or it speaks another version.
+        ControlLost: the launcher does not listen or answer, or it uses another protocol version.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(CONNECT_S)
@@ -124,10 +124,10 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
 
 
 def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:
-    """The fields of the first event of a connection.
+    """Return the fields of the first event of a connection.
 
     Raises:
-        ControlLost: it is no welcome, or of another version.
+        ControlLost: the event is not a welcome, or from another version.
     """
     if not isinstance(first, Frame):
         why = "it does not answer" if first is None else first.reason

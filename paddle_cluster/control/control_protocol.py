@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames between a job's launcher and its clients on the same machine. Sans-IO.
 
-A frame is `!I` length and one line of JSON: an object with "kind". The launcher speaks first: `welcome` with its
-version; a client of another version is told so and leaves.
+A frame is a length (`!I`) and one line of JSON: an object with "kind". The launcher sends first: `welcome` with its
+version; a client of another version reports the mismatch and disconnects.
 
-REQUESTS and ANSWERS have the records of the frames; `shown` has the fields of an event of `output_events`, and `beat`
-has none.
+REQUESTS and ANSWERS contain the records of the frames; `shown` has the fields of an event of `output_events`, and
+`beat` has none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddle_node.contract.records import ExitCode, Fields, OneLine, RecordError,
 VERSION = 1
 MAX_FRAME = 8 << 20
 MAX_REQUEST = 64 << 10
-MAX_STACKS = 32  # processes of one request for stacks: each may answer with 32 kB
+MAX_STACKS = 32  # processes in one request for stacks: each may answer with 32 kB
 
 _LENGTH = struct.Struct("!I")
 
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
     """One message.
 
     Attributes:
-        said: its record, if the decoder knows one for its kind.
+        said: its record, if the decoder has one for its kind.
     """
 
     kind: str
@@ -45,23 +45,23 @@ class Frame(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """Show the job from the last N lines on."""
+    """Request to show the job, starting with the last N lines."""
 
     lines: Whole = 0
 
 
 class Look(NamedTuple):
-    """Request the state of the job."""
+    """Request for the state of the job."""
 
 
 class AskStacks(NamedTuple):
-    """Request the stacks of processes."""
+    """Request for the stacks of processes."""
 
     procs: tuple[OneLine, ...]
 
 
 class AskStop(NamedTuple):
-    """Stop the job."""
+    """Request to stop the job."""
 
     signal: Literal["SIGINT", "SIGTERM"] = "SIGTERM"
     force: bool = False
@@ -69,7 +69,7 @@ class AskStop(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """The number of lines that were left out."""
+    """The number of lines that were dropped."""
 
     count: Whole  # type: ignore[assignment]  # hides tuple.count
 
@@ -88,7 +88,7 @@ class StacksGiven(NamedTuple):
 
 
 class RequestRefused(NamedTuple):
-    """Why a request was refused; the connection ends."""
+    """The reason why a request was refused; the connection ends."""
 
     reason: OneLine
 
@@ -112,7 +112,7 @@ ANSWERS: Mapping[str, type[Any]] = {
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """One frame as bytes."""
+    """Encode one frame."""
     line = json.dumps({**fields, "kind": kind}, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_FRAME:
         raise ControlError(f"a frame {kind!r} of {len(line)} bytes is too long")
@@ -120,11 +120,11 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 class ControlDecoder:
-    """Turns bytes into frames, however they are cut.
+    """Decodes bytes in chunks of any size into frames.
 
     Args:
-        limit: bytes that a frame may have.
-        records: kind -> record of the frames that are checked.
+        limit: maximum size of a frame in bytes.
+        records: kind -> record of the frames to validate.
     """
 
     def __init__(self, limit: int, records: Mapping[str, type[Any]] = MappingProxyType({})) -> None:
@@ -133,10 +133,10 @@ class ControlDecoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take the next bytes and return the frames they complete.
+        """Add the next bytes and return the frames that they complete.
 
         Raises:
-            ControlError: a length over the limit, a line that is not a frame, or a field that is not within its limit.
+            ControlError: a length over the limit, a line that is not a frame, or a field outside its limits.
         """
         self._buffer += data
         frames = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's end of the control socket: one thread that shows the job to clients and forwards their requests.
 
-It reads what the job has shown at each client's own pace; a client that does not read costs bounded memory and
-nothing else. Only processes of the same user are served. The thread never calls into the job: a request to stop is
-posted as the event that a signal posts.
+It reads the job's output at each client's own pace; a client that does not read costs only bounded memory. Only
+processes of the same user are served. The thread never calls into the job: a request to stop is posted as the event
+that a signal posts.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from paddle_cluster.text.output_events import Event, to_fields
 from paddle_node.linux.descriptors import is_our_user
 
 CLIENTS_LIMIT = 32
-BUFFER_LIMIT = 256 << 10  # bytes that wait for one client before its lines are held back
+BUFFER_LIMIT = 256 << 10  # bytes queued for a client before its lines are held back
 PAGE = 200
 DRAW_S = 0.1
 BEAT_S = 2.0
 IDLE_S = 2.0
-CLOSE_S = 2.0  # for what clients have not read yet when the job ends
+CLOSE_S = 2.0  # for data that clients have not read when the job ends
 READ_SIZE = 1 << 16
 
 PostStop = Callable[[int, bool, str], None]
@@ -53,7 +53,7 @@ PostStacks = Callable[[Sequence[str]], None]
 
 
 class _Client:
-    """One connection."""
+    """A client's connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -62,7 +62,7 @@ class _Client:
         self.position: int | None = None  # in the scrollback, once it is attached
         self.version = 0
         self.beat_at = time.monotonic()
-        self.awaited: set[str] = set()  # processes whose stacks it asked for
+        self.awaited: set[str] = set()  # processes whose stacks it requested
 
     def send(self, kind: str, **fields: Any) -> None:
         self.buffer += encode(kind, **fields)
@@ -70,7 +70,7 @@ class _Client:
     def show(self, event: Event) -> None:
         try:
             self.send("shown", **to_fields(event))
-        except ControlError:  # longer than any frame
+        except ControlError:  # larger than the maximum frame
             self.send("missed", count=1)
 
 
@@ -78,12 +78,12 @@ class ControlServer:
     """Serves one job from a thread of its own.
 
     Args:
-        paths: where the socket may be; the first that works is taken.
-        first: a connection that is there already, or None.
+        paths: candidates for the socket; the first that works is used.
+        first: an existing connection, or None.
         welcome: fields of the frame that greets a client.
-        status: gives the latest state of the job; called from the server's thread.
-        stop: asks the job to stop: signal number, whether to force it, who asks.
-        stacks: asks processes where they are; answers come by `tell_stacks`.
+        status: returns the latest state of the job; called from the server's thread.
+        stop: asks the job to stop: signal number, whether to force it, originator.
+        stacks: requests the stacks of processes; answers arrive through `tell_stacks`.
     """
 
     def __init__(
@@ -118,23 +118,23 @@ class ControlServer:
         self._thread = threading.Thread(target=self._work, name="control", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self._thread.start()
 
     def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:
-        """Send clients the remaining events and the end of the job, then close, within CLOSE_S. Once is enough."""
+        """Send clients the remaining events and the end of the job, then close, within CLOSE_S. Call it one time."""
         if self._closing.is_set():
             return
         self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))
         self._closing.set()
-        with contextlib.suppress(OSError):  # the thread may have seen it by itself, and be gone
+        with contextlib.suppress(OSError):  # the thread may have noticed by itself, and ended
             self._wake.send(b"x")
         self._thread.join(CLOSE_S + 1.0)
 
     def tell_stacks(self, process: str, text: str) -> None:
         """Send the stacks of a process to the clients that requested them; any thread can call it."""
         self._told_stacks.put((process, text))
-        with contextlib.suppress(OSError):  # nobody is served any more
+        with contextlib.suppress(OSError):  # the server has closed
             self._wake.send(b"x")
 
     def _listen(self) -> None:
@@ -143,7 +143,7 @@ class ControlServer:
             try:
                 own_directory(path.parent)
                 with contextlib.suppress(FileNotFoundError):
-                    path.unlink()  # of an earlier life of this directory: job ids do not come twice
+                    path.unlink()  # from an earlier use of this directory: job IDs are never reused
                 listener.bind(str(path))
                 path.chmod(0o600)
                 listener.listen(8)
@@ -250,7 +250,7 @@ class ControlServer:
                 raise ControlError(f"no request {frame.kind!r:.80} in version {VERSION}")
 
     def _show(self, client: _Client) -> None:
-        """Queue what the client has not seen, as far as there is room."""
+        """Queue what the client has not received, as far as there is room."""
         if client.position is None:
             return
         if len(client.buffer) < BUFFER_LIMIT:
@@ -292,7 +292,7 @@ class ControlServer:
             client.connection.close()
 
     def _listen_again_if_removed(self) -> None:
-        """Somebody may clear the state directory under a running job."""
+        """Create the socket again if another process cleared the state directory during the job."""
         if self.path is None or self._listener is None:
             return
         with contextlib.suppress(OSError):
@@ -305,7 +305,7 @@ class ControlServer:
         self._listen()
 
     def _farewell(self) -> None:
-        """All lines, then the end; a client that does not read is not waited for."""
+        """Send all remaining lines, then the end; do not wait for a client that does not read."""
         if self._listener is not None:
             self._selector.unregister(self._listener)
             self._listener.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a job since it began, as status.json has them: bounded, however long it runs."""
+"""The curves of a job since its start, for status.json: of bounded size, regardless of its duration."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from paddle_node.contract.facts import Progress
 
 TRAINER = "trainer-0"
 POINTS = 240
-PASSES = 200  # the last ones
-RANKS = 8  # the first ones; more curves are not told apart
-MOST = 24  # other curves than the costs of trainer 0
+PASSES = 200  # the last PASSES
+RANKS = 8  # the first RANKS; more curves are indistinguishable
+MOST = 24  # curves other than the costs of trainer 0
 OTHER_POINTS = 120
 COST = "cost"
 _RANKS = frozenset(f"trainer-{rank}" for rank in range(RANKS))
 
 
 class Point(NamedTuple):
-    """An average.
+    """A point of a curve, an average.
 
     Attributes:
-        at: batches that the trainer had made then, as far as it told; its step, where it has no passes.
+        at: batches that the trainer had completed, as far as reported; its step, if it has no passes.
     """
 
     at: float
@@ -37,9 +37,9 @@ class BatchCount:
         self._batches = 0
 
     def add(self, step: Progress) -> int:
-        """Return the current batch; a restarted trainer continues counting. Returns the batches so far.
+        """Count a report and return the batches so far; a restarted trainer continues the count.
 
-        A script without passes names its steps itself: they are returned unchanged.
+        A script without passes numbers its steps itself: these are returned unchanged.
         """
         if step.pass_id is None:
             return step.batch_id
@@ -50,20 +50,20 @@ class BatchCount:
 
 
 class Curve:
-    """A curve as at most `most` averages of equally many reports.
+    """A curve as at most `most` averages of equal numbers of reports.
 
-    When there are too many points, each two become one. At most four reports a second arrive, so a point may stand
-    for more batches than were reported. A step that falls begins again from there.
+    When there are too many points, adjacent pairs are merged. At most four reports a second arrive, so a point may
+    cover more batches than were reported. If the step decreases, the curve restarts from there.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.points: list[Point] = []
-        self._reports = 1  # of each point
+        self._reports = 1  # per point
         self._open: list[float] = []
 
     def add(self, at: float, value: float) -> None:
-        """One more report."""
+        """Add a report."""
         while self.points and self.points[-1].at >= at:
             self.points.pop()
         self._open.append(value)
@@ -76,15 +76,15 @@ class Curve:
 
 
 class CostHistory:
-    """The costs of trainer 0 since its job began, and their means over each pass."""
+    """The costs of trainer 0 since the job's start, and their mean over each pass."""
 
     def __init__(self) -> None:
         self._curve = Curve(POINTS)
-        self._passes: dict[int, tuple[float, int]] = {}  # pass -> sum of its costs, reports
+        self._passes: dict[int, tuple[float, int]] = {}  # pass -> sum of its costs, number of reports
         self._batches = BatchCount()
 
     def add(self, step: Progress) -> None:
-        """One more report."""
+        """Add a report."""
         batches = self._batches.add(step)
         if step.cost is None:
             return
@@ -97,7 +97,7 @@ class CostHistory:
             del self._passes[next(iter(self._passes))]
 
     def as_json(self) -> dict[str, Any]:
-        """For status.json: points, and the mean cost of each pass."""
+        """Return the points and the mean cost of each pass, for status.json."""
         return {
             "process": TRAINER,
             "points": [list(point) for point in self._curve.points],
@@ -106,7 +106,7 @@ class CostHistory:
 
 
 class JobCurves:
-    """The costs of trainer 0, those of the next ranks, and what scripts draw or report beside them."""
+    """The costs of trainer 0, those of the next ranks, and other curves that scripts draw or report."""
 
     def __init__(self) -> None:
         self.costs = CostHistory()
@@ -114,7 +114,7 @@ class JobCurves:
         self._others: dict[tuple[str, str], Curve] = {}
 
     def take(self, event: Event) -> None:
-        """Take a report or a point; a tap for `Console.watch`."""
+        """Add a report or a point; a tap for `Console.watch`."""
         if isinstance(event, Plotted):
             self._add(event.process, event.curve, event.step, event.value)
         elif isinstance(event, Progressed) and event.process == TRAINER:
@@ -130,7 +130,7 @@ class JobCurves:
             self._others.setdefault(key, Curve(OTHER_POINTS)).add(at, value)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """For status.json: all curves but the costs of trainer 0."""
+        """Return all curves except the costs of trainer 0, for status.json."""
         return [
             {"process": process, "title": title, "points": [list(point) for point in curve.points]}
             for (process, title), curve in self._others.items()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running job gives to other programs: metrics for Prometheus at /metrics, and TensorBoard's event files.
+"""Exports the state of a running job: metrics for Prometheus at /metrics, and event files for TensorBoard.
 
-Both are views of the facts, and both libraries are optional. Nothing here can fail the job: what is wrong is told once.
+Both are views of the facts, and both libraries are optional. Nothing here can fail the job; an error is reported once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ WRITE_S = 5.0
 
 
 class JobMetrics:
-    """Answers Prometheus from `start` to `close` if METRICS_PORT is set; each scrape gets the newest state.
+    """Serves metrics to Prometheus from `start` to `close` if METRICS_PORT is set; a scrape returns the newest state.
 
-    Labels are names of the plan: as many time series as the job has nodes and processes, however long it runs.
+    Labels are names of the plan: the number of time series depends only on the job's nodes and processes.
 
     Args:
-        status: gives the newest state of the job; called from threads of the library.
-        tell: for the one remark that it cannot be.
+        status: returns the newest state of the job; called from threads of the library.
+        tell: receives the only message about a failure.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class JobMetrics:
         self._thread: Any = None
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         place = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
         if not self._settings.metrics_port:
             return
         try:
-            from prometheus_client import CollectorRegistry, start_http_server  # who asked for it has it
+            from prometheus_client import CollectorRegistry, start_http_server  # only for users of metrics
 
             registry = CollectorRegistry()
             registry.register(self)
@@ -75,23 +75,23 @@ class JobMetrics:
             )
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join(CLOSE_S)
 
     def describe(self) -> list[Any]:
-        """Nothing to the library, which asks before the first scrape."""
+        """Return no metrics; the library calls this before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """All metrics now, for the library."""
+        """Return all current metrics to the library."""
         return families(self._status())
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Any]:
-    """The metrics of a job's state, as the library takes them."""
+    """Convert a job's state to the library's metrics."""
     from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 
     yield InfoMetricFamily(
@@ -142,13 +142,13 @@ def _each(
 
 
 class TensorBoardLog:
-    """Writes the curves of one job, log/tensorboard/<job>/<process>/, from a thread of its own.
+    """Writes the curves of a job, log/tensorboard/<job>/<process>/, from a thread of its own.
 
-    A tap of the console takes steps and points; what the disk does not keep up with is left out and counted.
+    A tap of the console passes steps and points; what exceeds the speed of the disk is dropped and counted.
 
     Args:
-        directory: of the job's event files; made with the first of them.
-        tell: for the one remark that something cannot be written.
+        directory: for the job's event files; created with the first of them.
+        tell: receives the only message about a failure to write.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
@@ -163,7 +163,7 @@ class TensorBoardLog:
         self._writers: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Begin to write what `take` gets, if that can be."""
+        """Start to write what `take` receives, if possible."""
         try:
             import tensorboardX.event_file_writer  # noqa: F401 - who asked for it has it
         except ImportError:
@@ -175,12 +175,12 @@ class TensorBoardLog:
         self._queue.start()
 
     def take(self, event: Event) -> None:
-        """A tap for `Console.watch`; never waits."""
+        """Add an event without waiting; a tap for `Console.watch`."""
         if self._queue.is_alive and isinstance(event, Progressed | Plotted):
             self._left_out += not self._queue.put((time.time(), event), 1)
 
     def close(self) -> None:
-        """Write what waits; waits for the disk for WRITE_S at most."""
+        """Write pending data; wait for the disk for WRITE_S seconds at most."""
         self._queue.close(WRITE_S)
         if self._left_out:
             self._tell(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a job from its submission: where it runs, how to get there, which process leads it.
+"""What is known about a job from its submission: its nodes, how to log in to them, and which process leads it.
 
-It holds no secret: neither the job's key, nor passed-through arguments, nor --env. Enough is kept to reach the nodes
+It contains no secret: neither the job's key, nor passed-through arguments, nor --env. It suffices to reach the nodes
 without conf.py, which may have changed since.
 """
 
@@ -37,10 +37,10 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One node of a job.
+    """A node of a job.
 
     Attributes:
-        host: as conf.py has it.
+        host: as written in conf.py.
         roles: such as ("pserver 0", "trainer 0").
     """
 
@@ -55,20 +55,20 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """job.json.
+    """The content of job.json.
 
     Attributes:
         submitted_at: seconds since 1970.
         source: the workspace as given on the command line.
-        collected: absolute path of the directory that gets log/ and output/; empty when it is not known.
-        login: how to log in to the nodes; new host keys are not accepted for it.
-        socket: where the launcher listens; empty when it does not.
-        rebuilt: put together from what the nodes told.
-        checkpoint_dir: where pservers write checkpoints, absolute or relative to ROOT_DIR; or empty.
-        name: what the user calls the job, or empty.
-        priority: in the queue of jobs that wait for nodes.
-        options: (name, value, where it was given) of each option and name of conf.py that is not its default; values
-            that may hold secrets are left out.
+        collected: absolute path of the directory that receives log/ and output/; empty if unknown.
+        login: the login settings; new host keys are not accepted with them.
+        socket: the socket on which the launcher listens, or empty.
+        rebuilt: the record was reconstructed from the nodes' answers.
+        checkpoint_dir: directory of pserver checkpoints, absolute or relative to ROOT_DIR; or empty.
+        name: the job's name given by the user, or empty.
+        priority: priority in the queue of jobs that wait for nodes.
+        options: (name, value, source) of each option and name of conf.py that differs from its default; values that may
+            be secret are omitted.
     """
 
     job_id: str
@@ -92,7 +92,7 @@ class JobRecord:
     options: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For job.json."""
+        """Return the content for job.json."""
         login = asdict(self.login)
         del login["accept_new_host_keys"]
         login |= {name: str(login[name]) for name in ("config", "known_hosts")}
@@ -101,14 +101,14 @@ class JobRecord:
         return {"version": VERSION, **asdict(self), "login": login}
 
     def node(self, word: str) -> NodeEntry | None:
-        """The node with this id, name or host; a host's name alone will do where no other node has it."""
+        """Return the node with this ID, name or host; a host's name alone suffices if no other node has it."""
         exact = next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
         named = [n for n in self.nodes if parse_host(n.host).name == word]
         return named[0] if exact is None and len(named) == 1 else exact
 
 
 def of_plan(plan: Plan, collected: Path) -> JobRecord:
-    """What this launcher is about to run."""
+    """Return the record of the job that this launcher is about to run."""
     settings = plan.settings
     return JobRecord(
         job_id=plan.job_id,
@@ -147,7 +147,7 @@ def _written(value: Any) -> str:
 
 
 def entries(plan: Plan) -> tuple[NodeEntry, ...]:
-    """The nodes of a plan."""
+    """Return the nodes of a plan."""
     roles: dict[int, list[str]] = {node.node_id: [] for node in plan.nodes}
     for word, ids in (("pserver", plan.pserver_nodes), ("trainer", plan.trainer_nodes)):
         for rank, node_id in enumerate(ids):
@@ -161,7 +161,7 @@ def entries(plan: Plan) -> tuple[NodeEntry, ...]:
 
 
 def submitter(collected: Path) -> dict[str, Any]:
-    """What nodes record about the submitter of a job, so that the job can be found without this machine's state."""
+    """Return what nodes record about a job's submitter, so that the job can be found without this machine's state."""
     return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
 
 
@@ -171,7 +171,7 @@ def login_of(settings: Settings) -> SshSettings:
 
 
 def user_name() -> str:
-    """The name of this process's user, as far as it has one."""
+    """Return the name of this process's user, if it has one."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -202,7 +202,7 @@ class _Login(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """job.json, as `as_json` makes it."""
+    """The content of job.json, as `as_json` returns it."""
 
     job_id: str
     submitted_at: Moment
@@ -226,19 +226,19 @@ class _Stored(NamedTuple):
 
 
 def from_json(fields: Fields) -> JobRecord:
-    """Read what `as_json` returned.
+    """Parse the result of `as_json`.
 
     Raises:
-        ValueError: it is something else, or of another version.
+        ValueError: the fields are invalid or from another version.
     """
     if fields.get("version") != VERSION:
         raise ValueError(f"expected version {VERSION}, got {fields.get('version')!r}")
     stored = read(_Stored, fields, "job", "job.json")
     for node in stored.nodes:
-        parse_host(node.host)  # refuses what a shell or an option parser could act on
+        parse_host(node.host)  # rejects text that a shell or an option parser could interpret
     return JobRecord(**{**stored._asdict(), "login": stored.login.settings()})
 
 
 def with_socket(record: JobRecord, path: Path | None) -> JobRecord:
-    """The same job, listening there."""
+    """Return the record with the socket on which the launcher listens."""
     return replace(record, socket="" if path is None else str(path))

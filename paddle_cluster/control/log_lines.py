@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a job's merged log, log/job.log: which of them are asked for. Other jobs of a workspace wrote there too."""
+"""Selects lines of a job's merged log, log/job.log, which also contains lines of other jobs of the workspace."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed, whole_lines
 from paddle_node.contract.classes import dataclass
 
-DISORDER = timedelta(minutes=1)  # what came late is where it came
-SKEW_S = 1.0  # what clocks of nodes may be off, put on the launcher's
-LATEST_S = 2.0e11  # seconds since 1970: no job ends later
+DISORDER = timedelta(minutes=1)  # late lines are where they arrived
+SKEW_S = 1.0  # maximum error of node clocks after adjustment to the launcher's
+LATEST_S = 2.0e11  # seconds since 1970: an upper limit for the end of a job
 
 PROCESS = re.compile(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
 """How one asks for the lines of a process or role."""
@@ -26,10 +26,10 @@ _LINE = re.compile(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines are asked for: those that are as each attribute says, where it says something.
+    """A filter for lines: a line must match every attribute that is set.
 
     Attributes:
-        since, until: when; other jobs of the same workspace wrote before and after.
+        since, until: the time span; other jobs of the same workspace wrote before and after.
     """
 
     since: datetime
@@ -39,7 +39,7 @@ class Wanted:
     pattern: re.Pattern[str] | None = None
 
     def has(self, line: str) -> bool:
-        """Whether a line of job.log is one of them."""
+        """Whether a line of job.log matches."""
         found = _LINE.fullmatch(line)
         if found is None:
             return not (self.process or self.node or self.pattern)
@@ -52,10 +52,10 @@ class Wanted:
         )
 
     def backwards(self, followed: Followed, deadline: float = float("inf")) -> Iterator[str]:
-        """Those of a file, the last one first; not further back than what is too old.
+        """Yield the matching lines of a file, newest first, until the lines are too old.
 
         Args:
-            deadline: of `time.monotonic`, after which no line is looked at.
+            deadline: in terms of `time.monotonic`; no line is examined after it.
         """
 
         def is_in_reach(line: str) -> bool:
@@ -64,23 +64,23 @@ class Wanted:
         return filter(self.has, itertools.takewhile(is_in_reach, followed.backwards()))
 
     def _is_past(self, line: str) -> bool:
-        """Whether what stands before a line is too old."""
+        """Whether the prefix of a line shows that it is too old."""
         found = _LINE.fullmatch(line)
         return found is not None and _time(found[1]) < self.since - DISORDER
 
 
 def path_of(job: KnownJob) -> Path:
-    """The merged log of a job, which may not be there yet."""
+    """Return the path of a job's merged log, which may not exist yet."""
     return Path(job.record.collected, "log", "job.log")
 
 
 def lines_of(job: KnownJob, process: str = "") -> Iterator[str]:
-    """The lines of a job, or of one of its processes or roles, the first one first."""
+    """Yield the lines of a job, or of one of its processes or roles, oldest first."""
     return filter(Wanted(*span(job), process).has, whole_lines(path_of(job)))
 
 
 def span(job: KnownJob) -> tuple[datetime, datetime]:
-    """When a job wrote its lines, from its submission to its end."""
+    """Return the time span in which a job wrote lines, from its submission to its end."""
     ended = job.status.get("ended_at")
     return (
         _local(0.0 if job.record.rebuilt else job.record.submitted_at - SKEW_S),
@@ -93,7 +93,7 @@ def _local(at: float) -> datetime:
 
 
 def _time(stamp: str) -> datetime:
-    """The time of a line; one that cannot be read is as old as can be."""
+    """Return the time of a line; an invalid time counts as the oldest one."""
     try:
         return datetime.fromisoformat(stamp).astimezone()
     except ValueError:

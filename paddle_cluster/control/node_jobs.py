@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs as their nodes know them: found and ended without the launcher, and without its state directory.
+"""Finds and ends jobs through their nodes, without the launcher and without its state directory.
 
-Their answers are records of `paddle_node.contract`; sentences on why there is none are shown through `visible`.
+The nodes' answers are records of `paddle_node.contract`; their error texts are shown through `visible`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.to_launcher import Cleaned, JobEnded
 
 END_S = 30.0
-CLEAN_S = 600.0  # slow disks, and thousands of files
+CLEAN_S = 600.0  # allows for slow disks and thousands of files
 GRACE_S = 2.0
 NOBODY = ProcessId("", 0, 0, "")
 
@@ -32,10 +32,10 @@ class NodeJob:
     """A job on one node.
 
     Attributes:
-        alive: its agent lives.
-        running: (pid, command) of processes that carry its id.
-        ended: how it ended there, or empty.
-        launcher: who leads it, as far as the node was told.
+        alive: its agent is running.
+        running: (pid, command) of processes that carry the job's ID.
+        ended: how it ended on the node, or empty.
+        launcher: the process that leads it, as far as the node knows.
     """
 
     job_id: str
@@ -50,19 +50,19 @@ class NodeJob:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left there."""
+        """Whether nothing of it remains on the node."""
         return not (self.alive or self.running)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How ending a job went on one node.
+    """The result of ending a job on one node.
 
     Attributes:
-        told: what was done there, one sentence each.
-        left: (pid, command) of what still runs.
-        unsure: what may be left although nobody sees it, or empty.
-        error: why the node could not be asked, or empty.
+        told: the actions on the node, one sentence each.
+        left: (pid, command) of processes that are still running.
+        unsure: what may remain although it was not found, or empty.
+        error: why the node could not be queried, or empty.
     """
 
     node: NodeEntry
@@ -73,7 +73,7 @@ class Ending:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing of the job is left there, as far as can be seen."""
+        """Whether nothing of the job was found to remain on the node."""
         return not (self.left or self.error)
 
 
@@ -82,8 +82,8 @@ class NodeResident:
     """A resident agent on a node.
 
     Attributes:
-        wait_s: how long it waits for a job.
-        has_job: whether it serves one now.
+        wait_s: how long it waits for a job, in seconds.
+        has_job: whether it currently serves one.
     """
 
     node: NodeEntry
@@ -93,22 +93,22 @@ class NodeResident:
     has_job: bool
 
     def describe(self) -> str:
-        """For people."""
+        """Return a description for people."""
         does = "serves a job" if self.has_job else f"waits {self.wait_s:g} s for a job"
         return f"a resident agent (pid {self.pid}) at port {self.port}, which {does}"
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What a node let go of ended jobs, or would.
+    """What a node removed of ended jobs, or would remove.
 
     Attributes:
-        jobs: (bytes, job id) of those that went.
-        environments: (bytes, digest) of the environments that went.
-        kept: (job id, why) of those that stay.
-        stayed: job ids of those that could not be removed whole.
-        residents: that were told to go.
-        error: why the node could not be asked, or empty.
+        jobs: (bytes, job ID) of the removed jobs.
+        environments: (bytes, digest) of the removed environments.
+        kept: (job ID, reason) of the jobs that were not removed.
+        stayed: IDs of the jobs that could not be removed completely.
+        residents: the agents that were asked to exit.
+        error: why the node could not be queried, or empty.
     """
 
     node: NodeEntry
@@ -121,7 +121,7 @@ class Cleaning:
 
 
 def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
-    """The nodes of a configuration, for visits."""
+    """Return the nodes of a configuration, for visits."""
     from paddle_cluster.plan import plan
 
     built = plan.build(settings, "VISIT")
@@ -129,10 +129,10 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
 
 
 class Known(NamedTuple):
-    """What nodes know of.
+    """The jobs and agents that nodes know of.
 
     Attributes:
-        failed: the answers of those that could not be asked, or whose answer is not complete.
+        failed: answers of the nodes that could not be queried, or whose answer is incomplete.
     """
 
     jobs: list[NodeJob]
@@ -141,7 +141,7 @@ class Known(NamedTuple):
 
 
 def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
-    """The jobs and resident agents that nodes know of."""
+    """Query the jobs and resident agents that nodes know of."""
     answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
     return Known(
         [job for answer in answers for job in _jobs(answer)],
@@ -153,26 +153,26 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
 def end(
     job_id: str, nodes: Sequence[NodeEntry], login: SshSettings, grace_s: float = GRACE_S
 ) -> list[Ending]:
-    """End a job on its nodes; nothing else there is touched."""
+    """End a job on its nodes without touching anything else on them."""
     answers = visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
     return [_ending(answer) for answer in answers]
 
 
 def clean(nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool) -> list[Cleaning]:
-    """Remove the directories of ended jobs from nodes, or only find out which would go.
+    """Remove the directories of ended jobs from nodes, or only report which would be removed.
 
     Args:
-        older_s: of jobs that ended so long ago.
+        older_s: minimum time since the job's end, in seconds.
     """
     answers = visit(nodes, login, "clean", "cleaned", CLEAN_S, older_s=older_s, dry_run=dry_run)
     return [_cleaning(answer) for answer in answers]
 
 
 def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, conf: str) -> list[JobRecord]:
-    """Write a job.json for every job that nodes have a record of; what cannot be written is not.
+    """Write a job.json for every job that nodes have a record of; skip those that cannot be written.
 
     Args:
-        jobs: of all nodes, mixed.
+        jobs: the jobs of all nodes, in any order.
     """
     records = []
     for job_id in dict.fromkeys(job.job_id for job in jobs if job.since):

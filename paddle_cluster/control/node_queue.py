@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue of jobs that wait for nodes (--queue): by priority, then by submission.
 
-A waiting job is in the state directory as any other, and one more file marks it. Only jobs whose launcher is alive on
-this machine count, so a launcher that ends, for whatever reason, leaves the queue; one that was killed frees its nodes
-when their lease is over. One job at a time decides whether it may start, under a lock, so that two never take the same
-nodes, and takes the workspace's lock with them.
+A waiting job is in the state directory like any other, and an additional file marks it. Only jobs whose launcher runs
+on this machine count, so a launcher that ends for any reason leaves the queue; the nodes of a killed one are free when
+their lease has expired. Under a lock, one job at a time decides whether it can start, so that two never take the same
+nodes, and locks the workspace at the same time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PHASE = "queue"
 QUEUED_FILE = "queued"
 LOCK_FILE = ".queue"
 POLL_S = 0.5
-RECORD_S = 10.0  # without a record of its own a job gives up
-NAMED = 5  # jobs that a message names
+RECORD_S = 10.0  # a job whose own record is missing for this long gives up
+NAMED = 5  # maximum number of jobs in a message
 
 
 def is_waiting(job: KnownJob) -> bool:
@@ -40,9 +40,9 @@ def is_waiting(job: KnownJob) -> bool:
 
 
 def before(jobs: Sequence[KnownJob], job: KnownJob) -> list[KnownJob]:
-    """The jobs that one waits for: they share a node or a workspace with it, and run or come before it in the queue.
+    """Return the jobs that block this one: they share a node or workspace with it, and run or precede it in the queue.
 
-    Those that run come first.
+    Running jobs come first.
     """
     found = [
         one
@@ -56,7 +56,7 @@ def before(jobs: Sequence[KnownJob], job: KnownJob) -> list[KnownJob]:
 
 
 def place(jobs: Sequence[KnownJob], job: KnownJob) -> int:
-    """Where a job that waits stands among those that wait for the same nodes or workspace: 1 is the next one."""
+    """Return the position of a waiting job among those waiting for the same nodes or workspace; 1 is the next one."""
     return 1 + sum(map(is_waiting, before(jobs, job)))
 
 
@@ -78,16 +78,16 @@ def wait(
     """Wait until the job of a state directory may start.
 
     Args:
-        directory: None where no state can be kept.
-        events: those of the job's loop, which does not run yet.
-        enter: called when the job has to wait.
-        claim: takes the workspace when the nodes are free; a WorkspaceHeldError from it is waited for.
+        directory: None if no state can be stored.
+        events: the events of the job's loop, which is not running yet.
+        enter: called if the job has to wait.
+        claim: locks the workspace when the nodes are free; after a WorkspaceHeldError the job continues to wait.
 
     Raises:
         UsageError: there is no state directory.
         PreflightError: the timeout passed.
         LauncherError: the job's own record cannot be read.
-        StopRequest: the job is to stop.
+        StopRequest: the job was asked to stop.
     """
     needed = f"--queue needs a state directory: make {where.jobs} writable, or set PADDLE_STATE_DIR"
     if directory is None:
@@ -127,25 +127,25 @@ def wait(
 
 
 class _Ahead(NamedTuple):
-    """The jobs that one waits for, as ids and as a message has them."""
+    """The blocking jobs, as IDs and as text for a message."""
 
     names: tuple[str, ...]
     text: str
 
 
 def _attempt(where: StatePlaces, job: KnownJob, claim: Callable[[], object]) -> _Ahead | None:
-    """The jobs before this one; with none it has left the queue. None: another job decides just now."""
+    """Return the blocking jobs; if there are none, leave the queue. None: another job is deciding at this moment."""
     lock = try_lock(job.directory.parent / LOCK_FILE)
     if lock is None:
         return None
     marker = job.directory / QUEUED_FILE
     try:
-        marker.touch(0o600)  # again: two jobs without it would wait for each other
+        marker.touch(0o600)  # again: two jobs without the marker would wait for each other
         ahead = before(store.all_jobs(where), job)
         if not ahead:
             try:
                 claim()
-            except WorkspaceHeldError as error:  # by a job that ends just now, or that is not known here
+            except WorkspaceHeldError as error:  # by a job that is just ending, or is unknown here
                 return _Ahead((error.holder,), error.holder)
             marker.unlink(missing_ok=True)
         return _Ahead(tuple(one.job_id for one in ahead), told(ahead))
@@ -154,7 +154,7 @@ def _attempt(where: StatePlaces, job: KnownJob, claim: Callable[[], object]) -> 
 
 
 def _pass(events: queue.SimpleQueue[Any], until: float) -> None:
-    """Answer those who look at the job, until then."""
+    """Serve clients that watch the job, until the given time."""
     while (left_s := until - time.monotonic()) > 0:
         with contextlib.suppress(queue.Empty):
             match events.get(timeout=left_s):
@@ -167,7 +167,7 @@ def _pass(events: queue.SimpleQueue[Any], until: float) -> None:
 
 
 def _may_have_agents(job: KnownJob) -> bool:
-    """Whether nodes may still run a job whose launcher died: their lease is not over."""
+    """Whether nodes may still run a job whose launcher died, because their lease has not expired."""
     heard_s = time.time() - job.status.get("updated_at", 0.0)
     is_dead = job.running is False and not job.ended and not (job.directory / QUEUED_FILE).exists()
     return is_dead and 0 <= heard_s < job.record.lease_s

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short visits to nodes: an agent is started on each, asked one thing, and leaves. For who is not a job's launcher.
+"""Short visits to nodes: starts an agent on each, sends one request, and ends it. For processes without a running job.
 
-All nodes at once, each with its own deadline; what a node says is read with care, and its failure is its own.
+All nodes are visited in parallel, each with its own deadline; answers are validated, and a failure affects one node.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, afte
 LEASE_S = 30.0
 PING_S = 5.0
 HOSTNAME_KEPT = 255  # characters
-SHOWN = 3  # rows of an answer that are left out
-ENDS_S = 3.0  # for all connections together
+SHOWN = 3  # maximum number of omitted rows to show
+ENDS_S = 3.0  # for all connections in total
 
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """One node's answer.
+    """The answer of a node.
 
     Attributes:
         said: the record of its answer, or None.
-        error: why there is none, or what is left out of it; or empty.
+        error: why there is none, or what is missing from it; or empty.
     """
 
     node: NodeEntry
@@ -54,23 +54,23 @@ def visit(
     patience_s: float,
     **fields: Any,
 ) -> list[NodeAnswer]:
-    """Ask every node one thing; blocks until all have answered, failed, or let their time pass.
+    """Send a request to every node; block until all have answered, failed, or timed out.
 
     Args:
         request: the kind of frame to send after `hello`.
-        answer: the kind of the frame that answers it.
-        patience_s: what the answer may take beyond login and start.
-        fields: of the request.
+        answer: the kind of frame that answers it.
+        patience_s: time for the answer beyond login and start, in seconds.
+        fields: fields of the request.
 
     Raises:
-        UsageError: this process may not have so many connections.
+        UsageError: this process cannot have that many connections.
     """
     make_room(len(nodes))
     return _Round(nodes, login, (request, fields), answer, patience_s).run()
 
 
 class _Round:
-    """One question to many nodes; all but the logins happens on the caller's thread."""
+    """One request to many nodes; everything except the logins runs on the caller's thread."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Round:
         )
         link.send(
             "hello",
-            job_id=f"VISIT-{secrets.token_hex(6)}",  # no process carries it: leaving ends nothing
+            job_id=f"VISIT-{secrets.token_hex(6)}",  # no process belongs to it: disconnecting ends nothing
             node_id=node.node_id,
             lease_s=LEASE_S,
             root_dir=node.root_dir,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a job as plain values: status.json, and what an attached terminal shows.
+"""The state of a job as plain values, for status.json and attached terminals.
 
-Taken on the loop's thread, where the roster belongs; the facts of a row are those of `contract.facts`.
+It is created on the loop's thread, which owns the roster; the facts of a row are those of `contract.facts`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from paddle_node.contract.facts import (
 
 VERSION = 1
 HOSTNAME_KEPT = 300  # characters
-ROWS = 200  # of the table of checks
+ROWS = 200  # maximum number of rows in the table of checks
 _PASSING = frozenset((*NodeUsage._fields, *GpuTotals._fields))
 
 
 @dataclass(frozen=True)
 class Ask:
-    """An event that has a question answered on the loop's thread."""
+    """An event with a question to be answered on the loop's thread."""
 
     answer: Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended.
+    """The outcome of a job.
 
     Attributes:
         left: what could not be cleaned or collected, one line each.
-        why: what went wrong first, as the screen told it.
+        why: the first failure, as reported on the screen.
     """
 
     exit_code: int
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves) -> dict[str, Any]:
-    """The state now."""
+    """Return the current state."""
     now, clock, gradients = time.time(), time.monotonic(), roster.gradients()
     return {
         "version": VERSION,
@@ -105,7 +105,7 @@ def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
 
 
 def _table(table: Tabled | None) -> dict[str, Any] | None:
-    """The checks before the start, what is wrong first."""
+    """Return the table of checks before the start, failed ones first."""
     if table is None:
         return None
     order = sorted(range(len(table.rows)), key=lambda at: at not in table.red)[:ROWS]
@@ -149,7 +149,7 @@ def _place(record: ProcessRecord, roster: Roster) -> Place:
 
 
 def _gradients(record: ProcessRecord, found: Mapping[int, Gradients]) -> Gradients | None:
-    """The gradients of a trainer, where they are counted; one that has exited does not lag."""
+    """Return the gradients of a trainer, if they are counted; an exited trainer does not lag."""
     counted = found.get(record.process.rank) if record.process.role is Role.TRAINER else None
     if counted is None or record.state is not ProcessState.EXITED:
         return counted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How jobs are shown by `paddle.py status`: as text for people, as JSON for programs. Pure."""
+"""Formats jobs for `paddle.py status`: as text for people, as JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import speed_text, step_text, table, visible
 
 STALE_S = 15.0
-LISTED = 16  # nodes, up to which each has a line; twice as many processes
-ODD = 8  # of more, so many are listed that are not well
+LISTED = 16  # maximum number of nodes with one line each; twice that for processes
+ODD = 8  # maximum number of troubled ones to list otherwise
 _SHOWN_LINE = 100
 
 
 def job_table(jobs: Sequence[KnownJob], now: float, most: int | None = None) -> list[str]:
-    """The first of all jobs, one line each: by name, of several with one name the newest."""
+    """Return the newest jobs by name, one line each; if several have the same name, only the newest of them."""
     newest = {job.title: job for job in reversed(jobs)}
     rows = [
         (
@@ -40,10 +40,10 @@ def job_table(jobs: Sequence[KnownJob], now: float, most: int | None = None) -> 
 
 
 def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
-    """Describe one job with its nodes and processes; a large job is summarised, and problems are listed.
+    """Describe one job with its nodes and processes; a large job is summarized, and problems are listed.
 
     Args:
-        everything: every node and process, however many there are.
+        everything: include every node and process, regardless of their number.
     """
     record, status = job.record, job.status
     lines = [
@@ -85,7 +85,7 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
 def _listed(
     nodes: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Any]], now: float
 ) -> list[str]:
-    """A line for each node, then for each process, then what each process said last."""
+    """Return one line per node, then one per process, then the last output of each process."""
     lines = []
     if nodes:
         lines += views.status_table(views.NODES, nodes, now)
@@ -97,7 +97,7 @@ def _listed(
 
 
 def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each role, and how far its trainers are."""
+    """Return one line per role, and the progress of the trainers."""
     lines = []
     for role in dict.fromkeys(str(one.get("role")) for one in processes):
         found = [one for one in processes if str(one.get("role")) == role]
@@ -142,7 +142,7 @@ def shortened(left: Sequence[str], job_id: str) -> list[str]:
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:
-    """One job for programs: job.json, status.json, and whether its launcher is running."""
+    """Return a job for programs: job.json, status.json, and whether its launcher is running."""
     return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
 
 
@@ -191,7 +191,7 @@ def health(job: KnownJob, now: float) -> list[str]:
 
 
 def progress_of(status: Mapping[str, Any]) -> str:
-    """How far the last of its trainers is, or nothing."""
+    """Return the progress of the slowest trainer, or ""."""
     steps = [one for one in _list(status, "processes") if _has_step(one)]
     if not steps:
         return ""

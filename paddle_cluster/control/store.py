@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs that this machine's state directories know: listed, found by a part of their id, pruned.
+"""The jobs in this machine's state directories: listed, found by a part of their ID, pruned.
 
-Reads what launchers wrote, and what anything else may have left there: what cannot be read is left out, or told.
+Reads files that launchers or any other process wrote; unreadable ones are skipped or reported.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class _FailureRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The state of a job as it last wrote it, about once a second.
+    """The last state that a job wrote, about once a second.
 
     Attributes:
-        name: what --name calls the job, or empty.
+        name: the job's name given by --name, or empty.
         phase: "starting", "run", "ended" and the like.
         exit_code: None until the job has ended.
-        updated_at: when it was written, in seconds since 1970; 0: not yet.
+        updated_at: time of writing, in seconds since 1970; 0: not yet written.
         nodes, processes: their facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
-        failures: "node", "process", "what" and "log" of each.
+        failures: "node", "process", "what" and "log" of each failure.
         left: what could not be cleaned or collected.
-        why: what went wrong first.
+        why: the first failure.
     """
 
     job_id: str
@@ -78,11 +78,11 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class KnownJob:
-    """One job and what was last written of it.
+    """A job and its last recorded state.
 
     Attributes:
-        status: status.json, or empty when there is none.
-        running: whether its launcher lives; None: it runs on another machine, which cannot be seen from here.
+        status: the content of status.json, or empty if there is none.
+        running: whether its launcher is running; None: it runs on another machine and cannot be observed.
     """
 
     record: JobRecord
@@ -92,12 +92,12 @@ class KnownJob:
 
     @property
     def job_id(self) -> str:
-        """Its id."""
+        """The job's ID."""
         return self.record.job_id
 
     @property
     def title(self) -> str:
-        """What messages call it: its name, or else its id."""
+        """The job's name in messages: its name, or else its ID."""
         return visible(self.record.name) or self.job_id
 
     @property
@@ -118,16 +118,16 @@ class KnownJob:
 
     @property
     def is_done(self) -> bool:
-        """Whether it ended well."""
+        """Whether it ended successfully."""
         return self.exit_code == ExitCode.DONE
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a person ended it."""
+        """Whether a user ended it."""
         return self.exit_code in STOPPED
 
     def snapshot(self) -> JobStatus:
-        """Its state, for programs."""
+        """Return its state, for programs."""
         found = {one.name: self.status[one.name] for one in fields(JobStatus) if one.name in self.status}
         rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
         known = {"job_id": self.job_id, "name": self.record.name}
@@ -152,10 +152,10 @@ def _outcome(code: int | None) -> str:
 
 
 def all_jobs(where: StatePlaces, look: Callable[[Path], KnownJob | None] | None = None) -> list[KnownJob]:
-    """Every job, the newest first.
+    """Return all jobs, newest first.
 
     Args:
-        look: reads the job of one directory; `read` when left out.
+        look: reads the job in a directory; `read` by default.
     """
     look = look or read
     found: dict[str, KnownJob] = {}
@@ -169,7 +169,7 @@ def all_jobs(where: StatePlaces, look: Callable[[Path], KnownJob | None] | None 
 
 
 def read(directory: Path) -> KnownJob | None:
-    """The job of one directory, or None when there is none."""
+    """Return the job in a directory, or None if there is none."""
     fields = read_json(directory / JOB_FILE)
     if fields is None:
         return None
@@ -187,7 +187,7 @@ def read(directory: Path) -> KnownJob | None:
 
 
 def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
-    """The members of a status.json that are within their limits; nothing where there is none."""
+    """Return the members of a status.json that are within their limits; none if the file is missing."""
     if fields is None:
         return {}
     if fields.get("version", VERSION) != VERSION:
@@ -211,7 +211,7 @@ def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _table(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of texts, of which the first rows are wrong."""
+    """Return a table of texts, whose first rows are failures."""
     headers, rows = _texts(fields.get("headers")), fields.get("rows")
     told = [_texts(row) for row in rows[:ROWS]] if isinstance(rows, list) else []
     wrong = fields.get("wrong")
@@ -257,7 +257,7 @@ def _is_number(value: object) -> bool:
 
 
 def unreadable(where: StatePlaces) -> list[str]:
-    """A sentence for each directory of a job whose job.json is there and cannot be read."""
+    """Return a sentence for each job directory whose job.json exists and cannot be read."""
     return [
         f"{file.parent.name}: {file} cannot be read and is ignored; "
         f"`{PROGRAM} status --nodes {file.parent.name}` restores it from the nodes of conf.py"
@@ -277,7 +277,7 @@ def _unreadable_files(where: StatePlaces) -> list[Path]:
 
 
 def make_way(directory: Path) -> bool:
-    """Whether a job.json may be written: there is none, or one that cannot be read, which is set aside."""
+    """Return whether a job.json can be written; an existing but unreadable one is renamed first."""
     job_file = directory / JOB_FILE
     if not job_file.exists():
         return True
@@ -288,10 +288,10 @@ def make_way(directory: Path) -> bool:
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:
-    """The job with this id, the running or else the newest one with this name, or the one whose id begins or ends so.
+    """Return the job with this ID, the running or else newest one with this name, or one whose ID begins or ends so.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: no job matches, or several do.
     """
     jobs = all_jobs(where)
     named = sorted((job for job in jobs if word and job.record.name == word), key=lambda job: not job.is_live)
@@ -315,10 +315,10 @@ def find(where: StatePlaces, word: str) -> KnownJob:
 
 
 def newest(where: StatePlaces) -> KnownJob:
-    """The newest job that runs, or the newest of all when none does.
+    """Return the newest running job, or else the newest of all.
 
     Raises:
-        UsageError: there is none at all.
+        UsageError: there are no jobs.
     """
     jobs = all_jobs(where)
     if not jobs:
@@ -329,15 +329,15 @@ def newest(where: StatePlaces) -> KnownJob:
 
 
 def prune(where: StatePlaces) -> None:
-    """Remove the directories of jobs that ended long ago or before many others, and old ones that cannot be read.
+    """Remove the directories of jobs that ended long ago or before many others, and old unreadable ones.
 
-    Records are read only of jobs that are old or many by the times of their files.
+    Records are read only for jobs that are old or beyond the limit by the times of their files.
     """
     known = []
     for place in where.all():
         with contextlib.suppress(OSError):
             known += [place / name for name in os.listdir(place) if is_job_id(name)]
-    files = JOB_FILE, STATUS_FILE  # the last one says that a job ended, which may have begun long before
+    files = JOB_FILE, STATUS_FILE  # status.json records the end of a job, which may have begun long before
     changed = sorted(((max(_changed(one / name) for name in files), one) for one in known), reverse=True)
     oldest = time.time() - KEPT_S
     for index, (at, directory) in enumerate(changed):
@@ -345,14 +345,14 @@ def prune(where: StatePlaces) -> None:
             job = read(directory)
             if job is not None:
                 is_over = job.ended or job.running is False
-            else:  # when it ended nobody knows: it may be running
+            else:  # its end is unknown: it may be running
                 is_over = 0 < at < oldest and _newest(directory) < oldest
             if is_over:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
 def _newest(directory: Path) -> float:
-    """When a file of a directory was last written; 0 if another process removes it now."""
+    """Return the time of the last write to a file in a directory; 0 if another process is removing it."""
     try:
         return max(map(_changed, directory.iterdir()), default=0.0)
     except OSError:
@@ -360,7 +360,7 @@ def _newest(directory: Path) -> float:
 
 
 def _changed(path: Path) -> float:
-    """When a file was written; 0 where there is none."""
+    """Return the modification time of a file; 0 if it does not exist."""
     try:
         return path.stat().st_mtime
     except OSError:

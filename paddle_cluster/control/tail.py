@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a file that grows, by name as `tail -F` does: it may come later, be cut, rotated or replaced."""
+"""Follows a growing file by name, like `tail -F`: it can be created later, truncated, rotated or replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 @dataclass
 class Followed:
-    """One file and how far it was read."""
+    """A file and the position up to which it was read."""
 
     path: Path
     offset: int = 0
@@ -30,7 +30,7 @@ class Followed:
             with contextlib.suppress(OSError), _opened(part) as descriptor:
                 status = os.fstat(descriptor)
                 inode, end = (status.st_dev, status.st_ino), _whole_end(descriptor, status.st_size)
-                if inode in seen:  # rotated just now
+                if inode in seen:  # it was just rotated
                     continue
                 if not seen:
                     self.inode, self.offset = inode, end
@@ -54,7 +54,7 @@ class Followed:
         return b""
 
     def _rest_of_rotated(self) -> bytes:
-        """What came into the file after the last look, if it was renamed to NAME.1 meanwhile."""
+        """Return what was appended to the file after the last read, if it has been renamed to NAME.1."""
         with contextlib.suppress(OSError), _opened(Path(f"{self.path}.1")) as descriptor:
             status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) == self.inode:
@@ -62,13 +62,13 @@ class Followed:
         return b""
 
     def finish(self) -> list[str]:
-        """The last line, when it has no end."""
+        """Return the last line if it is incomplete."""
         rest, self.rest = self.rest, b""
         return [_shown(rest)] if rest else []
 
 
 def whole_lines(path: Path) -> Iterator[str]:
-    """The whole lines of a file as it is now, of rotated parts too, the first one first."""
+    """Yield the complete lines of a file and its rotated parts as they are now, oldest first."""
     parts: dict[tuple[int, int], tuple[int, int]] = {}
     with contextlib.ExitStack() as opened:
         for part in (path, *(Path(f"{path}.{number}") for number in range(1, KEPT + 1))):
@@ -90,7 +90,7 @@ def _shown(line: bytes) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A descriptor of a file; a pipe in its place is not waited for, and cannot be read at an offset."""
+    """Open a file; opening a pipe in its place does not block, but it cannot be read at an offset."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         yield descriptor
@@ -99,13 +99,13 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _whole_end(descriptor: int, size: int) -> int:
-    """Where the last whole line ends."""
+    """Return the end of the last complete line."""
     start = max(0, size - CHUNK)
     return start + os.pread(descriptor, size - start, start).rfind(b"\n") + 1
 
 
 def _lines_backwards(descriptor: int, end: int) -> Iterator[bytes]:
-    """The lines before the end of one of them, the last one first."""
+    """Yield the lines before the end of one of them, newest first."""
     if not end:
         return
     end, rest = end - 1, b""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where and how each fact of a process or node is shown, one row a fact: `status`, dashboard, Prometheus, TensorBoard.
+"""Where and how facts of processes and nodes are shown, one row per fact: `status`, dashboard, Prometheus, TensorBoard.
 
-A row's form is a name in FORMS, which makes its text for `status`; the page has forms of the same names. Pure.
+A row's form is a name in FORMS, which formats it for `status`; the page has forms of the same names. Pure.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Fact = Mapping[str, Any]
 
 METRICS = "metrics"
 """The fact that has a column for each title in it."""
-MOST_METRICS = 6  # columns of `status`; `--json` has all
+MOST_METRICS = 6  # columns of `status`; `--json` contains all facts
 
 
 class On(Enum):
-    """Where a fact has a column: on the page and in `status`, there even if it is unknown, or on the page alone."""
+    """Where a fact has a column: on the page and in `status`, in `status` even if unknown, or on the page only."""
 
     BOTH = "both"
     ALWAYS = "always"
@@ -32,14 +32,14 @@ class On(Enum):
 
 
 class FactView(NamedTuple):
-    """One fact.
+    """The presentation of a fact.
 
     Attributes:
         field: its name in status.json.
-        title: of its column; empty for a fact without a column of its own.
-        form: how it is written.
-        metric: its name in Prometheus after `paddle_`, where a percentage is a ratio; empty for none.
-        help: of the metric.
+        title: title of its column; empty for a fact without its own column.
+        form: its format.
+        metric: its name in Prometheus after `paddle_`, with percentages as ratios; empty for none.
+        help: help text of the metric.
         curve: its title in TensorBoard; empty for none.
     """
 
@@ -137,12 +137,12 @@ NODES: Sequence[FactView] = (
 
 
 def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
-    """The columns of the dashboard's page."""
+    """Return the columns of the dashboard's page."""
     return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
 
 
 def status_table(rows: Sequence[FactView], found: Sequence[Fact], now: float) -> list[str]:
-    """The table of `status`, without the optional columns of which nothing is known."""
+    """Format the table of `status`, without optional columns that have no data."""
     columns = [
         (title, [write(one) for one in found], row.on)
         for row in rows
@@ -155,7 +155,7 @@ def status_table(rows: Sequence[FactView], found: Sequence[Fact], now: float) ->
 
 
 def _writers(row: FactView, found: Sequence[Fact], now: float) -> Iterator[tuple[str, Callable[[Fact], str]]]:
-    """The columns of a row: its title and what writes a cell; metrics have one for each title."""
+    """Yield the columns of a row: title and cell formatter; there is one column per title of metrics."""
     if row.field != METRICS:
         yield row.title, lambda one: FORMS[row.form](one, row.field, now)
         return
@@ -190,7 +190,7 @@ def _heard(one: Fact, field: str, now: float) -> str:
 
 
 def _waiting(one: Fact, field: str, now: float) -> str:
-    """ "3 for 1, 5-7, 12 s": how many trainers wait at a pserver for whom, and for how long."""
+    """Format "3 for 1, 5-7, 12 s": the number of trainers waiting at a pserver, for which ones, and for how long."""
     waited_s = one.get("waited_s") or 0.0
     return (
         str(one[field])
@@ -207,7 +207,7 @@ def _discarded(one: Fact, field: str, now: float) -> str:
 
 
 def _gpus(one: Fact, field: str, now: float) -> str:
-    """ "8: 93%, 412.0 GB of 640.0 GB", where there are some."""
+    """Format "8: 93%, 412.0 GB of 640.0 GB", if there are GPUs."""
     if not one.get(field):
         return ""
     used = _of(one.get("gpu_memory_bytes"), one.get("gpu_memory_total_bytes"))
