@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one open page is sent: first everything, then what changed, as server-sent events.
+"""The data sent to an open page: first everything, then changes, as server-sent events.
 
-An event's name says which part of the page it is for. Of nodes and processes only those rows are sent that are not
-what they were, so that a large job that stands still costs next to nothing. Times are seconds since 1970: the page says
-how long ago that is. Only a new line of the log and the report of a failed job are read from the disk here.
+An event's name is the part of the page that it updates. Only rows of nodes and processes that have changed are sent,
+so that a large idle job costs almost nothing. Times are seconds since 1970: the page computes how long ago they are.
+Only new lines of the log and the report of a failed job are read from the disk by this module.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from paddle_cluster.dashboard.log_view import LogTail
 from paddle_cluster.system.state_dir import FAILURE_FILE, read_json
 from paddle_cluster.text.wrapping import visible, visible_lines
 
-EVERY_S = (
-    1.0  # for so many rows of nodes and processes; longer for more, so that a browser is never busy with them
-)
+EVERY_S = 1.0  # for ROWS rows of nodes and processes; longer for more, so that a browser is never overloaded
 ROWS = 250
 SLOWEST_S = 4.0
-BEAT_S = 10.0  # a word from time to time, so that both sides notice when the other is gone
-LISTED = 200  # failures, what is left, entries of a list of failure.json
-TEXT_LIMIT = 64 << 10  # characters of one text of failure.json
+BEAT_S = 10.0  # heartbeat, so that each end notices when the other has disconnected
+LISTED = 200  # failures, remaining items, entries of a list in failure.json
+TEXT_LIMIT = 64 << 10  # characters per text in failure.json
 DEPTH = 6
 HEARD_S = 5.0
 COLUMNS = {"nodes": views.columns(views.NODES), "processes": views.columns(views.PROCESSES)}
@@ -37,7 +35,7 @@ _ROWS = {"nodes": "node_id", "processes": "name"}
 
 
 def everything(board: JobBoard, job_id: str) -> dict[str, Any]:
-    """What the page shows before any event: its columns, the jobs, and the one that is asked for, or the first."""
+    """Return what the page shows before any event: its columns, the jobs, and the requested job, or the first."""
     job = board.job(job_id) if job_id else board.first()
     first = _Page(job.job_id if job else job_id)
     return {"columns": COLUMNS, **dict(first.parts(board, time.time()))}
@@ -47,7 +45,7 @@ def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Itera
     """Yield events until the client disconnects.
 
     Args:
-        wait: waits so many seconds; true when it is time to end.
+        wait: waits for the given number of seconds; returns True to end the stream.
     """
     page = _Page(job_id)
     said_at = time.monotonic()
@@ -63,12 +61,12 @@ def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Itera
 
 
 def as_text(value: Any) -> str:
-    """JSON on one line, which may stand in HTML: no `<` is in it."""
+    """Return JSON on one line that is safe in HTML: it contains no `<`."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 class _Page:
-    """What one page knows already."""
+    """What one page has already received."""
 
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
@@ -77,17 +75,17 @@ class _Page:
         self._report: tuple[bool, dict[str, Any] | None] = (
             False,
             None,
-        )  # whether it was looked for; what was found
+        )  # whether it was searched; the result
         self._tail: LogTail | None = None
 
     @property
     def pause_s(self) -> float:
-        """How long the page is left alone."""
+        """The pause between updates of the page, in seconds."""
         rows = sum(map(len, self._rows.values()))
         return min(SLOWEST_S, EVERY_S * max(1.0, rows / ROWS))
 
     def parts(self, board: JobBoard, now: float) -> Iterator[tuple[str, Any]]:
-        """(name, value) of what the page does not know yet."""
+        """Yield (name, value) of the parts that the page does not have yet."""
         jobs = board.jobs()
         job = next((one for one in jobs if one.job_id == self._job_id), None)
         yield from self._changed("jobs", listing(jobs))
@@ -136,7 +134,7 @@ def listing(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
 
 
 def head(job: KnownJob, now: float) -> dict[str, Any]:
-    """One job without its nodes and processes."""
+    """Return a job without its nodes and processes."""
     record, status = job.record, job.status
     return {
         **_summary(job),
@@ -159,19 +157,19 @@ def head(job: KnownJob, now: float) -> dict[str, Any]:
 
 
 def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
-    """Its nodes by id and its processes by name."""
+    """Return its nodes by ID and its processes by name."""
     return {
         kind: {str(one.get(key)): _row(one) for one in _rows(job.status, kind)} for kind, key in _ROWS.items()
     }
 
 
 def curves(job: KnownJob) -> dict[str, Any]:
-    """The cost of its first trainer, and what other ranks and scripts report."""
+    """Return the cost of its first trainer, and what other ranks and scripts report."""
     return {name: job.status.get(name) for name in ("curve", "curves")}
 
 
 def preflight(job: KnownJob) -> dict[str, Any] | None:
-    """The table of what was checked before the start; its first rows are wrong, as many as `wrong` says."""
+    """Return the table of checks before the start; the first `wrong` rows are failures."""
     table = job.status.get("preflight")
     if not isinstance(table, dict):
         return None
@@ -180,7 +178,7 @@ def preflight(job: KnownJob) -> dict[str, Any] | None:
 
 
 def failure(job: KnownJob) -> dict[str, Any] | None:
-    """The report of a job that failed, where there is one."""
+    """Return the report of a failed job, if there is one."""
     if not job.ended or job.is_done:
         return None
     places = [job.directory / FAILURE_FILE]
@@ -190,7 +188,7 @@ def failure(job: KnownJob) -> dict[str, Any] | None:
         found = read_json(place)
         if (
             found is not None and found.get("job_id") == job.job_id
-        ):  # a later job of the workspace wrote its own
+        ):  # a later job of the workspace wrote its own report
             bounded = _bounded(found, DEPTH)
             return bounded if isinstance(bounded, dict) else None
     return None
@@ -211,7 +209,7 @@ def _summary(job: KnownJob) -> dict[str, Any]:
 
 
 def _tone(job: KnownJob) -> str:
-    """Which of the page's colours and signs stands for a job."""
+    """Return which of the page's colours and symbols represents a job."""
     if job.ended:
         return "good" if job.is_done else "stopped" if job.is_stopped else "bad"
     if job.running is False:
@@ -226,7 +224,7 @@ def _rows(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 def _row(fields: Mapping[str, Any]) -> dict[str, Any]:
     heard = fields.get(
         "heard_at"
-    )  # each second anew, of each node: a row that says nothing else is not sent again
+    )  # changes every second on each node: a row with no other change is not sent again
     rounded = {} if heard is None else {"heard_at": heard // HEARD_S * HEARD_S}
     return {**_texts(fields), **rounded}
 
@@ -236,7 +234,7 @@ def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """A JSON value of which a browser can show everything; texts keep their line ends."""
+    """Return a JSON value limited to what a browser can show completely; newlines in texts are preserved."""
     if isinstance(value, str):
         return visible_lines(value[:TEXT_LIMIT])
     if isinstance(value, list) and depth:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access control of the dashboard: the token in the path, the accepted host names, the headers of each answer. Pure.
 
-Any process of this machine can connect to a port of 127.0.0.1, and any web page in the user's browser can make that
-browser send requests there. So whoever asks must know the token; a name that an attacker's DNS points to 127.0.0.1 is
-refused by its `Host`, a request of another page by its `Origin` and `Sec-Fetch-Site`, and nothing allows other pages
-to read an answer.
+Any process on this machine can connect to a port of 127.0.0.1, and any web page in the user's browser can make that
+browser send requests there. Therefore a request must contain the token; a name that an attacker's DNS maps to 127.0.0.1
+is rejected by its `Host`, a request from another page by its `Origin` and `Sec-Fetch-Site`, and nothing permits other
+pages to read an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 from paddle_node.contract.classes import dataclass
 
 TOKEN_BYTES = 32
-BODY_LIMIT = 4096  # bytes of a POST
+BODY_LIMIT = 4096  # maximum bytes of a POST
 _NAMES = ("127.0.0.1", "localhost")
 _OWN_FETCHES = ("", "none", "same-origin")
 _LENGTH = re.compile(r"[0-9]{1,6}")
@@ -38,10 +38,10 @@ HEADERS: Mapping[str, str] = {
 
 
 class Refused(Exception):
-    """A request that is not carried out.
+    """A rejected request.
 
     Attributes:
-        status: of the answer.
+        status: HTTP status of the answer.
     """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
@@ -54,8 +54,8 @@ class Request:
     """A request that passed the checks.
 
     Attributes:
-        path: what follows the token, without a slash at its beginning.
-        query: the last value of each name.
+        path: the path after the token, without a leading slash.
+        query: parameter name -> its last value.
     """
 
     method: str
@@ -69,14 +69,14 @@ def new_token() -> str:
 
 
 def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, port: int) -> Request:
-    """Return the request if it has the token of the address.
+    """Return the request if it contains the token.
 
     Args:
-        target: of the request line.
-        headers: by lower-case name.
+        target: the target in the request line.
+        headers: headers by lower-case name.
 
     Raises:
-        Refused: it does not, or it is none.
+        Refused: the token is missing, or the request is invalid.
     """
     hosts = {f"{name}:{port}" for name in _NAMES}
     if headers.get("host", "") not in hosts:
@@ -103,10 +103,10 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
 
 
 def body_size(headers: Mapping[str, str]) -> int:
-    """How many bytes a POST brings; it must say so, and be JSON, which no form of another page sends.
+    """Return the size of a POST's body; it must be declared, and be JSON, which no form on another page can send.
 
     Raises:
-        Refused: it is too long, or something else.
+        Refused: the body is too long, or not JSON.
     """
     if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json")

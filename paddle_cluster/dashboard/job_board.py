@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of this user as their state files have them, read anew only where a file changed.
+"""The jobs of this user according to their state files, which are read again only after a change.
 
-A large job's status has hundreds of kilobytes and is written each second; those of jobs that ended never change.
-However many browsers look, each file is read once a turn.
+The status of a large job has hundreds of kilobytes and is written every second; that of an ended job never changes.
+For any number of browsers, each file is read only once per update.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from paddle_cluster.control import store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces
 
-FRESH_S = 0.5  # so long an answer is given again
+FRESH_S = 0.5  # for this time an answer is reused
 
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class JobBoard:
-    """What is known of all jobs; any thread may ask."""
+    """The state of all jobs; any thread can query it."""
 
     def __init__(self, where: StatePlaces) -> None:
         self._where = where
@@ -32,7 +32,7 @@ class JobBoard:
         self._at = float("-inf")
 
     def jobs(self) -> list[KnownJob]:
-        """Every job, the newest first."""
+        """Return all jobs, newest first."""
         with self._lock:
             if time.monotonic() - self._at >= FRESH_S:
                 self._jobs = store.all_jobs(self._where, self._look)
@@ -42,7 +42,7 @@ class JobBoard:
             return self._jobs
 
     def job(self, job_id: str) -> KnownJob | None:
-        """The job with this id."""
+        """Return the job with this ID."""
         return next((job for job in self.jobs() if job.job_id == job_id), None)
 
     def first(self) -> KnownJob | None:
@@ -63,7 +63,7 @@ class JobBoard:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is replaced."""
+    """Return values that change when a file is replaced."""
     try:
         status = path.stat()
     except OSError:

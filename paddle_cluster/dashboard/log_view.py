@@ -16,17 +16,17 @@ from paddle_cluster.control.tail import Followed
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.wrapping import visible
 
-FIRST = 200  # lines that the page begins with
-AT_ONCE = 300  # of those that came since the last turn
-READS = 16  # of a mebibyte each, in one turn
+FIRST = 200  # initial lines of the page
+AT_ONCE = 300  # maximum number of new lines per update
+READS = 16  # maximum number of reads, of one mebibyte each, per update
 LINE_LIMIT = 2000  # characters
-FOUND = 500  # lines of a search
+FOUND = 500  # maximum number of search results
 SEARCH_S = 5.0
-PART = 4000  # lines of a download that are written together
+PART = 4000  # lines of a download that are sent together
 
 
 class LogTail:
-    """The end of a job's log, as it grows."""
+    """The end of a job's log as it grows."""
 
     def __init__(self, job: KnownJob) -> None:
         self._followed = Followed(log_lines.path_of(job))
@@ -37,7 +37,7 @@ class LogTail:
         return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
 
     def more(self, job: KnownJob) -> tuple[list[str], int]:
-        """The lines that came since the last call, and how many before them are left out: nobody reads them all."""
+        """Return the lines added since the last call, and the number of earlier ones that were omitted as too many."""
         came: list[str] = []
         left_out = 0
         for _ in range(READS):
@@ -55,8 +55,8 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
     """Return the last lines that contain a text, ignoring case, as the page shows them.
 
     Args:
-        text: no regular expression: one of those may take forever.
-        process: as `paddle.py logs --proc` takes it; empty: of all.
+        text: not a regular expression: some of these take forever.
+        process: as for `paddle.py logs --proc`; empty: all processes.
     """
     if process and not log_lines.PROCESS.fullmatch(process):
         return {
@@ -77,7 +77,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
 
 
 def whole(job: KnownJob, process: str) -> Iterator[bytes]:
-    """The lines of a job, or of one of its processes or roles, a few thousand at a time."""
+    """Yield the lines of a job, or of one of its processes or roles, in chunks of a few thousand."""
     lines = log_lines.lines_of(job, process)
     while part := list(itertools.islice(lines, PART)):
         yield "".join(f"{line}\n" for line in part).encode("utf-8", "backslashreplace")

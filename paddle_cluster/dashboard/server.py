@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server of the dashboard: on 127.0.0.1 alone, a bounded number of connections, a thread for each.
+"""The HTTP server of the dashboard: on 127.0.0.1 only, with a bounded number of connections and one thread for each.
 
-    GET  /TOKEN/            the page, with what it shows first in it
+    GET  /TOKEN/            the page, including its initial content
     GET  /TOKEN/page.js     and the other files of the page
     GET  /TOKEN/events      server-sent events: ?job=ID
     GET  /TOKEN/log         a search in the merged log: ?job=ID&text=...&process=trainer-2
@@ -9,7 +9,7 @@
     POST /TOKEN/stop        {"job": ID, "force": false}
     POST /TOKEN/stacks      {"job": ID, "processes": ["trainer-2"]}
 
-One request a connection. Nothing here knows how a job is stopped, or what a row holds.
+Each connection serves one request. This module does not know how a job is stopped, or what a row contains.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from paddle_cluster.text.wrapping import visible_lines
 from paddle_node.contract import checked_json
 
 CONNECTIONS = 64
-STREAMS = 24  # of them: a page that is looked at has one
-QUIET_S = 20.0  # a peer that sends or takes nothing for so long is let go
+STREAMS = 24  # of these: an open page has one
+QUIET_S = 20.0  # a peer that sends or accepts nothing for this time is disconnected
 CLOSE_S = 3.0
 
 _PAGE = Path(__file__).parent / "page"
@@ -54,10 +54,10 @@ class DashboardServer(HTTPServer):
     """Serves one user's jobs.
 
     Args:
-        port: 0 for any free one.
+        port: 0 for any free port.
 
     Attributes:
-        token: who knows it may look at the jobs and stop them.
+        token: gives access to the jobs, including stopping them.
     """
 
     request_queue_size = 32
@@ -73,11 +73,11 @@ class DashboardServer(HTTPServer):
 
     @property
     def address(self) -> str:
-        """Where the page is, with the token."""
+        """The URL of the page, with the token."""
         return f"http://127.0.0.1:{self.server_port}/{self.token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection from a thread of its own; one too many is closed."""
+        """Serve a connection in its own thread; close it if there are too many."""
         with self._lock:
             if len(self._open) >= CONNECTIONS or self.closing.is_set():
                 self.shutdown_request(request)
@@ -89,7 +89,7 @@ class DashboardServer(HTTPServer):
         thread.start()
 
     def server_close(self) -> None:
-        """Listen no more, end every connection and wait for their threads."""
+        """Stop listening, close every connection and wait for their threads."""
         super().server_close()
         self.closing.set()
         with self._lock:
@@ -116,7 +116,7 @@ class DashboardServer(HTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """A request."""
 
     server: DashboardServer
     timeout = QUIET_S
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def log_message(self, *_: Any) -> None:
-        """The terminal is not told of requests: an address holds the token."""
+        """Print nothing: an address contains the token."""
 
     def _answer(self) -> None:
         try:
@@ -256,11 +256,11 @@ def stop(job: KnownJob, *, force: bool) -> str:
     """Ask a job to stop; return the text for the page.
 
     Raises:
-        ControlLost: its launcher does not take it.
+        ControlLost: the launcher does not accept the request.
     """
     with _asking(job) as (client, events):
         client.send("stop", signal="SIGTERM", force=force, by=attached.me("dashboard"))
-        client.send("look")  # its answer shows that what was asked before it has come
+        client.send("look")  # its answer shows that the previous request has arrived
         for frame in _frames(job, events, ANSWER_S):
             if frame.kind == "status":
                 return f"asked {job.title} to " + ("end at once" if force else "stop")
@@ -271,7 +271,7 @@ def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
     """Request the stacks of processes; those that did not answer in time are marked.
 
     Raises:
-        ControlLost: the launcher does not take it.
+        ControlLost: the launcher does not accept the request.
     """
     found: dict[str, str] = {}
     with _asking(job) as (client, events):
@@ -303,7 +303,7 @@ def _asking(job: KnownJob) -> Iterator[tuple[ControlClient, queue.SimpleQueue[An
 
 
 def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> Iterator[Frame]:
-    """What the launcher says in so many seconds."""
+    """Yield the frames that the launcher sends within the given number of seconds."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         try:
