@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of an engine, which starts agents on the nodes of a job; each entry is a module here, with its ENGINE.
+"""The protocol of engines, which start agents on the nodes of a job; each engine is a module here, with its ENGINE.
 
-`paddle_cluster.config.engines` has the row of each value of --engine, by whose name the module is found.
+`paddle_cluster.config.engines` has one row per value of --engine; the row's name is that of the module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
     Attributes:
         label: the node in messages.
-        python: the job's interpreter there.
+        python: the job's interpreter on the node.
     """
 
     node_id: int
@@ -34,10 +34,10 @@ class Target(NamedTuple):
 
 
 class Engine(ABC):
-    """Starts agents. `connect` and `reconnect` block for bounded time, on any thread.
+    """Starts agents. `connect` and `reconnect` block for a bounded time, on any thread.
 
     Attributes:
-        connects_early: connections may begin while the launcher still imports; else they wait for the first one.
+        connects_early: connections can begin while the launcher still imports; otherwise they wait for the first one.
     """
 
     connects_early: bool = False
@@ -48,29 +48,29 @@ class Engine(ABC):
     def allocation(
         cls, settings: Settings, report: Callable[[str], None]
     ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-        """Request the nodes of a job and release them at the end; yields variables that name them, or none."""
+        """Request the nodes of a job and release them at the end; yield variables that name them, or none."""
         return contextlib.nullcontext({})
 
     @classmethod
     def submitted(cls, own: Sequence[str], argv: Sequence[str], settings: Settings) -> str:
-        """Hand a job of --detach over to the cluster's queue, and say where it is; "": the launcher detaches itself.
+        """Submit a job of --detach to the cluster's queue and return its location; "": the launcher detaches itself.
 
         Args:
-            own: how this program is called.
+            own: the command that runs this program.
             argv: the job's command line.
         """
         return ""
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """The text of --dry_run with what this engine would do beside it."""
+        """Return the text of --dry_run with this engine's own actions."""
         return text
 
     @classmethod
     def time_limit(
         cls, settings: Settings, events: queue.SimpleQueue[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Have the job stop before the cluster ends it."""
+        """Stop the job before the cluster ends it."""
         return contextlib.nullcontext()
 
     # For the nodes of a plan
@@ -78,24 +78,24 @@ class Engine(ABC):
     @classmethod
     @abstractmethod
     def of(cls, plan: Plan, is_job: bool) -> Engine:
-        """The engine of a plan; nothing is checked or begun.
+        """Return the engine of a plan, without checking or starting anything.
 
         Args:
-            is_job: agents of earlier jobs may serve this one, and its agents may stay for the next.
+            is_job: agents of earlier jobs can serve this one, and its agents can stay for the next.
         """
 
     def check(self) -> None:  # noqa: B027 - most engines do nothing here
-        """Refuse what can be refused without a connection.
+        """Check everything that can be checked without a connection.
 
         Raises:
-            UsageError: a host has a form that the engine does not know, or a program or library is missing.
+            UsageError: the engine does not support the form of a host, or a program or library is missing.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most engines do nothing here
         """Import the modules that the first connection needs; any thread can call it."""
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """The jump hosts on the route to a node and its own user@address:port, or nothing; raises ConnectError."""
+        """Return the jump hosts on the route to a node and its own user@address:port, or (); raises ConnectError."""
         return ()
 
     @abstractmethod
@@ -103,34 +103,34 @@ class Engine(ABC):
         """Start an agent on a node; raises ConnectError."""
 
     def remark(self, node_id: int) -> str:
-        """What to log about the connection to a node, or nothing."""
+        """Return what to log about the connection to a node, or ""."""
         return ""
 
     @abstractmethod
     def reconnect(self, node: Target) -> Stream:
-        """Start what brings a new connection to the agent that is still alive; raises ConnectError."""
+        """Start the process that opens a new connection to the agent, which is still running; raises ConnectError."""
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """What `hello` tells the agent of a node about the next job, which it is to wait for; None: nothing."""
+        """Return what `hello` tells a node's agent about the next job, for which it should wait; None: nothing."""
         return None
 
     def offered(self, node_id: int, address: str, port: int) -> None:  # noqa: B027 - most engines do nothing here
-        """An agent will wait there for the next job; raises ValueError if that is not an address."""
+        """Record the address at which an agent waits for the next job; raises ValueError if it is not an address."""
 
     def interrupt(self) -> None:  # noqa: B027 - most engines do nothing here
-        """End the attempts under way; connections stay."""
+        """End the attempts in progress; existing connections stay open."""
 
     def close(self) -> str:
         """End everything that was started, after all connections have ended; takes seconds.
 
         Returns:
-            What may be left, or nothing.
+            A description of what may remain, or "".
         """
         return ""
 
 
 def entry(settings: Settings) -> type[Engine]:
-    """The engine of a job, imported now, since it brings what others do without; that of embedded nodes is `local`."""
+    """Return the engine of a job, imported on demand because of its dependencies; `local` is that of embedded nodes."""
     cluster = settings.cluster
     name = "local" if cluster.hosts[0].is_local else cluster.engine
     found: type[Engine] = importlib.import_module(f"{__package__}.{name}").ENGINE

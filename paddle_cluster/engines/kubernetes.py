@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of Kubernetes: a Job has one pod for each node; one thread makes, watches and deletes it. A table entry.
+"""The engine for Kubernetes: a Job has one pod per node; one thread creates, watches and deletes it.
 
-The API server may be away while the job runs: agents have connections of their own. What pods tell of their ends counts
-once it is known again.
+The API server may be unavailable while the job runs: agents have their own connections. The ends of pods are processed
+when they become known again.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from paddle_cluster.plan.plan import Plan
 START_WINDOW_S, WINDOW_S = (
     2.0,
     5.0,
-)  # of a watch, until all pods were up and then; after it the Job is looked at
-GONE_S = 25.0  # for the Job and its pods to be gone
+)  # of a watch: until all pods were up, and afterwards; the Job is checked after each
+GONE_S = 25.0  # for the Job and its pods to be deleted
 CLOSE_S = 40.0
 LOOK_S = 0.3
 SHOWN = 600
 
 
 class KubernetesEngine(PorterEngine):
-    """Makes a Job whose pods call."""
+    """Creates a Job whose pods connect to the launcher."""
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """All of it is YAML: the text is a comment before the objects."""
+        """Return everything as YAML: the text is a comment before the objects."""
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
 
     def address(self, settings: Settings) -> str:
-        """K8S_ADDRESS precedes ENGINE_ADDRESS."""
+        """Return K8S_ADDRESS, or else ENGINE_ADDRESS."""
         return settings.kubernetes.address or settings.engines.address
 
     def porters(self) -> Porters:
-        """A Job."""
+        """Return the Job."""
         if not is_installed():
             raise UsageError(
                 f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed: {INSTALL}"
             )
-        kubernetes_objects.render(self._plan, kubernetes_objects.UNKNOWN)  # refuses what could not run
+        kubernetes_objects.render(self._plan, kubernetes_objects.UNKNOWN)  # rejects what could not run
         return KubernetesJob(self._plan)
 
 
@@ -70,7 +70,7 @@ ENGINE = KubernetesEngine
 
 
 class KubernetesJob:
-    """Starts one pod for each node of a plan."""
+    """Starts one pod per node of a plan."""
 
     name = "Kubernetes"
 
@@ -86,13 +86,13 @@ class KubernetesJob:
         self._may_be_there = False  # the Job
         self._left = ""
         self._ended: PortersEnded
-        self._were_up = False  # all pods, once
-        self._pods: dict[str, Mapping[str, Any]] = {}  # by name, as they were seen last
-        self._lost: set[int] = set()  # nodes whose pods are gone for good
-        self._troubles: dict[str, str] = {}  # by pod, Job, or API server: what may pass
+        self._were_up = False  # all pods, at one time
+        self._pods: dict[str, Mapping[str, Any]] = {}  # by name, in the last observed state
+        self._lost: set[int] = set()  # nodes whose pods are permanently lost
+        self._troubles: dict[str, str] = {}  # by pod, Job, or API server: problems that may be temporary
 
     def start(self, invite: Invite, ended: PortersEnded) -> None:
-        """Begin to create the Job; report what ends it."""
+        """Start to create the Job; report what ends it."""
         self._thread = threading.Thread(
             target=self._run, args=(invite, ended), name="kubernetes", daemon=True
         )
@@ -132,10 +132,10 @@ class KubernetesJob:
             self._api.close()
 
     def _make(self, api: Api, invite: Invite) -> None:
-        """Make the Job, then what it owns, then let it begin.
+        """Create the Job, then the objects that it owns, then unsuspend it.
 
         Raises:
-            ApiError: one of them cannot be made.
+            ApiError: one of them cannot be created.
         """
         settings = self._plan.settings.kubernetes
         porter = invite([api.host], [RANK])
@@ -144,7 +144,7 @@ class KubernetesJob:
         made = self._create(api, "jobs", job)
         for resource, each in (("secrets", secret), ("services", service)):
             self._create(api, resource, owned(each, made))
-        if not settings.queue:  # which begins it itself
+        if not settings.queue:  # the queue unsuspends it
             api.call("patch", "jobs", self._job, {"spec": {"suspend": False}})
 
     def _create(self, api: Api, resource: str, body: dict[str, Any]) -> Mapping[str, Any]:
@@ -154,14 +154,14 @@ class KubernetesJob:
             if error.status != CONFLICT or not error.may_be_done:
                 self._may_be_there &= resource != "jobs" or error.may_be_done
                 raise
-        # the answer to an earlier try was lost, the object is ours: nobody else knows the job's name
+        # the answer to an earlier attempt was lost, and the object is ours: the job's name is unknown to others
         return api.call("get", resource, self._job) if resource == "jobs" else body
 
     def _watch(self, api: Api) -> str:
-        """Follow the pods until a final trouble, which is returned, or until the end.
+        """Watch the pods until a final problem, which is returned, or until the end.
 
         Raises:
-            ApiError: it is forbidden, and no pod was seen yet.
+            ApiError: watching is forbidden, and not all pods have been up yet.
         """
         version, failures = "", 0
         while not self._stopping.is_set():
@@ -178,7 +178,7 @@ class KubernetesJob:
             except ApiError as error:
                 if error.status == FORBIDDEN and not self._were_up:
                     raise
-                version = ""  # what was missed meanwhile, or is too old to be told (410): list anew
+                version = ""  # some changes were missed, or the version is too old (410): list again
                 self._troubles["api"] = str(error)
                 failures += error.status != GONE
                 pause_s = min(WINDOW_S, 0.1 * 2 ** min(failures, 9)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
@@ -186,7 +186,7 @@ class KubernetesJob:
         return "it was ended"
 
     def _follow(self, api: Api, version: str) -> tuple[str | None, str]:
-        """What happens to the pods for a while: a final trouble, and the version to go on from."""
+        """Watch the pods for a while; return a final problem, and the version to continue from."""
         window_s = WINDOW_S if self._were_up else START_WINDOW_S
         for event in api.watch("pods", {**self._mine(), "resourceVersion": version}, window_s):
             version = str(event["object"]["metadata"]["resourceVersion"])
@@ -199,7 +199,7 @@ class KubernetesJob:
         return {"labelSelector": selector(self._plan.job_id)}
 
     def _list(self, api: Api) -> tuple[str | None, str]:
-        """All pods as they are now: a final trouble, and the version to watch from."""
+        """List all pods; return a final problem, and the version to watch from."""
         listed = api.call("list", "pods", query=self._mine())
         pods = {pod["metadata"]["name"]: pod for pod in listed.get("items") or ()}
         missing = [pod for name, pod in self._pods.items() if name not in pods]
@@ -208,8 +208,8 @@ class KubernetesJob:
         return next(filter(None, troubles), None), str(listed["metadata"]["resourceVersion"])
 
     def _seen(self, kind: str, pod: Mapping[str, Any]) -> str | None:
-        """Take what is told of a pod; a final trouble is returned."""
-        if kind not in ("ADDED", "MODIFIED", "DELETED"):  # a bookmark
+        """Process the state of a pod; return a final problem."""
+        if kind not in ("ADDED", "MODIFIED", "DELETED"):  # such as a bookmark
             return None
         name, rank = pod["metadata"]["name"], faults.rank_of(pod)
         if rank in self._lost:
@@ -225,7 +225,7 @@ class KubernetesJob:
         return None
 
     def _may_lose(self, rank: int) -> bool:
-        """Whether the job is asked what to do without a pod; while it starts, all are needed."""
+        """Whether the job decides how to handle the loss of a pod; during the start, all pods are needed."""
         goes_on = self._plan.settings.job.min_trainers is not None
         return goes_on and self._were_up and rank >= 0 and len(self._lost) + 1 < len(self.hosts)
 
@@ -234,13 +234,13 @@ class KubernetesJob:
             self._troubles.pop(what, None)
             return None
         told = self._troubles.get(what, "")
-        if trouble.is_final:  # its last word may say less than the one before: "Back-off pulling image"
+        if trouble.is_final:  # it may be less specific than the one before: "Back-off pulling image"
             return trouble.text + (f" ({told})" if told and told not in trouble.text else "")
         self._troubles[what] = trouble.text
         return None
 
     def _look(self, api: Api) -> str | None:
-        """Look at the Job, and while pods are missing at what hinders it."""
+        """Check the Job and, while pods are missing, the reasons."""
         try:
             job = api.call("get", "jobs", self._job)
         except ApiError as error:
@@ -248,7 +248,7 @@ class KubernetesJob:
                 return "the Job was deleted"
             raise
         trouble = faults.of_job(job)
-        if trouble is not None and trouble.is_final:  # of which a pod that failed just now is the cause
+        if trouble is not None and trouble.is_final:  # caused by a pod that has just failed
             return self._list(api)[0] or trouble.text
         if trouble is None and not self._were_up:
             about = f"involvedObject.kind=Job,involvedObject.name={self._job}"
@@ -257,7 +257,7 @@ class KubernetesJob:
         return self._note("job", trouble)
 
     def _delete(self, api: Api) -> None:
-        """Delete the Job and wait until it and its pods are gone."""
+        """Delete the Job and wait until it and its pods are deleted."""
         api.go_on()
         deadline = time.monotonic() + GONE_S
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}

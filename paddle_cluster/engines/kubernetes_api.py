@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a cluster's API server, each with a deadline; tries that may help are made again.
+"""Requests to a cluster's API server, each with a deadline; attempts that can succeed later are repeated.
 
-The official client reads kubeconfigs, has tokens made and refreshed, and opens TLS; the objects are plain dictionaries,
-for its models would make a module of this size wait for a second.
+The official client reads kubeconfigs, creates and refreshes tokens, and opens TLS; the objects are plain dictionaries,
+because importing its models would take a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paddle_node.contract import checked_json
 ANSWER_S = 10.0
 TRIES_S = 30.0
 AGAIN_S, AGAIN_MOST_S = 0.2, 5.0
-LARGEST = 64 << 20  # bytes of an answer or of a line of a watch
+LARGEST = 64 << 20  # of an answer or of a line of a watch, in bytes
 SHOWN = 400
 LIBRARY = "kubernetes"
 INSTALL = "pip install 'paddle-cluster[kubernetes]'"
@@ -47,12 +47,12 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """A request failed; the text says which, where, and why.
+    """A request failed; the text contains the request, the server and the reason.
 
     Attributes:
-        status: of HTTP; 0: there was no answer.
-        may_be_done: an earlier try may have done what was asked, its answer lost.
-        wait_s: so long the server wants to be left alone.
+        status: HTTP status; 0: there was no answer.
+        may_be_done: an earlier attempt may have succeeded, with its answer lost.
+        wait_s: how long the server asks clients to wait, in seconds.
     """
 
     def __init__(self, text: str, status: int = 0, may_be_done: bool = False, wait_s: float = 0.0) -> None:
@@ -63,7 +63,7 @@ class ApiError(Exception):
 
 
 class _Again(NamedTuple):
-    """Why a try came to nothing that the next one may do."""
+    """Why an attempt failed that the next one may complete."""
 
     text: str
     wait_s: float
@@ -71,25 +71,25 @@ class _Again(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether the official client is there."""
+    """Whether the official client is installed."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 
 class Api:
-    """One namespace of one cluster.
+    """A client for one namespace of a cluster.
 
     Args:
-        stopping: once set, nothing more is asked, until `go_on`.
+        stopping: once set, no more requests are sent, until `go_on`.
 
     Raises:
-        ApiError: there is no configuration, or it is wrong.
+        ApiError: there is no configuration, or it is invalid.
     """
 
     def __init__(self, settings: KubernetesSettings, stopping: threading.Event) -> None:
         self._stopping = stopping
         self._watched: Any = None
         self._configuration, self.namespace = _configured(settings)
-        from kubernetes import client  # seconds of imports, which other engines do without
+        from kubernetes import client  # seconds of imports, which other engines do not need
 
         self._pool = client.ApiClient(self._configuration).rest_client.pool_manager
         self.host = urlsplit(self._configuration.host).hostname or "localhost"
@@ -103,10 +103,10 @@ class Api:
         query: Mapping[str, str] | None = None,
         tries_s: float = TRIES_S,
     ) -> Object:
-        """Ask until there is an answer.
+        """Send a request until there is an answer.
 
         Raises:
-            ApiError: it is a refusal, or there was none in time.
+            ApiError: the answer is a refusal, or there was none in time.
         """
         deadline = time.monotonic() + tries_s
         wait_s, may_be_done = AGAIN_S, False
@@ -150,14 +150,14 @@ class Api:
             raise ApiError(self._refusal(verb, resource, answer.status, data), answer.status, may_be_done)
         try:
             return _object(data)
-        except ValueError:  # of a proxy, perhaps
+        except ValueError:  # possibly from a proxy
             return _Again(f"{answer.status}, but no object", 0.0, may_be_done=True)
 
     def watch(self, resource: str, query: Mapping[str, str], window_s: float) -> Iterator[Object]:
-        """What happens to some objects, until the server ends the window.
+        """Yield the changes of some objects, until the server ends the window.
 
         Raises:
-            ApiError: it is lost; status GONE: what is known is too old, list anew.
+            ApiError: the watch was lost; status GONE: the known version is too old, list again.
         """
         import urllib3
 
@@ -179,15 +179,15 @@ class Api:
             self._watched = None
 
     def go_on(self) -> None:
-        """What is asked from now on is asked although who began all this wants to stop."""
+        """Send further requests although `stopping` is set."""
         self._stopping = threading.Event()
 
     def close(self) -> None:
-        """Close the connections that wait to be used again."""
+        """Close idle connections."""
         self._pool.clear()
 
     def interrupt(self) -> None:
-        """End the watch that runs; from another thread."""
+        """End the running watch; called from another thread."""
         watched = self._watched
         with contextlib.suppress(Exception):  # it ends with its window too
             watched.shutdown()
@@ -222,7 +222,7 @@ class Api:
         return f"Kubernetes did not {verb} {resource} in namespace {self.namespace}: {visible(why)[:SHOWN]}"
 
     def _refusal(self, verb: str, resource: str, status: int, data: bytes) -> str:
-        """What was refused, why, and what helps."""
+        """Describe what was refused, why, and what to do."""
         text = self._text(verb, resource, _said(status, data))
         if status == FORBIDDEN and b"exceeded quota" not in data and b"violates" not in data:
             return f"{text} ({RBAC} has the role that is needed)"
@@ -232,7 +232,7 @@ class Api:
 
 
 def _configured(settings: KubernetesSettings) -> tuple[Any, str]:
-    """How to reach the cluster, and the namespace."""
+    """Return the client's configuration and the namespace."""
     from kubernetes import client, config
 
     made = client.Configuration()
@@ -247,7 +247,7 @@ def _configured(settings: KubernetesSettings) -> tuple[Any, str]:
             contexts, current = config.list_kube_config_contexts(file)
             found = next((each for each in contexts if each["name"] == context), current)
             namespace = str(found["context"].get("namespace") or "")
-    except Exception as error:  # the library's, yaml's, a plugin's: all mean that the configuration is no use
+    except Exception as error:  # of the library, yaml or a plugin: the configuration is unusable
         raise ApiError(
             f"cannot connect to a Kubernetes cluster: {type(error).__name__}: {visible(str(error))[:SHOWN]}; "
             "expected a kubeconfig (~/.kube/config, KUBECONFIG, K8S_KUBECONFIG), or a pod with a service account"
@@ -262,7 +262,7 @@ def _has_kubeconfig(config: Any) -> bool:
 
 
 def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
-    """The lines of a watch."""
+    """Yield the objects of a watch's lines."""
     rest = b""
     for piece in answer.stream(1 << 16, decode_content=True):
         *lines, rest = (rest + piece).split(b"\n")
@@ -283,7 +283,7 @@ def _object(data: bytes) -> Object:
 
 
 def _said(status: int, data: bytes) -> str:
-    """What a refusal says: a Status, or whatever a proxy sends."""
+    """Return the message of a refusal: a Status, or the text of a proxy."""
     try:
         text = str(_object(data).get("message") or "")
     except ValueError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains from pods, events and a Job why a node is missing; pure.
+"""Explains why a node is missing, from pods, events and a Job; pure.
 
-A trouble is final when nobody but its user can help. One that is not is told when the time to start is over.
+A problem is final if only the user can solve it. Others are reported when the time for the start has passed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from paddle_cluster.engines.kubernetes_objects import INDEX
 from paddle_cluster.text.wrapping import visible
 
-SHOWN = 300  # characters of what Kubernetes says
+SHOWN = 300  # characters of messages from Kubernetes
 
 _WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
 _MAY_PASS = frozenset({"ErrImagePull", "RegistryUnavailable"})
@@ -22,27 +22,27 @@ Object = Mapping[str, Any]
 
 
 class Trouble(NamedTuple):
-    """Why a node is not there, and whether that stays so."""
+    """Why a node is missing, and whether this is permanent."""
 
     text: str
     is_final: bool
 
 
 def node_of(pod: Object) -> str:
-    """How messages call a pod: by its node, pod-<id>."""
+    """Return the name of a pod in messages, by its node: pod-<id>."""
     meta = pod.get("metadata") or {}
     index = (meta.get("annotations") or {}).get(INDEX) or (meta.get("labels") or {}).get(INDEX)
     return f"pod-{index}" if index is not None else str(meta.get("name", "a pod"))
 
 
 def rank_of(pod: Object) -> int:
-    """The node whose pod it is; -1: it does not say."""
+    """Return the node of a pod; -1: unknown."""
     index = node_of(pod).removeprefix("pod-")
     return int(index) if index.isdigit() else -1
 
 
 def of_pod(pod: Object) -> Trouble | None:
-    """What is wrong with a pod."""
+    """Return the problem of a pod."""
     status = pod.get("status") or {}
     said = _disrupted(status) or _deleted(pod) or _of_phase(status)
     said = said or _of_conditions(status) or _of_containers(status)
@@ -52,12 +52,12 @@ def of_pod(pod: Object) -> Trouble | None:
 
 
 def is_up(pod: Object) -> bool:
-    """Whether its container runs."""
+    """Whether its container is running."""
     return bool((pod.get("status") or {}).get("phase") == "Running")
 
 
 def gone(pod: Object) -> Trouble:
-    """What is wrong with a pod that was deleted."""
+    """Return the problem of a pod that was deleted."""
     return of_pod(pod) or Trouble(f"{node_of(pod)} was deleted", is_final=True)
 
 
@@ -108,7 +108,7 @@ def _of_containers(status: Object) -> Trouble | None:
 
 
 def of_job(job: Object) -> Trouble | None:
-    """What is wrong with a Job."""
+    """Return the problem of a Job."""
     status = job.get("status") or {}
     for condition in _true(status, "Failed", "FailureTarget"):
         return Trouble(f"the Job failed: {_why(condition)}", is_final=True)
@@ -118,7 +118,7 @@ def of_job(job: Object) -> Trouble | None:
 
 
 def of_events(events: Sequence[Object]) -> Trouble | None:
-    """What a Job's events tell of pods that could not even be made."""
+    """Return why pods could not be created, from a Job's events."""
     for event in events:
         if event.get("type") != "Normal" and event.get("reason") == "FailedCreate":
             text = str(event.get("message") or "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of a job in a Kubernetes cluster: an Indexed Job, a Secret, a headless Service; pure.
 
-The Job is made first, and suspended: it owns the two others, which are there before the first pod is.
+The Job is created first, suspended: it owns the two others, which exist before the first pod.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RANK = "JOB_COMPLETION_INDEX"
 INDEX = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "node"
 HOME = "/home/paddle"
-KEPT_S = 300  # of a Job whose launcher was killed, after its end
+KEPT_S = 300  # after the end of a Job whose launcher was killed
 GRACE_S = 5
 HIDDEN = "***"
 _JOB_LABEL = "paddle-cluster/job"
@@ -32,7 +32,7 @@ _STANDARD_LABELS = {
     "app.kubernetes.io/component": "node",
     "app.kubernetes.io/managed-by": "paddle-cluster",
 }
-_LEAST = {"cpu": "1", "memory": "1Gi"}  # requested where conf.py says nothing of a resource
+_LEAST = {"cpu": "1", "memory": "1Gi"}  # requested if conf.py does not mention a resource
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
@@ -44,7 +44,7 @@ UNKNOWN = Porter(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN)
 
 
 class Objects(NamedTuple):
-    """What is made, in this order."""
+    """The objects in order of creation."""
 
     job: Object
     secret: Object
@@ -52,22 +52,22 @@ class Objects(NamedTuple):
 
 
 def job_name(job_id: str) -> str:
-    """The name of all three; a label of DNS."""
+    """Return the name of all three objects; a valid DNS label."""
     return job_id.lower()
 
 
 def host_name(job_id: str, node_id: int) -> str:
-    """What the pod of a node calls itself."""
+    """Return the host name of the pod of a node."""
     return f"{job_name(job_id)}-{node_id}"
 
 
 def selector(job_id: str) -> str:
-    """The label that all pods of a job have, and no other ones."""
+    """Return the selector for the label that only this job's pods have."""
     return f"{_JOB_LABEL}={job_name(job_id)}"
 
 
 def render(plan: Plan, porter: Porter) -> Objects:
-    """The objects of a plan; the Secret and the Service still lack their owner.
+    """Return the objects of a plan; the Secret and the Service do not have their owner yet.
 
     Raises:
         UsageError: pods could not write to --job_workspace.
@@ -91,7 +91,7 @@ def render(plan: Plan, porter: Porter) -> Objects:
                 "podReplacementPolicy": "Failed",
                 "ttlSecondsAfterFinished": KEPT_S,
                 **({"activeDeadlineSeconds": settings.deadline_s} if settings.deadline_s else {}),
-                "suspend": True,  # until the others are there; with a queue, until that admits it
+                "suspend": True,  # until the other objects exist; with a queue, until it admits the Job
                 "template": _template(plan, name, labels, porter),
             },
         },
@@ -117,12 +117,12 @@ def render(plan: Plan, porter: Porter) -> Objects:
 
 
 def _failures(count: int, may_lose_pods: bool) -> Object:
-    """No pod is started again; one that fails ends the others, or does not."""
+    """Return the failure policy: no pod is restarted; `may_lose_pods`: a failed one does not end the others."""
     return {"backoffLimitPerIndex": 0, "maxFailedIndexes": count} if may_lose_pods else {"backoffLimit": 0}
 
 
 def owned(made: Object, job: Mapping[str, Any]) -> Object:
-    """An object that goes when the Job does."""
+    """Return the object with the Job as its owner, so that it is deleted with the Job."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -133,7 +133,7 @@ def owned(made: Object, job: Mapping[str, Any]) -> Object:
 
 
 def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
-    """What every pod is; K8S_POD precedes all of it, and decides what is still missing."""
+    """Return the pod template; K8S_POD overrides all of it, and determines what is still missing."""
     made, given = _made(plan, name, labels, porter), plan.settings.kubernetes.pod
     template: Object = merged(merged(made, _missing(plan, merged(made, given))), given)
     return template
@@ -150,7 +150,7 @@ def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> O
         "subdomain": name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "shareProcessNamespace": True,  # or the porter were process 1, which signals do not end
+        "shareProcessNamespace": True,  # otherwise the porter would be process 1, which signals do not end
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": _identity(settings.user),
         "containers": [_container(settings, name, porter, claims)],
@@ -184,8 +184,8 @@ class _Volume(NamedTuple):
 
 
 def _missing(plan: Plan, template: Object) -> Object:
-    """What a template with K8S_POD in it lacks: least requests, shared memory, and with a user of conf.py's what that
-    user must be able to write, none of it at or below a path that has a volume.
+    """Return what a template merged with K8S_POD lacks: minimum requests, shared memory and, if conf.py sets a user,
+    the directories that this user must be able to write, except those at or below a path that has a volume.
     """
     settings, containers = plan.settings.kubernetes, _tables(_table(template["spec"]).get("containers"))
     node = next((each for each in containers if each.get("name") == CONTAINER), {})
@@ -218,7 +218,7 @@ def _missing(plan: Plan, template: Object) -> Object:
     container: Object = (
         {"name": CONTAINER, "resources": {"requests": least}} if least else {"name": CONTAINER}
     )
-    if settings.user:  # the image's may be closed to that user
+    if settings.user:  # the image's directories may be inaccessible to that user
         container["workingDir"] = home if _path(home) in taken else "/"
     if not volumes:
         return {"spec": {"containers": [container]}}
@@ -228,7 +228,7 @@ def _missing(plan: Plan, template: Object) -> Object:
 
 
 def _in_image(plan: Plan, home: str, taken: Sequence[PurePosixPath]) -> list[PurePosixPath]:
-    """The directories of --job_workspace that are on no volume."""
+    """Return the directories of --job_workspace that are not on a volume."""
     if plan.settings.job.workspace is None:
         return []
     places = {_path(re.sub(r"^~(?=/|$)", lambda _: home, node.job_dir)) for node in plan.nodes}
@@ -251,7 +251,7 @@ def _identity(user: int) -> Object:
     found: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
     if user:
         found |= {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
-        found["fsGroupChangePolicy"] = "OnRootMismatch"  # or each start walks all files of the claims
+        found["fsGroupChangePolicy"] = "OnRootMismatch"  # otherwise each start walks all files of the claims
     return found
 
 
@@ -261,7 +261,7 @@ def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes:
         for variable in porter.env
     ]
     if settings.user:
-        known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # which the image's passwd may not say
+        known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # the image's passwd may lack them
         env += [{"name": variable, "value": value} for variable, value in known.items()]
     resources = {"requests": dict(settings.requests), "limits": dict(settings.limits)}
     may_write = {"readOnlyRootFilesystem": True} if settings.user else {}
@@ -276,14 +276,14 @@ def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes:
             "capabilities": {"drop": ["ALL"]},
             **may_write,
         },
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words come with the pod's state
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the pod's state then has the last output
         "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in volumes],
     }
 
 
 def merged(made: Any, given: Any) -> Any:
-    """What is made with what is given over it: dictionaries by their keys, lists whose elements have names by these,
-    and mounts by their paths.
+    """Merge the given object into the created one: dictionaries by key, lists whose elements have names by name, and
+    mounts by path.
     """
     if isinstance(made, dict) and isinstance(given, dict):
         return {
@@ -310,7 +310,7 @@ def _have_names(elements: Sequence[Any]) -> bool:
 
 
 def shown(plan: Plan) -> str:
-    """The objects as YAML, before any connection: what is secret, and only known later, is hidden."""
+    """Return the objects as YAML, before any connection, without secrets and values only known later."""
     return "".join(f"---\n{_yaml(each)}" for each in render(plan, UNKNOWN))
 
 
@@ -340,7 +340,7 @@ def _entry(head: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    """JSON's form is YAML's too; texts that YAML reads as texts stand as they are."""
+    """Format a scalar as JSON, which is valid YAML; texts that YAML reads as texts are unquoted."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
         return value
     return json.dumps(value, ensure_ascii=True)

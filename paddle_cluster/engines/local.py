@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of embedded nodes: agents as children of this process, over a pair of pipes. A table entry.
+"""The engine for embedded nodes: agents are children of this process, connected by a pair of pipes.
 
-The child leads a session of its own, so that Ctrl+C at the terminal reaches the launcher alone.
+A child leads its own session, so that Ctrl+C at the terminal only reaches the launcher.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan.plan import Plan
 
 REAP_S = 2.0
-TURN_S = 0.05  # what a write waits for a child that takes nothing
+TURN_S = 0.05  # how long a write waits for a child that accepts no data
 STDERR_KEPT = 1000
 
 
 class LocalStream:
-    """Bytes to and from a child; one thread at a time reads, one writes, any closes.
+    """Bytes to and from a child; only one thread at a time reads, one writes, and any thread closes.
 
     Attributes:
-        bootstrap: what the child waits for on its standard input.
+        bootstrap: the data that the child expects on its standard input.
     """
 
     def __init__(self, argv: list[str], bootstrap: Bootstrap) -> None:
@@ -54,27 +54,27 @@ class LocalStream:
         self._stderr = b""
 
     def fileno(self) -> int:
-        """Readable while `read` has something to tell."""
+        """Return a descriptor that is readable while `read` has data or the end of the stream."""
         return self._fd
 
     @property
     def may_live_on(self) -> bool:
-        """Never: an agent whose pipes ended has, or will."""
+        """Return False: an agent whose pipes have ended exits."""
         return False
 
     def may_block(self) -> bool:
-        """Never: a pipe is read without a word to its other end."""
+        """Return False: reading a pipe sends nothing to its other end."""
         return False
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now."""
+        """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now."""
         return self._out.read(limit)
 
     def write(self, data: bytes) -> int:
-        """How much of `data` the child took within about TURN_S.
+        """Return how much of `data` the child accepted within about TURN_S seconds.
 
         Raises:
-            OSError: the child is gone, or `close` was called.
+            OSError: the child has exited, or `close` was called.
         """
         if self._closing.is_set():
             raise ConnectionError("the stream was closed")
@@ -82,20 +82,20 @@ class LocalStream:
             with selectors.PollSelector() as selector:
                 selector.register(self._in, selectors.EVENT_WRITE)
                 return (self._in.write(data) or 0) if selector.select(TURN_S) else 0
-        except ValueError:  # closed by another thread just now
+        except ValueError:  # another thread has just closed it
             raise ConnectionError("the stream was closed") from None
 
     def close(self) -> None:
-        """End both directions; the agent then stops everything and goes."""
+        """Close both directions; the agent then stops everything and exits."""
         self._closing.set()
         self._in.close()
 
     def end(self) -> str:
-        """Why the stream ended; closes it."""
+        """Close the stream and return why it ended."""
         self.close()
         code = self._wait()
         if code is None:
-            self._child.terminate()  # an agent passes it on: it stops its job and goes
+            self._child.terminate()  # an agent handles it: it stops its job and exits
             code = self._wait()
         said = (self._err.read() or b"")[-STDERR_KEPT:].decode("utf-8", "replace").strip()
         for pipe in (self._out, self._err):
@@ -114,8 +114,8 @@ def connect(name: str, python: str = sys.executable) -> LocalStream:
     """Start an agent on this machine.
 
     Args:
-        name: what the node is called in messages.
-        python: runs the agent.
+        name: the node's name in messages.
+        python: the interpreter for the agent.
 
     Raises:
         ConnectError: it cannot be started.
@@ -134,7 +134,7 @@ class LocalEngine(Engine):
 
     @classmethod
     def of(cls, plan: Plan, is_job: bool) -> LocalEngine:
-        """Nothing of the plan matters."""
+        """Return the engine; it does not depend on the plan."""
         return cls()
 
     def connect(self, node: Target) -> Stream:
@@ -142,7 +142,7 @@ class LocalEngine(Engine):
         return connect(node.label, sys.executable)
 
     def reconnect(self, node: Target) -> Stream:
-        """Never: an agent ends with its pipes."""
+        """Raise ConnectError: an agent ends with its pipes."""
         raise ConnectError(node.label, "an embedded node has no other connection.")
 
 

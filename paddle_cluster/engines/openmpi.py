@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of MPI: mpirun starts one process per host, in the order of the hosts, not pinned. A table entry."""
+"""The engine for MPI: mpirun starts one process per host, in the order of the hosts, not pinned."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HYDRA = re.compile("HYDRA|Intel")
 
 
 class MpiEngine(PorterEngine):
-    """Starts Open MPI's mpirun, or that of MPICH and its descendants."""
+    """Starts the mpirun of Open MPI, or of MPICH and its descendants."""
 
     def porters(self) -> Porters:
-        """The mpirun in PATH."""
+        """Return the mpirun in PATH."""
         hosts = self._plan.settings.cluster.hosts
         check_hosts("openmpi", hosts)
         return ToolProcess(tool_of(hosts, self._address), self._names)
@@ -32,7 +32,7 @@ ENGINE = MpiEngine
 
 
 def tool_of(hosts: Sequence[Host], address: str = "") -> Tool:
-    """How the mpirun in PATH starts a program on hosts.
+    """Return how the mpirun in PATH starts a program on hosts.
 
     Args:
         address: address of this machine for the nodes; empty: chosen by the routes to them.
@@ -45,16 +45,16 @@ def tool_of(hosts: Sequence[Host], address: str = "") -> Tool:
 def _version_of_mpirun() -> str:
     try:
         done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=ANSWER_S)
-    except (OSError, subprocess.SubprocessError):  # what is wrong with it is told when it is started
+    except (OSError, subprocess.SubprocessError):  # its errors are reported when it is started
         return ""
     return done.stdout
 
 
 def mpirun(hosts: Sequence[str]) -> Tool:
-    """Open MPI, 4 and 5, however many slots a host has.
+    """Return the command of Open MPI 4 and 5, independent of a host's number of slots.
 
     Args:
-        hosts: `[user@]name`, as mpirun's ssh takes them.
+        hosts: `[user@]name`, as mpirun passes them to ssh.
     """
     as_root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
     argv = (
@@ -66,14 +66,14 @@ def mpirun(hosts: Sequence[str]) -> Tool:
 
 
 def hydra(hosts: Sequence[Host], here: str) -> Tool:
-    """MPICH's mpirun, and what is made of it: Intel MPI, MVAPICH.
+    """Return the command of MPICH and its derivatives: Intel MPI, MVAPICH.
 
     Args:
-        here: an address of this machine, which the hosts call.
+        here: an address of this machine to which the hosts connect.
     """
     argv = (
         *("mpirun", "-rmk", "user", "-launcher", "ssh", "-f", HOSTS, "-n", str(len(hosts)), "-ppn", "1"),
-        # hosts have no directory of ours
+        # hosts have no directory of this launcher yet
         *("-localhost", here, "-wdir", "/", "-genvlist", f"{GIVEN},{CODE}"),
     )
     file = "".join(f"{host.name}:1" + (f" user={host.user}" if host.user else "") + "\n" for host in hosts)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts one porter on each node, which calls.
+"""A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts a porter per node, which connects back.
 
-What is started on a node over a porter is what a login over SSH starts, so that nothing above knows the difference.
-Porters call a TLS server of the launcher, which lets in peers that know the job's word, one connection per node.
-Unauthenticated peers cost a thread for some seconds each, as many as there is room for, and get nothing.
+A porter starts the same commands on a node as a login over SSH, so the packages above see no difference. Porters
+connect to a TLS server of the launcher, which admits peers that know the job's secret word, one connection per node.
+Each unauthenticated peer occupies one of a limited number of threads for some seconds, and gets nothing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from paddle_node.contract.records import read_text
 PORTER = NODE_DIR / "agent" / "porter.py"
 
 _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
-# Nodes may have their interpreters at different places, and any will do.
+# Nodes may have their interpreters at different paths; any of them works.
 _SCRIPT = (
     'for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; exec "$p" {flags} -c "$0"'
 )
 
 
 class PorterEngine(Engine):
-    """Starts the porters with the first connection that is requested, and ends them with `close`."""
+    """Starts the porters at the first requested connection, and ends them in `close`."""
 
     def __init__(self, plan: Plan) -> None:
         settings = plan.settings
@@ -60,46 +60,46 @@ class PorterEngine(Engine):
         self._address = self.address(settings)
         self._porters: Porters
         self._lock = threading.RLock()
-        self._waiting: dict[int, threading.Condition] = {}  # by node: who waits for its porter
+        self._waiting: dict[int, threading.Condition] = {}  # by node: the thread that waits for its porter
         self._idle: dict[int, TlsStream] = {}
         self._given: list[tuple[int, TlsStream]] = []
-        self._lost: dict[int, str] = {}  # why a node cannot be reached any more
+        self._lost: dict[int, str] = {}  # why a node is permanently unreachable
         self._seen: set[int] = set()
-        self._fault = ""  # why no node can be reached any more
+        self._fault = ""  # why all nodes are permanently unreachable
         self._rendezvous: Rendezvous | None = None
         self._start_by = 0.0
         self._closed = False
 
     @classmethod
     def of(cls, plan: Plan, is_job: bool) -> PorterEngine:
-        """For any plan."""
+        """Return the engine; it accepts any plan."""
         return cls(plan)
 
     @abstractmethod
     def porters(self) -> Porters:
-        """What starts them; raises UsageError."""
+        """Return what starts the porters; raises UsageError."""
 
     def address(self, settings: Settings) -> str:
-        """The address of this machine for the porters; empty: all of its addresses."""
+        """Return the address of this machine for the porters; empty: all of its addresses."""
         return settings.engines.address
 
     def check(self) -> None:
-        """Find what starts porters."""
+        """Check that what starts porters exists."""
         self._porters = self.porters()
 
     def connect(self, node: Target) -> TlsStream:
-        """Start an agent on a node; blocks until its porter has called.
+        """Start an agent on a node; block until its porter has connected.
 
         Raises:
-            ConnectError: it has not, in time; says what the tool says.
+            ConnectError: it has not connected in time; the message contains the tool's output.
         """
         return self._open(node.node_id, agent_bootstrap(), node.python)
 
     def reconnect(self, node: Target) -> TlsStream:
-        """Start what brings a new connection to the agent that lives on.
+        """Start the process that opens a new connection to the running agent.
 
         Raises:
-            ConnectError: there is no way to the node now.
+            ConnectError: the node is currently unreachable.
         """
         return self._open(node.node_id, reconnect_bootstrap(), node.python)
 
@@ -115,14 +115,14 @@ class PorterEngine(Engine):
         return stream
 
     def _take(self, node_id: int) -> TlsStream:
-        """The connection that waits for a request to a node."""
+        """Return the idle connection of a node's porter; wait for it if necessary."""
         with self._lock:
             self._begin()
             again_by = time.monotonic() + self._again_s
             deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
             while True:
                 left_s = deadline - time.monotonic()
-                # the connection of a porter that was killed may still be there
+                # the connection of a killed porter may still be listed
                 if self._fault or self._closed or node_id in self._lost:
                     raise self._missing(node_id)
                 if node_id in self._idle:
@@ -135,7 +135,7 @@ class PorterEngine(Engine):
             return stream
 
     def _wake(self, node_ids: Iterable[int]) -> None:
-        """Something changed for those who wait for these nodes; with the lock."""
+        """Wake threads that wait for these nodes; the caller holds the lock."""
         for node_id in node_ids:
             if node_id in self._waiting:
                 self._waiting[node_id].notify_all()
@@ -163,7 +163,7 @@ class PorterEngine(Engine):
         )
 
     def _begin(self) -> None:
-        """Start the porters, once."""
+        """Start the porters, only once."""
         if self._start_by:
             return
         self._start_by = time.monotonic() + self._porters.start_s
@@ -183,7 +183,7 @@ class PorterEngine(Engine):
         return Porter(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
 
     def _ended(self, why: str, rank: int | None = None) -> None:
-        """No porter is there any more, and none will come: of one node, or of any."""
+        """Record that porters have ended permanently: that of one node, or all."""
         with self._lock:
             if rank is None:
                 self._fault = self._fault or why
@@ -191,11 +191,11 @@ class PorterEngine(Engine):
                 self._lost[rank] = why
             given = [stream for node_id, stream in self._given if rank in (None, node_id)]
             self._wake([*self._waiting] if rank is None else [rank])
-        for stream in given:  # its processes on the nodes are not ours to keep
+        for stream in given:  # its processes on the nodes must not outlive the porter
             stream.close()
 
     def _came(self, rank: int, host: str, stream: TlsStream) -> None:
-        """A porter has called."""
+        """Add the connection of a porter."""
         with self._lock:
             if self._closed or not 0 <= rank < len(self._names):
                 stream.end()
@@ -206,7 +206,7 @@ class PorterEngine(Engine):
                 self._fault = (
                     f"{self._porters.name} started rank {rank} on {visible(host)}, not on {known[rank]}"
                 )
-            before = self._idle.pop(rank, None)  # a cut has ended it for the porter, and nobody told us
+            before = self._idle.pop(rank, None)  # cut: it has ended for the porter only
             self._idle[rank] = stream
             self._seen.add(rank)
             self._wake([rank] if not self._fault else [*self._waiting])
@@ -214,10 +214,10 @@ class PorterEngine(Engine):
             before.end()
 
     def close(self) -> str:
-        """Send the porters home and see all that was started end; takes seconds.
+        """End the porters and wait for the end of everything that was started; takes seconds.
 
         Returns:
-            What may be left, or nothing.
+            A description of what may remain, or "".
         """
         with self._lock:
             self._closed = True
@@ -238,7 +238,7 @@ def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:
 
 
 def _same(name: str, host: str) -> bool:
-    """Whether two names are those of one host, with or without a domain."""
+    """Whether two names are of the same host, with or without a domain."""
     return name.lower().partition(".")[0] == host.lower().partition(".")[0]
 
 
@@ -246,17 +246,17 @@ GREET_S = 10.0
 AT_ONCE = 64
 BACKLOG = 1024
 WORD_BYTES = 32
-REFUSED_S = 5.0  # so long nobody has listened here: then a porter takes the launcher for gone
+REFUSED_S = 5.0  # a porter that finds no listener for this time concludes that the launcher has exited
 
 Came = Callable[[int, str, TlsStream], None]
 
 
 class Rendezvous:
-    """Listens from construction to `close`.
+    """The server for porters; listens from construction to `close`.
 
     Args:
-        came: gets rank, host name and stream of each porter's connection; on any thread.
-        ports: the first free one of these is taken; empty: any.
+        came: receives rank, host name and stream of each porter's connection; on any thread.
+        ports: the first free one of these is used; empty: any port.
         address: the only address to give to porters; empty: all addresses of this machine.
 
     Raises:
@@ -279,7 +279,7 @@ class Rendezvous:
 
         Args:
             hosts: names or addresses of the nodes; they determine the order of the launcher's addresses.
-            ranks: variables that may hold a porter's rank, the first of them first.
+            ranks: variables that may contain a porter's rank, in order of preference.
             patience_s: how long a porter retries a launcher that does not answer.
         """
         port = self._listener.getsockname()[1]
@@ -293,17 +293,17 @@ class Rendezvous:
         }
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._closed.set()
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which closes it
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which closes it
 
     def _accept(self) -> None:
         with self._listener:
             while not self._closed.is_set():
                 try:
                     connection, _ = self._listener.accept()
-                except OSError:  # closed, or too many descriptors: then who called calls again
+                except OSError:  # closed, or too many descriptors: in this case the peer connects again
                     self._closed.wait(0.05)
                     continue
                 if not self._room.acquire(timeout=GREET_S):
@@ -335,7 +335,7 @@ def _first_free(ports: range) -> socket.socket:
 
 def _listener(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):  # IPv6 may be off
+        with contextlib.suppress(OSError):  # IPv6 may be disabled
             return socket.create_server(
                 ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What starts the porters of an engine, a program such as mpirun or a cluster's API; and the addresses that they call.
+"""What starts an engine's porters (a program such as mpirun, or a cluster's API), and the addresses they connect to.
 
 Node names may not resolve on this machine, or resolve to loopback (127.0.1.1 on Debian), so addresses on the routes to
 nodes come first, then those of all other interfaces. No packet is sent to any node.
@@ -22,10 +22,10 @@ GIVEN, CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # variables of what is st
 
 
 class Porter(NamedTuple):
-    """What to start on each node.
+    """The command to start on each node.
 
     Attributes:
-        env: variables that it needs beside its node's own; secret.
+        env: variables that it needs in addition to those of its node; secret.
     """
 
     argv: tuple[str, ...]
@@ -33,7 +33,7 @@ class Porter(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What a porter says when it calls, one line; rank -1: it has none."""
+    """The line that a porter sends when it connects; rank -1: it has none."""
 
     word: Secret
     rank: int
@@ -46,19 +46,19 @@ finds its rank, the first of them first."""
 
 
 class PortersEnded(Protocol):
-    """Takes, on any thread, why porters are gone for good."""
+    """A callback for the permanent end of porters; called on any thread."""
 
     def __call__(self, why: str, rank: int | None = None) -> None:
-        """One of them, or all and all that would ever come."""
+        """Report the end of one porter, or the end of all, after which none will connect."""
 
 
 class Porters(Protocol):
-    """Starts one porter on each node, one time.
+    """Starts one porter per node, one time.
 
     Attributes:
-        name: what messages call it.
-        hosts: what the nodes call themselves, in the order of their ids.
-        start_s: from `start` until all porters have called.
+        name: its name in messages.
+        hosts: the nodes' own host names, in the order of their IDs.
+        start_s: timeout in seconds from `start` until all porters have connected.
     """
 
     name: str
@@ -66,29 +66,29 @@ class Porters(Protocol):
     start_s: float
 
     def start(self, invite: Invite, ended: PortersEnded) -> None:
-        """Begin; blocks for a moment at most.
+        """Start; block for a moment at most.
 
         Args:
-            ended: told once of all, and perhaps before of single ones.
+            ended: called once for all porters, and possibly before for single ones.
 
         Raises:
-            OSError: there is no port for porters to call.
+            OSError: there is no port for porters to connect to.
         """
 
     def words(self) -> str:
-        """What it says of porters that have not called, on one line, or nothing."""
+        """Return what it reports about porters that have not connected, on one line, or ""."""
 
     def close(self) -> str:
-        """See all that was started end, once porters were sent home; takes seconds.
+        """Wait for the end of everything that was started, after porters were told to exit; takes seconds.
 
         Returns:
-            What may be left, or nothing.
+            A description of what may remain, or "".
         """
 
 
-MOST = 16  # addresses given to a node
+MOST = 16  # maximum number of addresses given to a node
 LOOKED_UP, LOOK_UP_S = 16, 3.0
-_FAR = ("192.0.2.1", "2001:db8::1")  # documentation address, reached by the default route
+_FAR = ("192.0.2.1", "2001:db8::1")  # a documentation address, which the default route covers
 _INSIDE = re.compile(r"docker|br-|virbr|veth|cni|flannel|cali|lxc|lxd|podman|vmnet|vboxnet")
 
 
@@ -96,13 +96,13 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
     """Return the addresses at which nodes may reach this machine; at least one.
 
     Args:
-        hosts: names or addresses of the nodes, as far as they are known.
+        hosts: names or addresses of the nodes, as far as known.
         given: ENGINE_ADDRESS, the only address if set.
 
     Returns:
         Addresses on the routes to the nodes, then on the default route, then of all other interfaces, with networks
-        inside this machine last. Loopback only if there is no other address: a node on this machine reaches it by
-        any of them.
+        inside this machine last. Loopback only if there is no other address: a node on this machine can use any of
+            them.
     """
     if given:
         return [given]
@@ -115,7 +115,7 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
 def routed_addresses(hosts: Sequence[str]) -> list[str]:
     """Return the addresses of this machine on the routes to hosts that resolve here.
 
-    Of many hosts only some are resolved: they share few networks, and thousands of simultaneous queries overload a
+    Of many hosts, only a sample is resolved: they share few networks, and thousands of simultaneous queries overload a
     name server.
     """
     found: dict[str, None] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of Slurm: srun starts one task per node of an allocation, which salloc or sbatch gets. A table entry.
+"""The engine for Slurm: srun starts one task per node of an allocation, which salloc or sbatch obtains.
 
-A job of --detach is submitted with sbatch, and begun again after a preemption or at its time limit; the launcher runs
-on the job's first node then, inside the allocation.
+A job of --detach is submitted with sbatch, and requeued after a preemption or at its time limit; its launcher then runs
+on the job's first node, inside the allocation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from paddle_cluster.text.wrapping import visible
 
 _NODE_ADDR = re.compile(r"\bNodeAddr=(\S+)")
 SUBMIT_S = 60.0
-WARNING_S = 120  # before the end of the time; Slurm's clock may make it 60 s more
+WARNING_S = 120  # before the time limit; Slurm's clock can make it 60 s more
 OUTPUT = "paddle-%j.out"
 
-# A shell waits on: `wait` returns for each signal. What Slurm warned, and what can go on, begins again; a job that was
-# warned as soon as it had begun again, since its time limit is hardly more than the warning, would do so for ever.
+# The shell waits in a loop: `wait` returns for each signal. A job that Slurm warned and that can resume is requeued,
+# except right after its start: a time limit hardly longer than the warning would requeue it forever.
 _SCRIPT = """\
 #!/bin/sh
 begun=$(date +%s)
@@ -62,13 +62,13 @@ exit $code
 
 
 class SlurmEngine(PorterEngine):
-    """Starts srun in the allocation of this process, or in one of its own."""
+    """Starts srun in the allocation of this process, or in its own."""
 
     @classmethod
     def allocation(
         cls, settings: Settings, report: Callable[[str], None]
     ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-        """Outside an allocation: salloc."""
+        """Run salloc when outside an allocation."""
         if not settings.engines.waits_for_nodes:
             return contextlib.nullcontext({})
         timeout_s = settings.engines.slurm_queue_timeout_s
@@ -76,14 +76,14 @@ class SlurmEngine(PorterEngine):
 
     @classmethod
     def submitted(cls, own: Sequence[str], argv: Sequence[str], settings: Settings) -> str:
-        """Outside an allocation: sbatch."""
+        """Run sbatch when outside an allocation."""
         if not settings.engines.waits_for_nodes:
             return ""
         return submit(batch(own, argv, settings))
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """With the command that requests the nodes."""
+        """Add the command that requests the nodes."""
         if not plan.settings.engines.waits_for_nodes:
             return text
         return f"{text}\nSlurm is asked for the nodes: {shlex.join(slurm_allocation.salloc(plan.settings))}\n"
@@ -92,11 +92,11 @@ class SlurmEngine(PorterEngine):
     def time_limit(
         cls, settings: Settings, events: queue.SimpleQueue[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """That of the allocation."""
+        """Apply the time limit of the allocation."""
         return slurm_allocation.stopped_in_time(settings.engines.slurm_job, events)
 
     def porters(self) -> Porters:
-        """One srun."""
+        """Return srun."""
         settings = self._plan.settings
         if settings.engines.waits_for_nodes:
             raise UsageError(
@@ -111,7 +111,7 @@ ENGINE = SlurmEngine
 
 
 def srun(hosts: Sequence[str]) -> Tool:
-    """Slurm inside an allocation; takes no CPU from other steps."""
+    """Return the srun command inside an allocation; it takes no CPU from other steps."""
     count = str(len(hosts))
     argv = (
         *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),
@@ -122,16 +122,16 @@ def srun(hosts: Sequence[str]) -> Tool:
 
 
 def node_addresses(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return Slurm's NodeAddr of some nodes, because node names need not resolve."""
+    """Return Slurm's NodeAddr of some nodes, because node names may not resolve."""
     told = asked("scontrol", "--oneliner", "show", "node", ",".join(sampled(hosts)))
     return tuple(_NODE_ADDR.findall(told))
 
 
 class Batch(NamedTuple):
-    """What sbatch is given.
+    """The input for sbatch.
 
     Attributes:
-        env: variables that its environment must have beside our own; secret.
+        env: variables that its environment needs in addition to this process's; secret.
     """
 
     argv: tuple[str, ...]
@@ -140,10 +140,10 @@ class Batch(NamedTuple):
 
 
 def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
-    """The submission of a job.
+    """Return the submission of a job.
 
     Args:
-        own: how this program is called.
+        own: the command that runs this program.
         argv: the job's command line.
     """
     words, env = without_values(argv)
@@ -166,7 +166,7 @@ def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
 
 
 def without_values(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """A command line whose `--env=NAME=VALUE` are `--env=NAME`, and the values: Slurm shows its scripts."""
+    """Replace `--env=NAME=VALUE` by `--env=NAME` and return the values separately, because Slurm shows its scripts."""
     words: list[str] = []
     env: dict[str, str] = {}
     ours = True
@@ -185,14 +185,14 @@ def without_values(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def submit(made: Batch) -> str:
-    """Submit it.
+    """Submit a job.
 
     Returns:
-        Where it is, for the user.
+        Its location, for the user.
 
     Raises:
-        PreflightError: Slurm refuses; says why.
-        UsageError: there is no sbatch here.
+        PreflightError: Slurm refuses; the message contains the reason.
+        UsageError: sbatch is not installed.
     """
     try:
         done = subprocess.run(

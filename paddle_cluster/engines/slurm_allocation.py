@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Slurm allocation that lasts as long as the launcher: salloc holds it for a command that reads from the launcher.
+"""A Slurm allocation with the lifetime of the launcher: salloc holds it for a command that reads from the launcher.
 
-Whatever ends this process, `kill -9` included, ends that command, and with it salloc and the allocation.
+Any end of this process, `kill -9` included, ends that command, and with it salloc and the allocation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from paddle_cluster.system import signals
 from paddle_cluster.text.wrapping import visible
 
 ANSWER_S = 10.0  # of squeue and scancel
-GONE_S = 10.0  # for salloc to give the nodes back
-LOOK_S, LOOK_MOST_S = 2.0, 30.0  # between questions why a job waits; every one is work for Slurm's controller
+GONE_S = 10.0  # for salloc to release the nodes
+LOOK_S, LOOK_MOST_S = 2.0, 30.0  # between queries why a job waits; each is work for Slurm's controller
 TIME_LOOK_S = 30.0
-MARGIN_S = 60.0  # from our stop to the end of the time
+MARGIN_S = 60.0  # between this launcher's stop and the time limit
 SHOWN = 400
 READ_SIZE = 1 << 16
 
@@ -44,27 +44,27 @@ _TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
 
 
 def salloc(settings: Settings) -> list[str]:
-    """How Slurm is asked for nodes; what the user gives comes last, and so holds."""
+    """Return the request to Slurm; the user's options are last, and thus take precedence."""
     count = len(settings.cluster.hosts)
-    outlives = [] if settings.job.min_trainers is None else ["--no-kill"]  # the loss of nodes
+    outlives = [] if settings.job.min_trainers is None else ["--no-kill"]  # the job handles the loss of nodes
     options = settings.engines.slurm_options
     return ["salloc", f"--nodes={count}", "--job-name=paddle", "--no-bell", *outlives, *options]
 
 
 @contextlib.contextmanager
 def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
-    """Wait for an allocation, and give it back afterwards.
+    """Wait for an allocation, and release it afterwards.
 
     Args:
-        argv: of `salloc`.
-        tell: takes what the user should know meanwhile.
+        argv: the `salloc` command.
+        tell: receives messages for the user in the meantime.
 
     Yields:
         The variables of the allocation.
 
     Raises:
-        PreflightError: Slurm refuses, or there were no nodes in time; says why.
-        UsageError: there is no salloc here.
+        PreflightError: Slurm refuses, or nodes were not available in time; the message contains the reason.
+        UsageError: salloc is not installed.
     """
     try:
         process = subprocess.Popen(
@@ -72,7 +72,7 @@ def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
+            start_new_session=True,  # Ctrl+C at the terminal only reaches the launcher
         )
     except OSError as error:
         raise UsageError(
@@ -88,11 +88,11 @@ def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]
 
 
 class _Waiting:
-    """Until salloc has what it was asked for.
+    """Waits until salloc has its allocation.
 
     Attributes:
-        job: Slurm's job id, once it is known.
-        is_held: there are nodes.
+        job: Slurm's job ID, once known.
+        is_held: the nodes are allocated.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], tell: Callable[[str], None]) -> None:
@@ -105,7 +105,7 @@ class _Waiting:
         self._said = b""
 
     def run(self, deadline: float, timeout_s: float) -> dict[str, str]:
-        """The variables of the allocation; asks now and then why there is none yet."""
+        """Return the variables of the allocation; regularly query why there is none yet."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         pause_s, look_at = LOOK_S, time.monotonic() + LOOK_S
@@ -163,7 +163,7 @@ class _Waiting:
             self._tell(f"Slurm: {why}")
 
     def _look(self) -> str:
-        """Why the job waits, and since when it may begin."""
+        """Return why the job waits, and when it is expected to start."""
         if not self.job:
             return ""
         state, _, rest = asked("squeue", "-h", "-j", self.job, "-o", "%T|%r|%S").partition("|")
@@ -175,11 +175,11 @@ class _Waiting:
 
 
 def _give_back(process: subprocess.Popen[bytes], waiting: _Waiting) -> None:
-    """End salloc, and see to it that the job is gone if that does not."""
+    """End salloc, and cancel the job if salloc does not."""
     assert process.stdin is not None
     with signals.ignored():
         with contextlib.suppress(OSError):
-            process.stdin.close()  # what salloc waits for once it has nodes
+            process.stdin.close()  # once it has nodes, salloc waits for this
         if not waiting.is_held:
             process.terminate()
         for end in (process.terminate, process.kill, None):
@@ -189,7 +189,7 @@ def _give_back(process: subprocess.Popen[bytes], waiting: _Waiting) -> None:
             except subprocess.TimeoutExpired:
                 if end is not None:
                     end()
-        for stream in (process.stdout, process.stderr):  # not before: a closed pipe would kill it on its way
+        for stream in (process.stdout, process.stderr):  # not earlier: a closed pipe would kill it
             if stream is not None:
                 stream.close()
         if waiting.job and process.returncode != 0:
@@ -205,7 +205,7 @@ def why_never(job: str) -> str:
         total, _, sizes = asked("sinfo", "-h", "-p", partition, "-o", "%D|%s").partition("|")
         least, _, most = sizes.partition("-")
         limits = [int(text) for text in (total, most or least) if text.isdecimal()]
-        if limits and count.isdecimal() and int(count) > min(limits):  # squeue has 2K for 2048
+        if limits and count.isdecimal() and int(count) > min(limits):  # squeue prints 2K for 2048
             return f"partition {partition} has {total} nodes, {sizes} per job, fewer than --nnodes={count}"
     if reason == "PartitionTimeLimit":
         most = asked("sinfo", "-h", "-p", partition, "-o", "%l")
@@ -214,7 +214,7 @@ def why_never(job: str) -> str:
 
 
 def asked(*argv: str) -> str:
-    """What a command of Slurm answers, or nothing."""
+    """Return the output of a Slurm command, or ""."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -224,11 +224,11 @@ def asked(*argv: str) -> str:
 
 @contextlib.contextmanager
 def stopped_in_time(job: str, events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Have the launcher stop before Slurm ends its job, whose time limit may change meanwhile.
+    """Stop the launcher before Slurm ends its job, whose time limit may change meanwhile.
 
     Args:
-        job: Slurm's id; empty: there is no such job.
-        events: get a SignalEvent, as if somebody had asked.
+        job: Slurm's job ID; empty: there is no such job.
+        events: receives a SignalEvent, as if the user had requested the stop.
     """
     if not job:
         yield
@@ -259,7 +259,7 @@ def _watch_time(job: str, events: queue.SimpleQueue[Any], over: threading.Event)
 
 
 def seconds_left(text: str) -> float | None:
-    """What squeue says of the time that is left, in seconds; None: no limit, or no answer."""
+    """Parse squeue's remaining time into seconds; None: no limit, or no answer."""
     found = _TIME.fullmatch(text)
     if not found:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of SSH: logins start agents, or agents wait that earlier jobs left on the nodes. A table entry."""
+"""The engine for SSH: logins start agents, or agents of earlier jobs wait on the nodes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from paddle_cluster.ssh.logins import Logins
 if TYPE_CHECKING:
     from paddle_cluster.ssh.residents import Residents
 
-_UNUSED = ("unittest.mock", "invoke.vendor.yaml", "importlib.metadata")  # by logins
-RECONNECT_STEP_S = 4.0  # of each step of a login that replaces a lost connection: then the next one is tried
+_UNUSED = ("unittest.mock", "invoke.vendor.yaml", "importlib.metadata")  # concurrent logins
+RECONNECT_STEP_S = 4.0  # per step of a login that replaces a lost connection; then the next attempt starts
 
 
 class SshEngine(Engine):
     """Logs in to nodes.
 
     Args:
-        residents: agents that may wait on nodes already, in the place of a login.
+        residents: agents that may already wait on nodes, used instead of a login.
     """
 
     connects_early = True
@@ -46,10 +46,10 @@ class SshEngine(Engine):
 
     @classmethod
     def of(cls, plan: Plan, is_job: bool) -> SshEngine:
-        """With the resident agents of a job that asks for them."""
+        """Return the engine, with resident agents if the job uses them."""
         if not is_job or plan.settings.engines.resident_s <= 0:
             return cls(plan.settings.ssh)
-        from paddle_cluster.ssh.residents import Residents  # brings TLS, which logins do not need
+        from paddle_cluster.ssh.residents import Residents  # imports TLS, which logins do not need
 
         return cls(plan.settings.ssh, Residents(plan))
 
@@ -59,35 +59,35 @@ class SshEngine(Engine):
             _CLIENTS[self._settings.client]()
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """Read the ssh config."""
+        """Return the route from the SSH configuration."""
         return self._logins(is_reconnect=False).route(host)
 
     def connect(self, node: Target) -> Stream:
-        """Reach the agent that waits, or log in."""
+        """Connect to the waiting agent, or log in."""
         stream: Stream | None = None
         if self._residents is not None:
             stream, self._remarks[node.node_id] = self._residents.connect(node.node_id)
         return stream or self._logins(is_reconnect=False).connect(node.host, node.python)
 
     def remark(self, node_id: int) -> str:
-        """Why it took a login although an agent waited."""
+        """Return why a login was needed although an agent waited."""
         return self._remarks.pop(node_id, "")
 
     def reconnect(self, node: Target) -> Stream:
-        """Log in once; each step has less time than those of the first login."""
+        """Log in once; each step has less time than in the first login."""
         return self._logins(is_reconnect=True).reconnect(node.host, node.python)
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """The agent is to wait, with RESIDENT_S."""
+        """Return the request to wait, if RESIDENT_S is set."""
         return None if self._residents is None else self._residents.wish(node_id)
 
     def offered(self, node_id: int, address: str, port: int) -> None:
-        """Try whether it can be reached."""
+        """Record the agent, and check whether it can be reached."""
         if self._residents is not None:
             self._residents.offered(node_id, address, port)
 
     def interrupt(self) -> None:
-        """End the logins under way."""
+        """End the logins in progress."""
         for logins in self._made.copy().values():
             logins.close()
 
@@ -98,7 +98,7 @@ class SshEngine(Engine):
         return ""
 
     def _logins(self, is_reconnect: bool) -> Logins:
-        """Shared by all nodes; jump hosts too are logged in to again for a reconnection."""
+        """Return the logins shared by all nodes; a reconnection logs in to jump hosts again, too."""
         with self._making:
             if is_reconnect not in self._made:
                 limit_s = min(self._settings.connect_timeout_s, RECONNECT_STEP_S)
@@ -113,13 +113,13 @@ ENGINE = SshEngine
 
 
 def logins(settings: SshSettings) -> Logins:
-    """Logins by the client of SSH_CLIENT, which is imported now; the other one is not."""
+    """Return logins by the client of SSH_CLIENT, which is imported now, unlike the other one."""
     return _CLIENTS[settings.client]()(settings)
 
 
 def _fabric() -> Callable[[SshSettings], Logins]:
     with _spared():
-        from paddle_cluster.ssh.login import FabricLogins  # brings fabric and paramiko
+        from paddle_cluster.ssh.login import FabricLogins  # imports fabric and paramiko
 
     return FabricLogins
 
@@ -136,14 +136,14 @@ _CLIENTS: Mapping[SshClient, Callable[[], Callable[[SshSettings], Logins]]] = Ma
 
 
 class _Later(ModuleType):
-    """A module whose functions and classes import the real one when they are called, for the thread that makes it.
+    """A module whose functions and classes import the real module when they are called, for the thread that created it.
 
-    Other threads, which may import anything meanwhile, and this one after `reveal` get what the real one has.
+    Other threads, which may import anything meanwhile, and this one after `reveal`, use the real module's attributes.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        del self.__spec__  # every import asks for it, and so imports the real one in another thread
+        del self.__spec__  # every import reads it, and so imports the real module in another thread
         self._thread = threading.get_ident()
 
     def __getattr__(self, name: str) -> Any:
@@ -156,7 +156,7 @@ class _Later(ModuleType):
         return lambda *args, **named: getattr(self._real(), name)(*args, **named)
 
     def reveal(self) -> None:
-        """Let the next import be that of the real one."""
+        """Let the next import use the real module."""
         self._thread = 0
         if sys.modules.get(self.__name__) is self:
             sys.modules.pop(self.__name__, None)
@@ -169,10 +169,10 @@ class _Later(ModuleType):
 
 @contextmanager
 def _spared() -> Iterator[None]:
-    """Import Fabric and paramiko without a third of their imports, 80 ms of CPU; later these can be imported as ever.
+    """Import Fabric and paramiko without a third of their imports, 80 ms of CPU; these can be imported normally later.
 
-    invoke imports unittest.mock, which brings asyncio, for its MockContext, and YAML for its configuration files;
-    paramiko imports importlib.metadata, which brings email, to read its own version.
+    invoke imports unittest.mock, which imports asyncio, for its MockContext, and YAML for its configuration files;
+    paramiko imports importlib.metadata, which imports email, to read its own version.
     """
     made = {name: _Later(name) for name in _UNUSED if name not in sys.modules}
     sys.modules.update(made)
@@ -184,7 +184,7 @@ def _spared() -> Iterator[None]:
 
 
 def _version(name: str) -> str:
-    """The version of a package, from the name of the folder with its metadata."""
+    """Return the version of a package, from the name of its metadata folder."""
     for folder in filter(os.path.isdir, sys.path):
         for entry in os.listdir(folder):
             if entry.startswith(f"{name}-") and entry.endswith(".dist-info"):

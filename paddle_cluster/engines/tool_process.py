@@ -21,24 +21,24 @@ from paddle_node.contract.classes import dataclass
 
 HOSTS = "@hosts"
 START_S = 60.0
-ENDS_S = 3.0  # for the tool to end by itself when the porters have gone
-TERM_S = 3.0  # then, after SIGTERM
-KEPT = 2000  # characters of what the tool says
+ENDS_S = 3.0  # for the tool to exit by itself after the porters
+TERM_S = 3.0  # afterwards, following SIGTERM
+KEPT = 2000  # characters of the tool's output
 SHOWN = 400
 READ_SIZE = 1 << 16
-# A porter's last line on its standard error.
+# The last line of a porter on its standard error.
 UNREACHED = re.compile(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """How one kind of cluster starts a program on each node.
+    """How a cluster's tool starts a program on each node.
 
     Attributes:
-        name: its name in messages.
+        name: the tool's name in messages.
         argv: everything before the program's own argv; the variables `GIVEN` and `CODE` must reach the program.
-        ranks: variables with the rank of a process, which is the index of its node.
-        hosts: content of the file that the word HOSTS in argv stands for.
+        ranks: variables with the rank of a process, which is its node's index.
+        hosts: content of the file that replaces the word HOSTS in argv.
         routes: addresses of nodes in the cluster, if it does not use their names.
     """
 
@@ -60,10 +60,10 @@ def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
 
 
 class ToolProcess:
-    """A tool that starts porters.
+    """A tool that starts porters, as a process.
 
     Args:
-        hosts: names of the nodes in the order of their ids, as the tool knows them.
+        hosts: names of the nodes in the order of their IDs, as the tool knows them.
     """
 
     start_s = START_S
@@ -79,7 +79,7 @@ class ToolProcess:
         self._unreached: set[int] = set()
 
     def start(self, invite: Invite, ended: PortersEnded) -> None:
-        """Start the tool; its end is reported."""
+        """Start the tool; its end is reported to `ended`."""
         porter = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
             self._process = subprocess.Popen(
@@ -87,8 +87,8 @@ class ToolProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**porter.env, **os.environ, **porter.env},  # not last: Hydra forgets the last variable
-                start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
+                env={**porter.env, **os.environ, **porter.env},  # not last: Hydra drops the last variable
+                start_new_session=True,  # Ctrl+C at the terminal only reaches the launcher
             )
         except OSError as error:
             ended(
@@ -107,7 +107,7 @@ class ToolProcess:
         return [str(file) if word == HOSTS else word for word in self._tool.argv]
 
     def _listen(self, ended: PortersEnded) -> None:
-        """Keep the last output of the tool until it ends; report nodes that cannot reach this machine immediately."""
+        """Store the last output of the tool until it ends; report nodes that cannot reach this machine immediately."""
         assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as stdout:
@@ -137,7 +137,7 @@ class ToolProcess:
         return visible(" | ".join(line for line in lines if line)[-SHOWN:])
 
     def close(self) -> str:
-        """End the tool if it does not exit by itself; no process of it remains here."""
+        """End the tool if it does not exit by itself; none of its processes remains on this machine."""
         with self._files:
             if self._process is None or self._listening is None:
                 return ""
