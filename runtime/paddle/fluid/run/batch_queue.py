@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BatchQueue: batches that a thread makes ahead and `read` operators take, from one `start` to the next `reset`."""
+"""BatchQueue: batches that a thread prefetches and `read` operators take, from one `start` to the next `reset`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Batches = Callable[[], Iterable[list[Any]]]
 
 
 class BatchQueue:
-    """Holds a few batches; safe for several readers. It lies in a scope like any value, and says how it is described.
+    """Holds a few batches; safe for several readers. It lies in a scope like any value and has its own description.
 
     Attributes:
-        shape: as its variable's.
-        dtype: as its variable's.
+        shape: that of its variable.
+        dtype: that of its variable.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -52,10 +52,10 @@ class BatchQueue:
         return 0 if self._ahead is None else len(self._ahead)
 
     def start(self, source: Batches) -> None:
-        """Begin to make batches.
+        """Begin to prefetch batches.
 
         Raises:
-            RunError: it has begun already.
+            RunError: it has already started.
         """
         with self._lock:
             if self._batches is not None:
@@ -66,16 +66,16 @@ class BatchQueue:
             self._batches = iter(ahead)
 
     def reset(self) -> None:
-        """Throw away what was made, and end the thread; does nothing if it has not started."""
+        """Discard the prefetched batches and end the thread; does nothing if it has not started."""
         self._thread.close()
         with self._lock:
             self._batches = self._ahead = None
 
     def read(self) -> list[Any]:
-        """Return the values of the next batch; wait for it.
+        """Return the values of the next batch; waits for it.
 
         Raises:
-            EndOfData: there is none, until the reader is reset and started again.
+            EndOfData: there are no more batches, until the reader is reset and started again.
             RunError: the reader has not started.
         """
         with self._lock:

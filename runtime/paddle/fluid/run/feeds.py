@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into a run and comes out: what is fed, split over places if there are several, and what is fetched.
+"""The inputs and outputs of a run: feeds, split over places if there are several, and fetched values.
 
 Arrays enter with the variable's dtype, or with sequences.
 """
@@ -30,7 +30,7 @@ def entering(value: Any, block: Block, name: str) -> Any:
 
     Raises:
         RunError: it is a list of arrays, which has no shape of its own.
-        FluidTypeError: it is no number, or text.
+        FluidTypeError: it is not a number, or is text.
     """
     variable = block.find(name)
     if isinstance(value, LoDTensor):
@@ -62,7 +62,7 @@ def entering(value: Any, block: Block, name: str) -> Any:
 
 
 def _fitting(value: Any, variable: graph.Variable | None) -> Any:
-    """Return an array in a variable's dtype where that represents all its numbers; otherwise unchanged."""
+    """Return an array in a variable's dtype if that represents all its numbers; otherwise unchanged."""
     if variable is None or value.dtype == variable.dtype:
         return value
     if value.dtype.kind in "iu" and variable.dtype.kind in "iuf":
@@ -81,7 +81,7 @@ def _is_exact(integers: Any, converted: Any) -> bool:
 
 
 def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> dict[str, Any]:
-    """Put fed values of persistable variables into the scope, where they stay, and return the others.
+    """Store fed values of persistable variables permanently in the scope, and return the others.
 
     Raises:
         RunError: a value has another dtype than its variable.
@@ -102,7 +102,7 @@ def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> d
 
 
 def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
-    """Return a feed for each part; the last takes what is left over.
+    """Return a feed for each part; the last part gets the remainder.
 
     Raises:
         FluidError: a value has fewer samples than there are parts.
@@ -121,7 +121,7 @@ def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """Return what several places fetched, one after the other."""
+    """Return the values fetched by several places, concatenated."""
     first = values[0]
     if isinstance(first, SelectedRows):
         return concatenated(values)

@@ -20,7 +20,7 @@ def checks_finite() -> bool:
     """Return whether every operator's results must be finite.
 
     Raises:
-        FlagError: FLAGS_check_nan_inf cannot be read.
+        FlagError: FLAGS_check_nan_inf cannot be parsed.
     """
     warn_of_others()
     text = os.environ.get(CHECK_NAN_INF, "").strip()
@@ -32,7 +32,7 @@ def checks_finite() -> bool:
 
 @cache
 def warn_of_others() -> None:
-    """Name the variables without effect, one time in a process."""
+    """Warn about the variables without effect, once per process."""
     others = sorted(name for name in os.environ if name.startswith("FLAGS_") and name not in _HONOURED)
     if others:
         _log.warning("without effect in this runtime: %s", ", ".join(others))

@@ -17,7 +17,7 @@ class CPUPlace:
     """The processor."""
 
     def device(self) -> Device:
-        """Return the core's name of it."""
+        """Return the core's name for it."""
         return Device("cpu")
 
 
@@ -28,25 +28,25 @@ class CUDAPlace:
     index: int = 0
 
     def device(self) -> Device:
-        """Return the core's name of it."""
+        """Return the core's name for it."""
         return Device(f"gpu:{self.index}")
 
 
 @dataclass(frozen=True)
 class CUDAPinnedPlace(CPUPlace):
-    """Host memory that GPUs read fast; the same as `CPUPlace` here."""
+    """Host memory that GPUs read fast; equivalent to `CPUPlace`."""
 
 
 Place: TypeAlias = CPUPlace | CUDAPlace
 
 
 def is_compiled_with_cuda() -> bool:
-    """Return whether cupy is here and sees a GPU."""
+    """Return whether cupy is installed and finds a GPU."""
     return cuda_device_count() > 0
 
 
 def cuda_device_count() -> int:
-    """Return how many GPUs there are; 0 without cupy."""
+    """Return the number of GPUs; 0 without cupy."""
     try:
         xp = Device("gpu:0").module()
         return int(xp.cuda.runtime.getDeviceCount())
@@ -57,10 +57,10 @@ def cuda_device_count() -> int:
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """Return so many places on the processor; CPU_NUM of them, or one, if no number is given.
+    """Return `device_count` places on the processor; by default CPU_NUM of them, or one if that is not set.
 
     Raises:
-        FluidError: CPU_NUM is no positive number.
+        FluidError: CPU_NUM is not a positive number.
     """
     text = str(device_count) if device_count is not None else os.environ.get("CPU_NUM", "1")
     if not text.isdigit() or int(text) < 1:
@@ -69,7 +69,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 
 
 def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
-    """Return places on GPUs: those given, those of FLAGS_selected_gpus, or all."""
+    """Return places on GPUs: the given ones, those of FLAGS_selected_gpus, or all."""
     if device_ids is None:
         selected = os.environ.get("FLAGS_selected_gpus", "")  # noqa: SIM112 (its name)
         device_ids = [int(each) for each in selected.split(",")] if selected else range(cuda_device_count())
@@ -77,5 +77,5 @@ def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """Return so many places of pinned host memory."""
+    """Return `device_count` places of pinned host memory."""
     return [CUDAPinnedPlace()] * len(cpu_places(device_count))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scope: the core's, with Fluid's handles on the values."""
+"""Scope: the core's scope, with Fluid's handles on the values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VariableHandle:
         """Return the value, which must be selected rows.
 
         Raises:
-            FluidTypeError: it is something else.
+            FluidTypeError: it is not.
         """
         if not isinstance(self._cell.value, SelectedRows):
             raise FluidTypeError(
@@ -41,7 +41,7 @@ class VariableHandle:
         """Return the value, which must be an array of tensors.
 
         Raises:
-            FluidTypeError: it is something else.
+            FluidTypeError: it is not.
         """
         if not isinstance(self._cell.value, list):
             raise FluidTypeError(f"{self._name!r} holds no array but {type(self._cell.value).__name__}")
@@ -52,11 +52,11 @@ class Scope(graph.Scope):
     """Values by name."""
 
     def var(self, name: str) -> VariableHandle:
-        """Return a handle on a value here; an empty one if there is none."""
+        """Return a handle on a value of this scope; an empty one if there is none."""
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
-        """Return a handle on a value from here or from a parent; None if there is none."""
+        """Return a handle on a value of this scope or a parent; None if there is none."""
         return VariableHandle(name, self.cell(name)) if self.has(name) else None
 
     def new_scope(self) -> Scope:
@@ -64,7 +64,7 @@ class Scope(graph.Scope):
         return Scope(self)
 
     def drop_kids(self) -> None:
-        """Do nothing: children live as long as somebody holds them."""
+        """Do nothing: children are freed when they are no longer referenced."""
 
 
 _global = Scope()
@@ -72,16 +72,16 @@ _current: ContextVar[Scope] = ContextVar("paddle_scope", default=_global)
 
 
 def global_scope() -> Scope:
-    """Return the scope that executors use unless told otherwise."""
+    """Return the scope that executors use by default."""
     return _current.get()
 
 
 @contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Make another scope the global one inside.
+    """Make another scope the global one within the context.
 
     Raises:
-        FluidTypeError: it is no scope.
+        FluidTypeError: it is not a scope.
     """
     if not isinstance(scope, Scope):
         raise FluidTypeError(f"scope_guard: expected a Scope, got {scope!r}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sections of a program: each runs on its own thread, batch after batch, with the results of the uncut program.
 
-What a section reads of a batch comes with the batch from the sections before. What is kept between batches lies in the
-scope: a section that shares some of it with a later one, where one of both writes it, waits until that is done with the
-batch before. All batches thus see what they would see one after the other.
+The inputs of a section that belong to a batch arrive with the batch from earlier sections. State between batches lies
+in the scope: if a section shares state with a later one and either of them writes it, the section waits until the later
+one has finished the previous batch. All batches thus see the same state as in sequential execution.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Section:
     """A part of a program.
 
     Attributes:
-        program: with its operators alone.
-        reads: what it reads of a batch.
-        makes: what it writes of a batch.
-        waits: numbers of later sections that must be done with the batch before.
+        program: with the section's operators only.
+        reads: the variables of a batch that it reads.
+        makes: the variables of a batch that it writes.
+        waits: numbers of later sections that must have finished the previous batch.
     """
 
     program: Program
@@ -49,7 +49,7 @@ def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
     """Return the sections of a program, see `fluid.pipeline`.
 
     Args:
-        cuts: names of variables where the forward pass is cut; those of the last one are not needed.
+        cuts: names of variables at which the forward pass is cut; those of the last cut are optional.
     """
     ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
     numbers = _numbered(ops, [list(each) for each in cuts[:-1]])
@@ -79,7 +79,7 @@ def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
 
 
 def _numbered(ops: Sequence[Operator], cuts: Sequence[Sequence[str]]) -> list[int]:
-    """Return the section of each operator: at or after those whose results it reads or whose inputs it changes."""
+    """Return the section of each operator: not before those whose results it reads or whose inputs it changes."""
     middle, early = len(cuts), dict[int, int]()
     for number, names in enumerate(cuts):
         wanted = set(names)
@@ -128,10 +128,10 @@ class Sections:
         self._number = 0
 
     def put(self, values: Mapping[str, Any], fetches: Sequence[str]) -> Future[list[Any]]:
-        """Feed a batch; block while the first section's queue is full.
+        """Feed a batch; blocks while the first section's queue is full.
 
         Raises:
-            RunError: a section failed with an earlier batch.
+            RunError: a section failed on an earlier batch.
         """
         self._raise_failure()
         batch = _Batch(self._number, dict(values), tuple(fetches), Future())

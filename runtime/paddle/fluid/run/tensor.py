@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoDTensor: an array, and where sequences begin in it; what is fed, fetched and kept in scopes."""
+"""LoDTensor: an array and the starts of the sequences in it; it can be fed, fetched and stored in scopes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoDTensor:
         self._cell = cell if cell is not None else Cell()
 
     def set(self, array: npt.ArrayLike, place: Place | None = None) -> None:
-        """Take over a copy of an array; its sequences are gone."""
+        """Store a copy of an array; sequences are removed."""
         self._cell.value = np.array(array)
 
     def value(self) -> Any:
@@ -125,7 +125,7 @@ def tensor_of(value: Any) -> LoDTensor:
 
 
 class LoDTensorArray(list[LoDTensor]):
-    """Tensors in a row."""
+    """A list of tensors."""
 
 
 def create_lod_tensor(
@@ -138,8 +138,8 @@ def create_lod_tensor(
         place: has no meaning.
 
     Raises:
-        FluidError: the lengths do not fit.
-        FluidTypeError: the data is something else.
+        FluidError: the lengths do not fit the rows.
+        FluidTypeError: the data has another type.
     """
     if isinstance(data, list):
         lengths = [len(each) for each in data]
