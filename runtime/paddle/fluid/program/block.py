@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block: the core's, with the surgery that backward passes and transpilers do.
+"""Block: the core's block, with the changes that backward passes and transpilers make.
 
-An operator that is appended takes the role and the name scope that its program is in.
+An appended operator takes the current role and name scope of its program.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Block(graph.Block):
         """Return the block's own variable of that name.
 
         Raises:
-            FluidTypeError: the name is no string.
+            FluidTypeError: the name is not a string.
             UnknownVariableError: there is none; also a ValueError.
         """
         if not isinstance(name, str):
@@ -65,14 +65,14 @@ class Block(graph.Block):
         is_data: bool = False,
         initializer: Initializer | None = None,
     ) -> Variable:
-        """Add a variable, or return the one that is there if it is described alike.
+        """Add a variable, or return the existing one if it has the same description.
 
         Args:
-            name: None makes one up.
-            shape: -1 stands for the batch; None until an operator says it.
+            name: None: a generated name.
+            shape: -1 stands for the batch; None: set by the operator that writes it.
             dtype: name, numpy dtype or number; None is float32.
             is_data: whether it is fed.
-            initializer: appended at once, to this block.
+            initializer: appended to this block immediately.
         """
         number = VarType.of("float32" if dtype is None else dtype)
         made = super().create_var(name, shape or (), number.numpy, persistable, stop_gradient, lod_level)
@@ -91,12 +91,12 @@ class Block(graph.Block):
         initializer: Initializer | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Parameter:
-        """Add a parameter to block 0, or return the one that is there if it is described alike.
+        """Add a parameter to block 0, or return the existing one if it has the same description.
 
         Args:
             trainable: whether it gets a gradient.
-            initializer: applied to block 0, unless an operator there writes the parameter already.
-            attributes: what optimizers are to know of it, see `ParamAttr.attributes`.
+            initializer: applied to block 0, unless an operator there already writes the parameter.
+            attributes: its settings for optimizers, see `ParamAttr.attributes`.
         """
         block = cast(Block, self.program.global_block())
         made = graph.Block.create_parameter(block, name, shape, dtype, trainable, None, **(attributes or {}))
@@ -111,7 +111,7 @@ class Block(graph.Block):
         return BlockDesc(self)
 
     def copy_to(self, program: graph.Program) -> Self:
-        """Return the same block, with operators of its own, as a member of another program."""
+        """Return a copy of the block, with its own operators, as a member of another program."""
         twin = super().copy_to(program)
         twin.ops = [replace(op, home=ref(twin)) if isinstance(op, Operator) else op for op in self.ops]
         return twin
@@ -123,16 +123,16 @@ class Block(graph.Block):
         outputs: Names | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> Operator:
-        """Add an operator at the end; see the core."""
+        """Append an operator; see the core."""
         return self._insert_op(len(self.ops), type, inputs, outputs, attrs)
 
     @property
     def run_ops(self) -> Sequence[graph.Operator]:
-        """Return the operators as they run: under own names also where memory_optimize shows others."""
+        """Return the operators as executed: with own names even if memory_optimize shows others."""
         return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
 
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
-        """Add an operator at the beginning; arguments as in `append_op`."""
+        """Insert an operator at the beginning; arguments as in `append_op`."""
         return self._insert_op(0, type, *slots_and_attrs, **named)
 
     def _insert_op(
@@ -143,7 +143,7 @@ class Block(graph.Block):
         outputs: Names | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> Operator:
-        """Add an operator before the one at `index`."""
+        """Insert an operator before the one at `index`."""
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
         op = self.ops[index] = replace(op, line=op.line or _line_of_user(), home=ref(self))
@@ -169,7 +169,7 @@ class Block(graph.Block):
         self.program.touch()
 
     def _rename_var(self, old: str, new: str) -> Variable:
-        """Rename a variable here and in all operators of this block, and return it."""
+        """Rename a variable in this block and in all of its operators, and return it."""
         variable = self.var(old)
         if new in self.vars:
             raise FluidError(f"{old!r} cannot be renamed to {new!r}: the block has a variable of that name")
@@ -180,7 +180,7 @@ class Block(graph.Block):
         return variable
 
     def _clone_variable(self, var: graph.Variable, force_persistable: bool = True) -> Variable:
-        """Add a variable described like one of another block."""
+        """Add a variable with the description of one of another block."""
         kind = getattr(var, "type", VarType.LOD_TENSOR)
         bare = kind in (VarType.STEP_SCOPES, VarType.RAW)
         return self.create_var(
@@ -220,7 +220,7 @@ class Block(graph.Block):
 
 
 def _line_of_user() -> str:
-    """Return "file:line" of the innermost caller outside of this package."""
+    """Return "file:line" of the innermost caller outside this package."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
@@ -228,5 +228,5 @@ def _line_of_user() -> str:
 
 
 def _given(slots: Names | None) -> dict[str, Any]:
-    """Return the slots without those that are None or hold None."""
+    """Return the slots without those that are None or contain None."""
     return {slot: value for slot, value in (slots or {}).items() if value is not None}

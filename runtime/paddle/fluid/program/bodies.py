@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies: blocks that are filled inside a `with` and then belong to an operator of the block around them."""
+"""Bodies: blocks that are filled inside a `with` and then belong to an operator of the enclosing block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.fluid.program.variable import Variable, VarType
 
 @contextmanager
 def around(block: Block) -> Iterator[Block]:
-    """Let layers go to the block around another one, which is being filled."""
+    """Direct layers to the block that encloses the one being filled."""
     program = block.program
     program.current_block_idx = block.parent_idx
     try:
@@ -29,14 +29,14 @@ def begin() -> Block:
 
 
 class Body(NamedTuple):
-    """A block that was filled, as its operator is told of it.
+    """A filled block, described for its operator.
 
     Attributes:
-        idx: of the block.
-        outer: the block around it, which the operator goes to.
-        reads: what it reads from outside.
-        writes: what it writes of what is outside.
-        kept: those of `writes` that have a value before.
+        idx: index of the block.
+        outer: the enclosing block, to which the operator is added.
+        reads: variables from outside that it reads.
+        writes: variables from outside that it writes.
+        kept: those of `writes` that already have a value.
     """
 
     idx: int
@@ -47,7 +47,7 @@ class Body(NamedTuple):
 
 
 def end(block: Block) -> Body:
-    """Make the block around a block the current one again, and return what was filled."""
+    """Make the enclosing block the current one again, and return the filled block's description."""
     block.program.rollback()
     outer, written = cast(Block, block.program.current_block()), writes(block)
     kept = [name for name in written if has_value(outer, name)]
@@ -55,12 +55,12 @@ def end(block: Block) -> Body:
 
 
 def parent_of(block: Block) -> Block:
-    """Return the block around a block."""
+    """Return the block that encloses a block."""
     return cast(Block, block.program.blocks[block.parent_idx])
 
 
 def reads(block: Block) -> list[str]:
-    """Return what a block reads from outside, in the order it does."""
+    """Return the variables from outside that a block reads, in the order of reading."""
     found: dict[str, None] = {}
     for op in block.ops:
         found.update((name, None) for name in op.input_names if name not in block.vars)
@@ -68,7 +68,7 @@ def reads(block: Block) -> list[str]:
 
 
 def writes(block: Block) -> list[str]:
-    """Return what a block writes of what is outside, in the order it does."""
+    """Return the variables from outside that a block writes, in the order of writing."""
     found: dict[str, None] = {}
     for op in block.ops:
         found.update((name, None) for name in op.output_names if name not in block.vars)
@@ -87,5 +87,5 @@ def has_value(block: Block, name: str) -> bool:
 
 
 def scopes(block: Block) -> Variable:
-    """Add the variable that holds how a body ran."""
+    """Add the variable that records the runs of a body."""
     return block.create_var(type=VarType.STEP_SCOPES, stop_gradient=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that layers add to: one that trains, and one that makes first values."""
+"""The programs that layers add to: one for training, and one for initial values."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def default_main_program() -> Program:
 
 
 def default_startup_program() -> Program:
-    """Return the program that gives parameters their first values."""
+    """Return the program that gives parameters their initial values."""
     return _of(_startup)
 
 
 def switch_main_program(program: Program) -> Program:
-    """Make another program the one that layers add to; return the one before."""
+    """Replace the program that layers add to; return the previous one."""
     return _switch(_main, program)
 
 
 def switch_startup_program(program: Program) -> Program:
-    """Make another program the one for first values; return the one before."""
+    """Replace the program for initial values; return the previous one."""
     return _switch(_startup, program)
 
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Let layers inside add to other programs.
+    """Let layers within the context add to other programs.
 
     Raises:
-        FluidTypeError: an argument is no Program.
+        FluidTypeError: an argument is not a Program.
     """
     for what, program in (("main_program", main_program), ("startup_program", startup_program)):
         if not isinstance(program, Program) and not (what == "startup_program" and program is None):

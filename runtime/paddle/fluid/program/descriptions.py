@@ -10,7 +10,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class ProgramDesc:
-    """A program."""
+    """The description of a program."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
@@ -29,7 +29,7 @@ class ProgramDesc:
 
 
 class BlockDesc:
-    """A block; `parent` is -1 for block 0."""
+    """The description of a block; `parent` is -1 for block 0."""
 
     def __init__(self, block: Any) -> None:
         self._block = block
@@ -57,7 +57,7 @@ class BlockDesc:
 
 
 class OpDesc:
-    """An operator; changes are made to the operator itself."""
+    """The description of an operator; changes apply to the operator itself."""
 
     def __init__(self, op: Any) -> None:
         self._op = op
@@ -95,7 +95,7 @@ class OpDesc:
 
 
 class VariableDesc:
-    """A variable; changes are made to the variable itself."""
+    """The description of a variable; changes apply to the variable itself."""
 
     def __init__(self, variable: Any) -> None:
         self._variable = variable

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memory_optimize and release_memory: programs that hold less at a time and compute the same numbers.
+"""memory_optimize and release_memory: programs that need less memory and compute the same numbers.
 
-The executor frees an array after its last reader, and puts results into arrays that are free. What holds most are
-then the gradients, which wait for the updates at the end: these come as early as they can. memory_optimize also shows
-later gradients under the names of dead ones, as scripts expect to see. What runs has its own names: whatever is
-fetched is what it was without.
+The executor frees an array after its last reader, and writes results into free arrays. Most memory is then held by
+the gradients, which wait for the updates at the end: so updates are moved as early as possible. memory_optimize also
+shows later gradients under the names of dead ones, as scripts expect. Execution uses the variables' own names: fetched
+values do not change.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def memory_optimize(
     level: int = 0,
     skip_grads: bool = True,
 ) -> None:
-    """Let updates come early, and show gradients of activations under names of dead ones of the same dtype and shape.
+    """Move updates ahead, and show gradients of activations under names of dead ones of the same dtype and shape.
 
-    Every variable can be fetched as before. Clipping by the global norm needs all gradients at once: then nothing can
-    come early.
+    Every variable can be fetched as before. Clipping by the global norm needs all gradients together: then no update
+    can be moved.
 
     Args:
         input_program: changed in place; never a parameter server's, and a trainer's before it is transpiled.
-        skip_opt_set: variables that keep and do not lend their names, and whose updates stay where they are.
+        skip_opt_set: variables that keep and do not lend their names, and whose updates are not moved.
         print_log: has no meaning.
         level: 0: shapes must be equal; 1: a smaller one fits too (treated as 0: the core's arrays have one shape).
         skip_grads: has no meaning: the gradients that updates read, which may be sent, always keep their names.
 
     Raises:
-        FluidError: level is neither 0 nor 1, or skip_opt_set is no set.
+        FluidError: level is neither 0 nor 1, or skip_opt_set is not a set.
     """
     if level not in (0, 1):
         raise FluidError(f"memory_optimize: level must be 0 or 1, got {level}")
@@ -52,13 +52,13 @@ def memory_optimize(
 
 
 def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
-    """Let updates come early, and say with delete_var operators where each variable is read for the last time.
+    """Move updates ahead, and mark the last read of each variable with a delete_var operator.
 
     Args:
-        skip_opt_set: variables that are not deleted, and whose updates stay where they are.
+        skip_opt_set: variables that are not deleted, and whose updates are not moved.
 
     Raises:
-        FluidError: skip_opt_set is no set.
+        FluidError: skip_opt_set is not a set.
     """
     kept = _skipped(skip_opt_set)
     block = input_program.global_block()
@@ -97,7 +97,7 @@ def _is_temporary(variable: object) -> bool:
 
 
 def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> None:
-    """Make these the program's operators, with names lent from gradient to gradient."""
+    """Set the program's operators to these, with names lent from gradient to gradient."""
     block = program.global_block()
     free = _only_in_backward(ops) - _inner_names(program) - {*kept}
     free = {name for name in free if _is_temporary(block.vars.get(name))}
@@ -120,7 +120,7 @@ def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> N
 
 
 def _only_in_backward(ops: Sequence[Operator]) -> set[str]:
-    """Return what one operator of the backward pass writes, no other part of the program reads, and no update names."""
+    """Return the variables that one operator of the backward pass writes, no other part reads, and no update names."""
     writes = Counter(name for op in ops for name in op.output_names)
     found = {
         name for op in ops if op.role == OpRole.BACKWARD for name in op.output_names if writes[name] == 1
@@ -147,11 +147,11 @@ def _skipped(given: _Names) -> set[str]:
 
 
 def _moved_ahead(ops: Sequence[Operator], kept: Collection[str]) -> list[Operator]:
-    """Return the operators with each update as far ahead as it can be.
+    """Return the operators with each update as early as possible.
 
     Args:
         ops: of one block, in order.
-        kept: an update that reads or writes one of these stays behind everything that was ahead of it.
+        kept: an update that reads or writes one of these stays after all operators that were before it.
     """
     result: list[Operator] = []
     for op in ops:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""name_scope: groups operators under names for people; `/encoder/layer_1/` ends up in their `op_namescope`."""
+"""name_scope: groups operators under names for display; `/encoder/layer_1/` is stored in their `op_namescope`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _children: dict[str, Counter[str]] = {}
 
 
 def current() -> str:
-    """Return the path of the scope we are in, "/" outside of all."""
+    """Return the path of the current scope, "/" outside of all."""
     return _path.get()
 
 

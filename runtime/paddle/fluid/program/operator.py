@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator: the core's, with the questions that Fluid scripts and the transpiler ask."""
+"""Operator: the core's operator, with the queries of Fluid scripts and the transpiler."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 
 @dataclass(frozen=True)
 class Operator(graph.Operator):
-    """One call in a block, which belongs to that block alone; its `_set_...` methods change it there.
+    """One operator of a block, which belongs to that block alone; its `_set_...` methods change it in place.
 
     Attributes:
-        own_names: name that a variable has here -> its own, where memory_optimize lent it that of a dead one.
+        own_names: shown name of a variable -> its own, where memory_optimize lent it the name of a dead one.
     """
 
     own_names: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Operator(graph.Operator):
     home: ReferenceType[Any] | None = field(default=None, compare=False, repr=False)
 
     def shown_as(self, lent: Mapping[str, str]) -> Self:
-        """Return the operator with variables under names that were lent to them: own name -> lent name."""
+        """Return the operator with variables under the names lent to them: own name -> lent name."""
         used = {*self.input_names, *self.output_names} & lent.keys()
         return replace(self.renamed(lent), own_names={lent[name]: name for name in used})
 
@@ -69,10 +69,10 @@ class Operator(graph.Operator):
         return list(self.attrs)
 
     def attr(self, name: str) -> object:
-        """Return an attribute; of bodies the `Block`, or the list of them.
+        """Return an attribute; for bodies the `Block`, or the list of them.
 
         Raises:
-            KeyError: it has none of that name.
+            KeyError: it has no attribute of that name.
         """
         value: Any = self.attrs[name]
         if name in _BODIES:
@@ -85,15 +85,15 @@ class Operator(graph.Operator):
         return name in self.attrs
 
     def all_attrs(self) -> dict[str, object]:
-        """Return all attributes, each as `attr` does; changing the result changes nothing."""
+        """Return all attributes, each as `attr` does; the result is a copy."""
         return {name: self.attr(name) for name in self.attrs}
 
     @property
     def block(self) -> Any:
-        """The block it is in.
+        """The block that contains it.
 
         Raises:
-            FluidError: it is in none any more.
+            FluidError: it no longer belongs to a block.
         """
         found = None if self.home is None else self.home()
         if found is None:
@@ -115,17 +115,17 @@ class Operator(graph.Operator):
         self._change(attrs=self.definition.complete({**self.attrs, name: value}))
 
     def _remove_attr(self, name: str) -> None:
-        """Give an attribute its default, in place."""
+        """Reset an attribute to its default, in place."""
         self._change(
             attrs=self.definition.complete({key: each for key, each in self.attrs.items() if key != name})
         )
 
     def _rename_input(self, old: str, new: str) -> None:
-        """Let it read another variable, in place."""
+        """Make it read another variable, in place."""
         self._change(inputs=_swapped(self.inputs, {old: new}))
 
     def _rename_output(self, old: str, new: str) -> None:
-        """Let it write another variable, in place."""
+        """Make it write another variable, in place."""
         self._change(outputs=_swapped(self.outputs, {old: new}))
 
     def _change(self, **fields: object) -> None:
@@ -137,7 +137,7 @@ class Operator(graph.Operator):
 
     @property
     def role(self) -> int:
-        """The attribute `op_role`, 0 where it is not set."""
+        """The attribute `op_role`, 0 if it is not set."""
         role = self.attrs.get(OP_ROLE, 0)
         return role if isinstance(role, int) else 0
 

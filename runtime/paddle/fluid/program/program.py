@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: the core's, with the roles and the bookkeeping of distributed training."""
+"""Program: the core's program, with roles and the state of distributed training."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Program(graph.Program):
 
     @property
     def _distributed_lookup_table(self) -> str | None:
-        """The first distributed embedding, None if there is none; the original's programs have one at most."""
+        """The first distributed embedding, None if there is none; the original's programs have at most one."""
         return next(iter(self._distributed_lookup_tables), None)
 
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:
-        """Role, role variables and name scope of operators that are appended now."""
+        """Role, role variables and name scope of newly appended operators."""
         return self._role, self._role_vars, current_scope()
 
     @property
@@ -77,7 +77,7 @@ class Program(graph.Program):
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks it has."""
+        """The number of blocks."""
         return len(self.blocks)
 
     def global_block(self) -> Block:
@@ -85,7 +85,7 @@ class Program(graph.Program):
         return cast(Block, super().global_block())
 
     def block(self, index: int) -> Block:
-        """Return the block of that index."""
+        """Return the block with this index."""
         return cast(Block, super().block(index))
 
     def current_block(self) -> Block:
@@ -93,9 +93,9 @@ class Program(graph.Program):
         return cast(Block, super().current_block())
 
     def clone(self, for_test: bool = False) -> Self:
-        """Return an independent copy; see the core. Take the test copy before `minimize`: nothing is removed.
+        """Return an independent copy; see the core. Make the test copy before `minimize`: nothing is removed.
 
-        Of a trainer's transpiled program the test copy has the forward pass alone: it sends and updates nothing.
+        The test copy of a trainer's transpiled program has only the forward pass: it sends and updates nothing.
         """
         copy = super().clone(for_test)
         for name in _DISTRIBUTED:
@@ -106,7 +106,7 @@ class Program(graph.Program):
         return copy
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return all blocks as text for people."""
+        """Return all blocks as readable text."""
         lines = []
         for block in self.blocks:
             lines.append(f"block {block.idx} in {block.parent_idx}:")
@@ -122,7 +122,7 @@ class Program(graph.Program):
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
-        """Return the program of a ProgramDesc; parameters come back as persistable variables."""
+        """Return the program of a ProgramDesc; parameters become persistable variables."""
         program = Program()
         program_file.read_into(program, binary_str)
         return program
@@ -149,7 +149,7 @@ class Program(graph.Program):
         """Do nothing: there is one description of a program."""
 
     def _remove_training(self) -> None:
-        """Keep what computes from data and parameters, and what fetches rows of tables from servers for that."""
+        """Keep the operators that compute from data and parameters, and those that fetch table rows for them."""
         block, kept, read = self.global_block(), [], set[str]()
         for op in reversed(block.ops):
             role = op.role if isinstance(op, Operator) else 0
@@ -162,20 +162,20 @@ class Program(graph.Program):
 
     @contextmanager
     def _optimized_guard(self, param_and_grads: Sequence[Name]) -> Iterator[None]:
-        """Mark what is appended inside as update of this parameter with this gradient."""
+        """Mark operators appended within the context as the update of this parameter with this gradient."""
         names = tuple(each if isinstance(each, str) else each.name for each in param_and_grads)
         with self._in_role(OpRole.OPTIMIZE, names):
             yield
 
     @contextmanager
     def _lr_schedule_guard(self, is_with_opt: bool = False) -> Iterator[None]:
-        """Mark what is appended inside as part of the learning rate's schedule."""
+        """Mark operators appended within the context as part of the learning rate's schedule."""
         with self._in_role(OpRole.LR_SCHED | (OpRole.OPTIMIZE if is_with_opt else 0), ()):
             yield
 
     @contextmanager
     def _backward_role_guard(self) -> Iterator[None]:
-        """Mark what is appended inside as part of the backward pass."""
+        """Mark operators appended within the context as part of the backward pass."""
         with self._in_role(OpRole.BACKWARD, ()):
             yield
 

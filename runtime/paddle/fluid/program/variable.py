@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: the core's, with what Fluid scripts know of them and with arithmetic.
+"""Variable and Parameter: the core's, with the attributes of Fluid scripts and with arithmetic.
 
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
-becomes a constant of shape [1], or of the variable's shape where it is on the left of a minus, a division or a power.
+becomes a constant of shape [1], or of the variable's shape if it is on the left of a minus, a division or a power.
 The result has the dtype of the variable on the left. `==` and `!=` with a variable or a number compare values and
 append an operator as well; with anything else they compare objects. A variable is true.
 """
@@ -58,11 +58,11 @@ def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
 
 
 def sliced(variable: Variable, item: Any) -> Variable:
-    """Append a slice and return its output; a whole number leaves its axis out.
+    """Append a slice and return its output; an integer removes its axis.
 
     Raises:
-        FluidTypeError: an index is something else, or a step is not 1.
-        IndexError: an index is beyond the axis, or there are more indices than axes.
+        FluidTypeError: an index has another type, or a step is not 1.
+        IndexError: an index is out of range, or there are more indices than axes.
     """
     items = list(item) if isinstance(item, tuple) else [item]
     if Ellipsis in items:
@@ -127,19 +127,19 @@ def _block(variable: Variable) -> graph.Block:
 
 
 class VarDesc:
-    """Where scripts look for the numbers: `core.VarDesc.VarType.FP32`."""
+    """The place of the type numbers for scripts: `core.VarDesc.VarType.FP32`."""
 
     VarType = VarType
 
 
 class Variable(graph.Variable):
-    """One value of a block.
+    """One variable of a block.
 
     Attributes:
-        type: what it is: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
-        is_data: it is fed.
+        type: its kind: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
+        is_data: whether it is fed.
         error_clip: an ErrorClip of `fluid.clip`, which bounds its gradient while it is propagated, or None.
-        op: the operator that writes it, if it was made by one.
+        op: the operator that writes it, if an operator created it.
     """
 
     type: VarType = VarType.LOD_TENSOR
@@ -168,7 +168,7 @@ class Variable(graph.Variable):
     __hash__ = object.__hash__
 
     def __iter__(self) -> Any:
-        """Raise: items are computed by operators, so a loop would not end.
+        """Raise an error: items are computed by operators, so a loop would not end.
 
         Raises:
             TypeError: always.
@@ -176,7 +176,7 @@ class Variable(graph.Variable):
         raise TypeError(f"variable {self.name!r} cannot be iterated over: use layers.split or layers.unstack")
 
     def __getitem__(self, item: Any) -> Any:
-        """Append a slice and return its output: whole numbers and slices of step 1, one for each of the first axes."""
+        """Append a slice and return its output: integers and slices of step 1, one for each of the first axes."""
         return sliced(self, item)
 
     @property
@@ -190,31 +190,31 @@ class Variable(graph.Variable):
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """See the core; only where `error_clip` is set."""
+        """See the core; only if `error_clip` is set."""
         return None if self.error_clip is None else self.error_clip.bounds
 
     def _set_error_clip(self, error_clip: Any) -> None:
         self.error_clip = error_clip
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return a description for people."""
+        """Return a readable description."""
         return self.describe() + (
             f" type={self.type.name} lod_level={self.lod_level}" if with_details else ""
         )
 
 
 class Parameter(Variable, graph.Parameter):
-    """A variable that training changes, with what optimizers are to know of it."""
+    """A variable that training changes, with its settings for optimizers."""
 
     @property
     def optimize_attr(self) -> dict[str, object]:
-        """`learning_rate`: factor on the optimizer's rate, or a variable to be used instead of it."""
+        """`learning_rate`: factor on the optimizer's rate, or a variable that replaces it."""
         found = self.attributes.get("optimize_attr")
         return dict(found) if isinstance(found, dict) else {"learning_rate": 1.0}
 
     @property
     def regularizer(self) -> Any:
-        """Its own regularizer, which goes before the optimizer's."""
+        """Its own regularizer, which overrides the optimizer's."""
         return self.attributes.get("regularizer")
 
     @property
@@ -224,7 +224,7 @@ class Parameter(Variable, graph.Parameter):
 
     @property
     def do_model_average(self) -> bool:
-        """Whether model averaging takes it in."""
+        """Whether model averaging includes it."""
         return bool(self.attributes.get("do_model_average", True))
 
     def with_attribute(self, name: str, value: object) -> None:
