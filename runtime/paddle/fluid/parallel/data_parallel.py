@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataParallel: runs a program's passes on several places at once and its updates once.
+"""DataParallel: runs a program's passes on several places simultaneously and its updates once.
 
-Each place computes the gradients of its part of the batch, on a thread with an executor of its own. They are
+Each place computes the gradients of its part of the batch, on a thread with its own executor. They are
 summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum
-is the mean. What a pass itself writes, such as the moving means of batch norm, is kept a place; the scope has
-those of place 0.
+is the mean. Variables that a pass itself writes, such as the moving means of batch norm, exist once per place; the
+scope has those of place 0.
 
-Several trainers sum their gradients too, while the pass that computes them goes on where there is one place; or each
-updates its own parameters, and these are averaged. They begin with the values of trainer 0.
+With several trainers, gradients are summed over the trainers too, during the backward pass if there is one place. Or
+each trainer updates its own parameters, and these are averaged. All start with the values of trainer 0.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class DataParallel:
         Args:
             program: with its backward pass and updates, or without.
             places: one, or several on the processor.
-            strategy: how many trainers there are, and what the loss's gradient is.
-            loss_name: the loss, where a program has several.
-            remote: what connects with parameter servers; None: one of its own.
+            strategy: the number of trainers, and the gradient of the loss.
+            loss_name: the loss, if a program has several.
+            remote: the connection to parameter servers; None: a new one.
 
         Raises:
-            RunError: there are several trainers and nobody said where.
-            FluidError: there are several GPUs, or the number of trainers is another one.
+            RunError: there are several trainers and their addresses are not given.
+            FluidError: there are several GPUs, or the number of trainers differs.
         """
         check_ranks(program, strategy)
         if len(places) > 1 and any(isinstance(place, CUDAPlace) for place in places):
@@ -90,7 +90,7 @@ class DataParallel:
 
     @property
     def device_count(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return len(self._places)
 
     def run(
@@ -102,7 +102,7 @@ class DataParallel:
             feeds: a feed for each place, or one that is split over them.
 
         Raises:
-            FluidError: there are not as many feeds as places.
+            FluidError: the number of feeds and of places differ.
         """
         if self._version != self._source.version:
             self._compile()
@@ -116,9 +116,9 @@ class DataParallel:
             return self._step(parts, fetches, scope)
 
     def average(self, scope: Scope) -> None:
-        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+        """Wait until all trainers have called this or ended; then all have the same parameters and can continue.
 
-        Trainers that sum gradients have them anyway: nothing happens.
+        If trainers sum gradients, their parameters are equal already: nothing happens.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.
@@ -150,7 +150,7 @@ class DataParallel:
         return [values[name] for name in fetches]
 
     def _meet(self, scope: Scope) -> None:
-        """Connect with the other trainers before the first step in a scope."""
+        """Connect to the other trainers before the first step in a scope."""
         if self._strategy.num_trainers == 1 or not self._grads or scope is self._met:
             return
         if self._source._averaging is not None:
@@ -206,7 +206,7 @@ class DataParallel:
         self._updates.touch()
 
     def _passing(self, ops: Sequence[Operator]) -> list[bool]:
-        """Return which operators each place runs: also those that get it the rows of its batch from servers."""
+        """Return the operators that each place runs, including those that fetch the rows of its batch from servers."""
         read: set[str] = set()
         passing = []
         for op in reversed(ops):
@@ -218,7 +218,7 @@ class DataParallel:
         return passing[::-1]
 
     def _posted(self, passes: list[graph.Operator]) -> list[graph.Operator]:
-        """Return the pass with a posting behind the last gradient of each bucket."""
+        """Return the pass with a posting after the last gradient of each bucket."""
         if not self._posts:
             return passes
         by_place = {bucket.after: (number, bucket) for number, bucket in enumerate(self._buckets)}
@@ -244,7 +244,7 @@ class DataParallel:
         return variable is not None and variable.persistable
 
     def _scaled(self, op: Operator, ranks: int) -> graph.Operator:
-        """Return the operator that starts the backward pass with the gradient that the strategy says."""
+        """Return the operator that starts the backward pass with the gradient of the strategy."""
         starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
         ours = self._loss is None or op.output_names == (self._loss + GRAD,)
         scale = self._strategy.gradient_scale_strategy
@@ -266,7 +266,7 @@ class DataParallel:
             return [run.result() for run in runs]
 
     def _own_scopes(self, scope: Scope) -> list[graph.Scope]:
-        """Return a scope for each place; all but the first have copies of what a pass writes."""
+        """Return a scope for each place; all but the first have copies of the variables that a pass writes."""
         if self._base is not scope:
             self._base = scope
             self._scopes = [scope, *(graph.Scope(scope) for _ in self._places[1:])]
@@ -290,7 +290,7 @@ def _total(values: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Posting(graph.Operator):
-    """Hands values to a function while a program runs; `made` stands for what others find in the table."""
+    """Passes values to a function while a program runs; `made` stands for its operator in the table."""
 
     made: OpDef | None = None
 

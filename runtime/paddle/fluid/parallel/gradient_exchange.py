@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GradientExchange: sums buckets of gradients over ranks while the backward pass goes on.
+"""GradientExchange: sums buckets of gradients over ranks during the backward pass.
 
-The pass posts each bucket as soon as its last gradient is there; a thread sums them one after the other. The last
-bucket of a step is summed by the pass's own thread: nothing is left to do meanwhile. Dense gradients are copied
+The pass posts each bucket when its last gradient is computed; a thread sums them one after the other. The last
+bucket of a step is summed by the pass's own thread, which has no other work left. Dense gradients are copied
 into buffers that live as long as the exchange; selected rows are gathered, in the order of the ranks.
 """
 
@@ -29,11 +29,11 @@ BUCKET_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients of one sum.
+    """Gradients that are summed together.
 
     Attributes:
         names: in the order in which they are computed.
-        after: the position of the operator after which all of them are there.
+        after: the position of the operator that computes the last of them.
     """
 
     names: tuple[str, ...]
@@ -49,8 +49,8 @@ def bucketed(
     """Return the buckets of some variables.
 
     Args:
-        nbytes: of each of them, as far as it is known.
-        limit: a bucket that has as many bytes takes no more.
+        nbytes: bytes of each variable, if known.
+        limit: a bucket with at least this number of bytes is full.
     """
     last = {name: at for at, op in enumerate(ops) for name in op.output_names if name in names}
     buckets: list[Bucket] = []
@@ -68,7 +68,7 @@ def bucketed(
 
 
 class GradientExchange:
-    """The sums of one program's steps. One thread at a time."""
+    """Sums the gradients of one program's steps. Must be used by one thread at a time."""
 
     def __init__(self, group: Ranks, buckets: Sequence[Bucket]) -> None:
         self._group = group
@@ -81,7 +81,7 @@ class GradientExchange:
             self._finalizer = weakref.finalize(self, _end, self._work, thread)
 
     def post(self, number: int, values: Sequence[Any]) -> None:
-        """Take the gradients of a bucket; buckets come in their order."""
+        """Start the sum of a bucket's gradients; buckets must be posted in order."""
         parcel = self._parcels[number]
         parcel.fill(values)
         self._posted = number + 1
@@ -105,7 +105,7 @@ class GradientExchange:
         return sums
 
     def abandon(self, error: BaseException) -> None:
-        """End the group if other ranks wait for the rest of a step that failed here."""
+        """End the group if other ranks wait for the rest of a step that failed on this rank."""
         if self._posted:
             with contextlib.suppress(Exception):  # what was posted is summed first: the thread has the group
                 self._wait_for_thread()
@@ -129,7 +129,7 @@ class GradientExchange:
 
 
 class _Parcel:
-    """One bucket's values of one step."""
+    """The values of one bucket in one step."""
 
     def __init__(self, names: Sequence[str], device: Device) -> None:
         self._names, self._device = tuple(names), device

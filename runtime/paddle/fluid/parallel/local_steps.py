@@ -20,14 +20,14 @@ class LocalSteps:
     """The averages of one program's parameters in one scope.
 
     Attributes:
-        program: that is trained.
+        program: the trained program.
     """
 
     def __init__(self, program: Program, group: Group, scope: Scope) -> None:
-        """Start, with the values of trainer 0.
+        """Start with the values of trainer 0.
 
         Raises:
-            FluidError: the program has no parameters that are trained.
+            FluidError: the program has no trainable parameters.
         """
         averaging = program._averaging
         assert isinstance(averaging, Averaging)
@@ -47,7 +47,7 @@ class LocalSteps:
         )
 
     def step(self, scope: Scope) -> None:
-        """Note that the updates have run.
+        """Count one run of the updates.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.
@@ -55,7 +55,7 @@ class LocalSteps:
         self._averages.step(_values(scope, self._params))
 
     def average(self, scope: Scope) -> None:
-        """Wait until all trainers call this or have ended, and give all the same parameters and states.
+        """Wait until all trainers have called this or ended, and set equal parameters and states on all.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.
@@ -70,7 +70,7 @@ def _trained(program: Program) -> list[str]:
 
 
 def _written(program: Program, scope: Scope, params: Sequence[str]) -> list[str]:
-    """Return what else of floating numbers a step changes and keeps: moments, moving means."""
+    """Return the other floating-point state that a step changes: moments, moving means."""
     block = program.global_block()
     found = []
     for name in sorted({name for op in block.ops for name in op.output_names} - set(params)):

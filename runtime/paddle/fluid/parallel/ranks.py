@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group of trainers that a scope's programs belong to, and what they agree on before the first step.
 
-The group is kept in the scope: all programs that train in one scope share it, and it ends with the scope.
+The group is stored in the scope: all programs that train in one scope share it, and it ends with the scope.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KEPT, _AVERAGED = "@TRAINERS@", "@AVERAGES@"
 
 
 def check_ranks(program: Program, strategy: BuildStrategy) -> None:
-    """Check that a program's trainers are those of the strategy, and that they can be found.
+    """Check that a program's trainers match the strategy, and that their addresses are known.
 
     Raises:
-        FluidError: numbers do not fit.
-        RunError: nobody said where the other trainers are.
+        FluidError: the numbers do not match.
+        RunError: the addresses of the other trainers are not given.
     """
     count, rank = strategy.num_trainers, strategy.trainer_id
     endpoints = program._trainers_endpoints
@@ -45,14 +45,14 @@ def check_ranks(program: Program, strategy: BuildStrategy) -> None:
 
 
 def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: Device) -> Ranks:
-    """Return the group; the first time all trainers meet.
+    """Return the group; the first call waits for all trainers.
 
     Args:
-        strategy: says how many trainers there are, and which this is.
-        device: where the program runs: on GPUs NCCL sums.
+        strategy: the number of trainers, and the rank of this one.
+        device: where the program runs; on GPUs, NCCL computes the sums.
 
     Raises:
-        CollectiveError: not all trainers came.
+        CollectiveError: not all trainers connected.
         FluidError: the scope's trainers average parameters for another program.
     """
     if scope.has(_KEPT):
@@ -77,12 +77,12 @@ def present_group(scope: Scope) -> Ranks | None:
 
 
 def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> LocalSteps:
-    """Return what averages a program's parameters in a scope; the first time all trainers meet.
+    """Return the `LocalSteps` of a program's parameters in a scope; the first call waits for all trainers.
 
     Raises:
-        CollectiveError: not all trainers came, or one has another program.
-        FluidError: the scope is another program's.
-        RunError: trainers should go through MPI.
+        CollectiveError: not all trainers connected, or one has another program.
+        FluidError: the scope belongs to another program.
+        RunError: the trainers are configured to use MPI.
     """
     if scope.has(_AVERAGED):
         steps: LocalSteps = scope.get(_AVERAGED)
@@ -109,7 +109,7 @@ def agree_on(program: Program, group: Ranks) -> None:
     """Check that all ranks train the same program.
 
     Raises:
-        PeerDiffers: one does not.
+        PeerDiffers: a rank does not.
     """
     group.agree("sync_mode or k_steps", str(program._averaging))
     block = program.global_block()
@@ -120,7 +120,7 @@ def agree_on(program: Program, group: Ranks) -> None:
 
 
 def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
-    """Give all ranks rank 0's values of what the program keeps between steps."""
+    """Give all ranks rank 0's values of the variables that persist between steps."""
     by_dtype: dict[str, list[str]] = {}
     for name, variable in sorted(program.global_block().vars.items()):
         if variable.persistable and scope.has(name) and hasattr(scope.get(name), "dtype"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BuildStrategy and ExecutionStrategy: how a data-parallel program is made and run.
+"""BuildStrategy and ExecutionStrategy: how a data-parallel program is built and run.
 
-Fields that steer graph passes of the original are kept and have no meaning: the core fuses and frees by itself.
+Fields for graph passes of the original are accepted and ignored: the core fuses operators and frees memory by itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ReduceStrategy(IntEnum):
-    """How gradients meet; both give the same numbers."""
+    """How gradients are combined; both give the same numbers."""
 
     AllReduce = 0
     Reduce = 1
@@ -27,7 +27,7 @@ class GradientScaleStrategy(IntEnum):
 
 @dataclass
 class BuildStrategy:
-    """See above; `num_trainers`, `trainer_id` and `gradient_scale_strategy` have a meaning."""
+    """See above; `num_trainers`, `trainer_id` and `gradient_scale_strategy` have an effect."""
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice
@@ -60,7 +60,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 
 @dataclass
 class ExecutionStrategy:
-    """See above; places run on a thread each."""
+    """See above; each place runs on its own thread."""
 
     num_threads: int = 0
     use_cuda: bool = True
@@ -74,8 +74,8 @@ class Averaging:
     """See `DistributeTranspilerConfig`.
 
     Attributes:
-        k_steps: between averages.
-        waits: all trainers wait for each other at each average.
+        k_steps: number of steps between averages.
+        waits: whether all trainers wait for each other at each average.
     """
 
     k_steps: int
