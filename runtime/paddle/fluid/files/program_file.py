@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as bytes: the original's ProgramDesc message, as `__model__` files hold it.
+"""Programs as bytes: the original's ProgramDesc message, as in `__model__` files.
 
-Parameters come back as persistable variables: the format does not tell them apart. Attributes that operators do not
-have here, nor idle ones, are left out when a program is read; a warning names those that could have an effect.
+Parameters are read as persistable variables: the format does not distinguish them. Attributes that the operators of
+this implementation neither have nor ignore are dropped when a program is read; a warning names those that could have
+an effect.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def read_into(program: Program, message: bytes) -> None:
     """Fill an empty program from a ProgramDesc.
 
     Raises:
-        ModelFileError: the bytes are none.
-        OpError: an operator is unknown or does not fit the table.
+        ModelFileError: the bytes are not a ProgramDesc.
+        OpError: an operator is unknown or does not match the table.
     """
     described = list(islice((value for number, value in fields(message) if number == 1), MAX_BLOCKS + 1))
     if not 1 <= len(described) <= MAX_BLOCKS:
@@ -186,10 +187,10 @@ def _read_slot(message: bytes) -> tuple[str, list[str]]:
 
 
 def _check_bodies(program: Program) -> None:
-    """Refuse operators whose body is not there, or lies in itself.
+    """Check that the body of each operator exists and does not contain itself.
 
     Raises:
-        ModelFileError: there is such an operator.
+        ModelFileError: this does not hold for an operator.
     """
     bodies: dict[int, set[int]] = {}
     for block in program.blocks:

@@ -51,7 +51,7 @@ class FileReader:
         """Return the values of the next batch.
 
         Raises:
-            EndOfData: there is none; reset the reader first.
+            EndOfData: there are no more batches; reset the reader first.
         """
         with self._lock:
             if self._open is None:

@@ -45,7 +45,7 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
     """Read one value.
 
     Raises:
-        ModelFileError: there is something else, or the file ends too early.
+        ModelFileError: the bytes are not a tensor, or the file ends too early.
     """
     _version(stream, what)
     levels = []
@@ -79,7 +79,7 @@ def write_row_blocks(
     rows: Iterable[npt.NDArray[np.int64]],
     values: Iterable[npt.NDArray[np.float32]],
 ) -> None:
-    """Append selected rows that come in blocks.
+    """Append selected rows, given in blocks.
 
     Args:
         shape: number of rows in all blocks, and their width.
@@ -99,11 +99,11 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
     """Read one value.
 
     Args:
-        what: is read, for messages.
+        what: name of the value, for messages.
         any_ids: rows are a growing table's ids, which its height does not bound.
 
     Raises:
-        ModelFileError: there is something else, or the file ends too early.
+        ModelFileError: the bytes are not selected rows, or the file ends too early.
     """
     _version(stream, what)
     count = _number(stream, _U64, what)
@@ -123,7 +123,7 @@ def tensor_desc(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
 
 
 def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the dtype and the shape that a TensorDesc says.
+    """Return the dtype and the shape in a TensorDesc.
 
     Raises:
         ModelFileError: the dtype is unknown.

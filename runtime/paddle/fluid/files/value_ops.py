@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""save, load, save_combine, load_combine: operators that write and read files of variables, as fluid.io does.
+"""save, load, save_combine, load_combine: operators that write and read files of variables, like fluid.io.
 
 `load_inference_model` refuses programs that have any of them.
 """
@@ -46,7 +46,7 @@ def load(*, load_as_fp16: bool, file_path: str) -> Any:
     """Return the variable in a file.
 
     Raises:
-        ModelFileError: the file is missing or damaged, or holds several variables.
+        ModelFileError: the file is missing or damaged, or contains several variables.
     """
     return _loaded(file_path, 1, load_as_fp16)[0]
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables in files: one file a variable, named like it, or all in one file in the order of their names.
+"""Variables in files: one file per variable, with its name, or all in one file in the order of their names.
 
 A file appears under its name only when it is complete.
 
-Trainers may let a server write anywhere if they proved that they know the job's key. Where the wire is plain, whoever
-reaches the port names the path: files then lie under the server's working directory or the system's temporary one, are
-named as tables are, and replace nothing but such files.
+Trainers that proved that they know the job's key may let a server write anywhere. If the wire is plain, any peer that
+reaches the port can choose the path: files are then restricted to the server's working directory or the system's
+temporary one, must be named like tables, and replace only such files.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ TABLE_STATES = ".states"
 
 
 def places_of_strangers() -> tuple[Path, ...]:
-    """Return the folders under which a server writes where the wire is plain.
+    """Return the folders under which a server writes if the wire is plain.
 
-    A working directory of `/` is none of them: everything lies under it.
+    A working directory of `/` is excluded, because it contains everything.
     """
     here = Path.cwd().resolve()
     return tuple(each for each in (here, Path(tempfile.gettempdir()).resolve()) if each != Path("/"))
 
 
 def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path:
-    """Return where a table's file is to be written.
+    """Return the path to which a table's file is written.
 
     Args:
-        path: as a trainer gave it; a relative one begins at the server's working directory.
-        folders: under which it must lie; None: trainers are trusted.
+        path: path from a trainer; a relative one starts at the server's working directory.
+        folders: folders that must contain it; None: trainers are trusted.
 
     Raises:
-        PserverError: it may not be written there.
+        PserverError: it must not be written there.
     """
     wanted = Path(path)
     if "\0" in path or len(path) > _MAX_PATH or not wanted.name or wanted.name == "..":
@@ -114,7 +114,7 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_persistable(var: Variable) -> bool:
-    """Return whether a variable is kept from run to run and can be saved."""
+    """Return whether a variable persists between runs and can be saved."""
     return var.persistable and var.type not in _NEVER
 
 
@@ -126,14 +126,14 @@ def save_vars(
     predicate: _Predicate | None = None,
     filename: str | None = None,
 ) -> None:
-    """Write variables of the global scope into a folder, which is made.
+    """Write variables of the global scope into a folder, which is created.
 
     Args:
         executor: has no meaning.
-        main_program: where variables are looked for; None is the default one.
-        vars: which; None: those that the predicate takes.
-        predicate: says of each variable whether to save it.
-        filename: one file for all; None: a file each.
+        main_program: program of the variables; None: the default one.
+        vars: the variables; None: those that the predicate selects.
+        predicate: returns whether to save a variable.
+        filename: one file for all; None: one file for each.
 
     Raises:
         NotInitialisedError: a variable has no value.
@@ -169,7 +169,7 @@ def load_vars(
     """Read variables into the global scope; arguments as in `save_vars`.
 
     Raises:
-        ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype; then nothing
+        ModelFileError: a file is missing, damaged, or contains a value of another shape or dtype; then nothing
             is changed.
     """
     chosen = _chosen(main_program, vars, predicate)
@@ -189,10 +189,10 @@ def load_vars(
 
 
 def place_of(folder: str | os.PathLike[str], name: str) -> Path:
-    """Return where a variable's file is or will be; the name may come from a stranger's program.
+    """Return the path of a variable's file, existing or not; the name may come from an untrusted program.
 
     Raises:
-        ModelFileError: that is not in the folder, or no name of a file.
+        ModelFileError: the path is outside the folder, or the name is not valid for a file.
     """
     path = Path(folder, name)
     parts = name.split("/")
@@ -211,17 +211,17 @@ def write_value(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def write_values(path: str | os.PathLike[str], values: Iterable[Any]) -> None:
-    """Write several values to a file, as `write_value` does one."""
+    """Write several values to one file, like `write_value`."""
     with _complete(Path(path)) as stream:
         for value in values:
             _write(stream, value)
 
 
 def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
-    """Read a file that holds a number of arrays, each with its sequences if it has any.
+    """Read a file that contains `count` arrays, each with its sequences if it has any.
 
     Raises:
-        ModelFileError: it is missing, damaged, or holds another number of them.
+        ModelFileError: it is missing, damaged, or contains another number of arrays.
     """
     with _opened(Path(path)) as stream:
         values = [read_tensor(stream, str(path)) for _ in range(count)]
@@ -230,10 +230,10 @@ def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
 
 
 def read_value(path: str | os.PathLike[str], variable: Variable) -> Any:
-    """Read a file that holds one value, which must be as a variable says.
+    """Read a file that contains one value, which must match a variable.
 
     Raises:
-        ModelFileError: it is missing, damaged, or holds a value of another shape or dtype.
+        ModelFileError: it is missing, damaged, or contains a value of another shape or dtype.
     """
     return _only(Path(path), variable)
 
@@ -245,13 +245,13 @@ def write_rows(
     rows: Iterable[npt.NDArray[np.int64]],
     values: Iterable[npt.NDArray[np.float32]],
 ) -> None:
-    """Write selected rows that come in blocks, as `write_value` does; see `tensor_file.write_row_blocks`."""
+    """Write selected rows, given in blocks, like `write_value`; see `tensor_file.write_row_blocks`."""
     with _complete(Path(path)) as stream:
         write_row_blocks(stream, shape, height, rows, values)
 
 
 def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> Callable[..., None]:
-    """Return what saves or loads all variables that a predicate takes."""
+    """Return the function that saves or loads all variables that a predicate selects."""
     signature = f"{name}(executor, dirname, main_program=None, filename=None)"
     return function(signature, doc, lambda given: move(**given, predicate=predicate))
 
@@ -304,10 +304,10 @@ def _read(stream: BinaryIO, variable: Variable) -> Any:
 
 
 def read_table(path: str | os.PathLike[str], name: str) -> SelectedRows:
-    """Read a file that holds rows of a growing table.
+    """Read a file that contains rows of a growing table.
 
     Raises:
-        ModelFileError: it is missing or damaged, or holds something else.
+        ModelFileError: it is missing or damaged, or contains something else.
     """
     with _opened(Path(path)) as stream:
         rows = read_selected_rows(stream, name, any_ids=True)

@@ -33,16 +33,16 @@ from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerCo
 
 
 class Fleet:
-    """The processes of one job; `init` comes first.
+    """The processes of one job; call `init` first.
 
     Attributes:
-        main_program, startup_program: what this process runs, after `minimize`.
+        main_program, startup_program: the programs that this process runs, set by `minimize`.
     """
 
     is_collective = False
 
     def __init__(self) -> None:
-        """Know of no job."""
+        """Start without a job."""
         self.main_program: Program | None = None
         self.startup_program: Program | None = None
         self._origin_program: Program | None = None
@@ -51,10 +51,10 @@ class Fleet:
         self._executor: Executor | None = None
 
     def init(self, role_maker: RoleMakerBase) -> None:
-        """Find out what this process is.
+        """Determine the role of this process.
 
         Raises:
-            FluidError: it is no role maker, or one for another kind of fleet.
+            FluidError: the argument is not a role maker, or is one for another kind of fleet.
         """
         if not isinstance(role_maker, RoleMakerBase):
             raise FluidError(
@@ -113,7 +113,7 @@ class Fleet:
         return _joined(self._roles.get_pserver_endpoints(), to_string)
 
     def split_files(self, files: Sequence[str]) -> list[str]:
-        """Return this worker's part of a list: consecutive files, one more each for the first workers.
+        """Return this worker's part of a list: consecutive files; the first workers get one more if needed.
 
         Raises:
             FluidError: it is not a list.
@@ -128,15 +128,15 @@ class Fleet:
     def distributed_optimizer(
         self, optimizer: Any, strategy: DistributeTranspilerConfig | None = None
     ) -> DistributedOptimizer:
-        """Return an optimizer whose `minimize` makes the programs of this process."""
+        """Return an optimizer whose `minimize` creates the programs of this process."""
         return DistributedOptimizer(self, optimizer, strategy or DistributeTranspilerConfig())
 
     def init_worker(self) -> None:
-        """Do nothing: a worker waits for its servers when `minimize` has made its program."""
+        """Do nothing: a worker waits for its servers when `minimize` has created its program."""
         self._made("init_worker")
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Give the server's variables their first values, or those that `save_persistables` wrote to model_dir."""
+        """Set the server's variables to their initial values, or to those of `save_persistables` in `model_dir`."""
         program, startup = self._made("init_server")
         self._executor = Executor(CPUPlace())
         self._executor.run(startup)
@@ -170,7 +170,7 @@ class Fleet:
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Write what computes the targets, of the program before it was distributed."""
+        """Write the operators that compute the targets, from the program before it was distributed."""
         io.save_inference_model(
             dirname,
             feeded_var_names,
@@ -183,7 +183,7 @@ class Fleet:
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None
     ) -> None:
-        """Write all values, those on servers too."""
+        """Write all values, including those on servers."""
         io.save_persistables(executor, dirname, main_program or self.main_program)
 
     def _made(self, method: str) -> tuple[Program, Program]:
@@ -226,7 +226,7 @@ class Fleet:
 
 
 class DistributedOptimizer:
-    """An optimizer of which `minimize` distributes what it minimizes."""
+    """An optimizer whose `minimize` distributes the program."""
 
     def __init__(self, fleet: Fleet, optimizer: Any, strategy: DistributeTranspilerConfig) -> None:
         """Wrap an optimizer of `fluid.optimizer`."""
@@ -248,13 +248,13 @@ class DistributedOptimizer:
         parameter_list: Sequence[str] | None = None,
         no_grad_set: Any = None,
     ) -> Any:
-        """Append gradients and updates, then make this process's programs of the result.
+        """Append gradients and updates, then create this process's programs from the result.
 
         Args:
             scope: has no meaning.
 
         Returns:
-            What the optimizer's `minimize` does.
+            The result of the optimizer's `minimize`.
         """
         startup = startup_program or default_startup_program()
         found = self._optimizer.minimize(loss, startup, parameter_list, no_grad_set)

@@ -28,7 +28,7 @@ class RoleMakerBase:
     is_collective = False
 
     def __init__(self) -> None:
-        """Know of no process yet; `generate_role` finds out."""
+        """Start without processes; `generate_role` determines them."""
         self._role: int = Role.WORKER
         self._current_id = 0
         self._worker_num = 0
@@ -36,7 +36,7 @@ class RoleMakerBase:
         self._server_endpoints: list[str] = []
 
     def generate_role(self) -> None:
-        """Find out what this process is; `fleet.init` calls it."""
+        """Determine the role of this process; called by `fleet.init`."""
 
     def is_worker(self) -> bool:
         """Return whether this process trains."""
@@ -67,7 +67,7 @@ class RoleMakerBase:
         return self._current_id
 
     def get_trainer_endpoints(self) -> list[str]:
-        """Return "ip:port" of each worker, by number; without servers alone."""
+        """Return "ip:port" of each worker, by number; only for jobs without servers."""
         return self._worker_endpoints
 
     def get_pserver_endpoints(self) -> list[str]:
@@ -76,7 +76,7 @@ class RoleMakerBase:
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """Roles of a job with servers, as the script says."""
+    """Roles of a job with servers, given by the script."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
         worker_num: int = 0,
         server_endpoints: Sequence[str] | None = None,
     ) -> None:
-        """Take the number of this process among those of its role, and the job's.
+        """Set the number of this process among those of its role, and the numbers of the job.
 
         Raises:
             FluidError: the role is unknown, a number is out of range, or there is no server or worker.
@@ -103,15 +103,15 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase):
-    """Roles of a job without servers, as the script says."""
+    """Roles of a job without servers, given by the script."""
 
     is_collective = True
 
     def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:
-        """Take this worker's number, and "ip:port" of all.
+        """Set this worker's number, and "ip:port" of all workers.
 
         Raises:
-            FluidError: there is no worker, or no worker with this number.
+            FluidError: there are no workers, or none with this number.
         """
         super().__init__()
         self._worker_endpoints = list(worker_endpoints or ())
@@ -122,7 +122,7 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """Roles by the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
+    """Roles from the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
 
     With servers: TRAINING_ROLE, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, POD_IP or PADDLE_CURRENT_ENDPOINT, and
     PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without:
@@ -130,7 +130,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     """
 
     def __init__(self, is_collective: bool = False) -> None:
-        """Read nothing yet."""
+        """Start; the environment is read later."""
         super().__init__()
         self.is_collective = is_collective
 
@@ -165,7 +165,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
     """Not available: it splits the ranks of an MPI job into workers and servers."""
 
     def __init__(self) -> None:
-        """Refuse.
+        """Raise an error.
 
         Raises:
             FluidError: always; its text names the replacement.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of MultiSlot data in protocol buffers' text form, as DataFeedDesc files and `desc()` have them."""
+"""Descriptions of MultiSlot data in protocol buffers' text form, as in DataFeedDesc files and `desc()`."""
 
 from __future__ import annotations
 

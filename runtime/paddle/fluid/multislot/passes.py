@@ -43,7 +43,7 @@ class Source:
 
     Attributes:
         files: paths.
-        slots: of a line.
+        slots: slots of a line.
         pipe: the pipe command.
         threads: number of reading threads, at most one per file.
     """
@@ -150,9 +150,9 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) 
     """Run a step for each batch; a thread prepares them. Return the number of samples.
 
     Args:
-        steps: one: batches follow one another. Several: each has a thread, and whichever is free takes the next batch.
-        batches: of the pass.
-        told: settings of what is printed.
+        steps: one step: batches run in sequence. Several: each has a thread, and each free one takes the next batch.
+        batches: batches of the pass.
+        told: settings of the printed output.
     """
     begun, number, samples = time.monotonic(), 0, 0
     taking, preparing, stopped = threading.Lock(), threading.Lock(), threading.Event()

@@ -42,7 +42,7 @@ class Lines:
     """Whole lines.
 
     Attributes:
-        text: of the lines.
+        text: the text of the lines.
         source: the source of the lines, for messages.
         first_line: number of the first one.
     """
@@ -122,9 +122,9 @@ class _Tokens:
 
     Attributes:
         line_starts: (lines,) number of each line's first token.
-        line_ends: (lines,) behind its last one.
-        whole: (tokens,) uint64: all digits of each, as if there were no point; may have wrapped if not `exact`.
-        plain: (tokens,) whether it is digits alone.
+        line_ends: (lines,) number after its last token.
+        whole: (tokens,) uint64: all digits of each, without the point; may have wrapped if not `exact`.
+        plain: (tokens,) whether it consists of digits only.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -189,7 +189,7 @@ def _by_length(lengths: _Ints, most: int) -> tuple[_Ints, list[int]]:
 def _integers(
     raw: NDArray[np.uint8], starts: _Ints, lengths: _Ints
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the values of tokens that are digits alone, and which these are."""
+    """Return the values of tokens that consist of digits only, and which tokens these are."""
     order, longer = _by_length(lengths, _DIGITS)
     places = starts[order]
     whole = np.zeros(len(order), np.uint64)
@@ -207,7 +207,7 @@ def _integers(
 def _decimals(
     raw: NDArray[np.uint8], starts: _Ints, lengths: _Ints
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return of tokens that may have a sign and a point: digits, those behind the point, sign, whether that is all."""
+    """Return, for tokens with an optional sign and point: digits, digits after the point, sign, whether that is all."""
     order, longer = _by_length(lengths, _DIGITS + 2)
     places, count = starts[order], len(order)
     whole = np.zeros(count, np.uint64)
@@ -232,7 +232,7 @@ def _decimals(
 
 
 def _unusual(token: str, kind: SlotType) -> int | float:
-    """Return the value of a number that is long, has an exponent, or is none."""
+    """Return the value of a number that is long or has an exponent. Raises ValueError, OverflowError: it is invalid."""
     if "_" in token:
         raise ValueError(token)
     if kind is SlotType.FLOAT:
