@@ -72,7 +72,7 @@ class Connection:
 
         Args:
             trains: whether it sent gradients.
-            starts: whether it received first values.
+            starts: whether it received initial values.
         """
         try:
             if not self._outbox.is_empty:
@@ -152,7 +152,7 @@ class Connection:
             self._open().save(name, {self._number(endpoint): path for endpoint, path in paths.items()})
 
     def _begin_training(self, writes: LocalWrites, scope: Scope) -> None:
-        """Send the first values of trainer 0 to the servers, and fetch the servers' values on this trainer.
+        """Send the initial values of trainer 0 to the servers, and fetch the servers' values on this trainer.
 
         Raises:
             RunError: this trainer set a value that differs from trainer 0.

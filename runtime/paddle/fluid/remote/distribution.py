@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program says of the servers it talks to, and how: with which keys, how long it waits, also for their ports."""
+"""The servers that a program communicates with, the keys for it, and the deadlines, also for the servers' ports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Distribution:
 
     Attributes:
         trainer_id: rank of this trainer.
-        trainers: how many there are; 0: as many as the servers say.
+        trainers: number of trainers; 0: the number that the servers have.
         endpoints: "host:port" of all servers, the same list in every trainer.
         is_sync: whether a step waits for all trainers.
     """
@@ -61,7 +61,7 @@ class Distribution:
 
 
 def distribution_of(program: graph.Program) -> Distribution:
-    """Return what the operators of block 0 say; for programs that no transpiler made, or that were read from files.
+    """Return the distribution in the operators of block 0, for programs not made by a transpiler or read from files.
 
     Raises:
         FluidError: they name several trainer ids.
@@ -86,9 +86,10 @@ def serving_operator(program: graph.Program) -> graph.Operator | None:
 
 
 def received_names(program: graph.Program, servers: Container[str]) -> list[dict[str, list[str]]]:
-    """Return what a run receives of these servers: endpoint -> names, in the order of operators, for each send_barrier.
+    """Return the names that a run receives from these servers: endpoint -> names, by operator, for each send_barrier.
 
-    What is received behind several is of the last one that waits for its server; without barriers there is one entry.
+    Values received after several barriers belong to the last one that waits for their server; without barriers there
+    is one entry.
     """
     wanted: list[dict[str, list[str]]] = [{}]
     waited: dict[str, int] = {}
@@ -119,7 +120,7 @@ def deadline_s() -> float:
     """Return how long a trainer waits for a silent server, and a server for an absent trainer.
 
     Raises:
-        ConfigError: FLAGS_rpc_deadline, which is in milliseconds, cannot be read.
+        ConfigError: FLAGS_rpc_deadline, which is in milliseconds, cannot be parsed.
     """
     text = os.environ.get(_DEADLINE, "").strip()
     try:
@@ -132,11 +133,11 @@ def deadline_s() -> float:
 
 
 def wait_for_ports(endpoints: Sequence[str]) -> None:
-    """Wait until somebody listens at each "ip:port", without end, and warn now and then of whom it waits for.
+    """Wait without a deadline until a server listens on each "ip:port"; log the missing ones now and then.
 
     Raises:
-        ConfigError: an endpoint is none that can be connected to.
-        KeyboardInterrupt: Ctrl+C came.
+        ConfigError: an endpoint is not a valid address to connect to.
+        KeyboardInterrupt: Ctrl+C was pressed.
     """
     from paddle.pserver.client.reachability import Sight, look
 
@@ -161,10 +162,10 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
 
 
 def wire_keys(who: str) -> WireKeys | None:
-    """Return the keys of the job, or None where the wire is plain; then `who` is warned.
+    """Return the keys of the job, or None if the wire is plain; then log a warning for `who`.
 
     Raises:
-        ConfigError: the wire is to be encrypted, and there is no job key.
+        ConfigError: the wire must be encrypted, and there is no job key.
     """
     from paddle.pserver.wire.keys import WireKeys  # heavy: ZeroMQ
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's rows of the distributed embeddings, and what its program's blocks for them do.
+"""A server's rows of the distributed embeddings, and what the program's blocks do with them.
 
-The blocks say what is to be done, the growing tables of `pserver.sparse` do it: rows are made by their first
-gradient, and begin with what (seed, id) says, whoever comes first and on whatever server.
+The blocks define the operations, and the growing tables of `pserver.sparse` execute them: a row is created by its first
+gradient, and its initial values depend on (seed, id) only, not on the order of requests or on the server.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class GrowingRows:
     """The rows of one table. Belongs to the engine's thread.
 
     Attributes:
-        name: of the table.
+        name: name of the table.
         block: number of the block that updates it.
-        lookup_name: what fetches name.
+        lookup_name: the name that fetches use.
     """
 
     def __init__(
         self, program: graph.Program, block: int, lookup_name: str, lookup: Operator, scope: Scope
     ) -> None:
-        """Begin with the rows that the scope has: none, or those of a file.
+        """Start with the rows in the scope: none, or those of a file.
 
         Args:
             block: number of the block that updates the table.
 
         Raises:
-            FluidError: the block's update cannot be carried out.
+            FluidError: the block's update is not supported.
         """
         self.block, self.lookup_name, self._scope = block, lookup_name, scope
         (self.name,) = lookup.inputs["W"]
@@ -83,7 +83,7 @@ class GrowingRows:
 
     @cached_property
     def _table(self) -> HashTable:
-        """The rows; made when the first trainer asks."""
+        """The rows; created by the first request."""
         table = HashTable(self._spec, self._optimizer)
         for rows in self._loaded_rows():
             self._enter(table, rows)
@@ -93,7 +93,7 @@ class GrowingRows:
         return table
 
     def kept(self) -> Iterator[Rows]:
-        """Yield all rows, some at a time: (n, width), or of a rule with states as in `_whole`."""
+        """Yield all rows, in blocks: (n, width), or for a rule with states as in `_whole`."""
         if "_table" not in vars(self):  # nobody asked yet, and all rows are those that were loaded
             yield from self._loaded_rows()
             return
@@ -104,7 +104,7 @@ class GrowingRows:
             yield Rows(np.zeros(0, np.int64), np.zeros((0, _columns(self._table)), np.float32), height)
 
     def take_up(self, rows: Value) -> None:
-        """Take rows that another process kept; others stay."""
+        """Restore rows that another process saved; other rows do not change."""
         assert isinstance(rows, Rows)
         self._enter(self._table, rows)
 
@@ -135,9 +135,9 @@ class GrowingRows:
         table.fill(Block(rows.ids.copy(), parts.copy(), later(ticks, np.uint32(table.clock) - clocks)))
 
     def _whole(self, block: Block) -> npt.NDArray[np.float32]:
-        """Return all that is kept of rows: (n, width), or of a rule with states (n, parts width + 4).
+        """Return the complete state of rows: (n, width), or for a rule with states (n, parts width + 4).
 
-        The height of the latter is the clock, which counts on where a server has no rows.
+        The height of the latter is the clock, which advances even on a server without rows.
         """
         if len(block.parts) == 1:
             values: npt.NDArray[np.float32] = block.parts[0]
@@ -145,16 +145,16 @@ class GrowingRows:
         return np.concatenate([block.parts[0], self._states(block)], axis=1)
 
     def _states(self, block: Block) -> npt.NDArray[np.float32]:
-        """Return what a rule keeps of rows: (n, (parts - 1) width + 4)."""
+        """Return the rule's state of rows: (n, (parts - 1) width + 4)."""
         ticks, clock = block.ticks, np.full_like(block.ticks, self._table.clock)
         halves = np.stack([ticks >> 16, ticks & 0xFFFF, clock >> 16, clock & 0xFFFF], axis=1)
         return np.concatenate([*block.parts[1:], halves.astype(np.float32)], axis=1)
 
     def check(self, name: str, value: Value, *, is_first: bool = False) -> None:
-        """Refuse what is no gradient of rows, or, if `is_first`, no rows to begin with.
+        """Check that a value is a gradient of rows or, with `is_first`, initial rows.
 
         Raises:
-            PserverError: it is none.
+            PserverError: it is not.
         """
         width = self._spec.width
         widths = (width, _columns(self._table)) if is_first else (width,)
@@ -190,14 +190,14 @@ class GrowingRows:
         ]
 
     def lookup(self, ids: Ids) -> Value:
-        """Return rows (n, width); this makes none."""
+        """Return rows (n, width); creates none."""
         return self._table.lookup(ids, self._unknown)
 
     def save(self, path: Path, states: Path) -> None:
-        """Write all rows to a file as selected rows, a block at a time, and to another what the rule keeps of them.
+        """Write all rows to a file as selected rows, one block at a time, and the rule's state of them to another file.
 
         Raises:
-            PserverError: one cannot be written.
+            PserverError: a file cannot be written.
         """
         table, width = self._table, self._spec.width
         try:
@@ -216,7 +216,7 @@ class GrowingRows:
 
 
 def _columns(table: HashTable) -> int:
-    """Return the width of rows with all that the rule keeps of them."""
+    """Return the width of rows with the complete state of the rule."""
     return table.parts * table.spec.width + _HALVES
 
 

@@ -48,7 +48,7 @@ class ServedVariables:
     Attributes:
         parts: name on the trainer -> its locations.
         tables: the distributed embeddings, whose row i is on server i mod servers.
-        endpoints: of all servers.
+        endpoints: the endpoints of all servers.
     """
 
     parts: Mapping[str, Sequence[Part]]
@@ -122,7 +122,7 @@ class LocalWrites:
         self._seen = {name: scope.get(name) for name in self._held(scope)}
 
     def warn_of_late(self, scope: Scope) -> None:
-        """Warn one time about each variable that was replaced since the last step."""
+        """Warn once about each variable that was replaced since the last step."""
         for name, value in self._seen.items():
             if scope.get(name) is not value and name not in self._warned:
                 self._warned.add(name)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run sends to servers, and the thread that sends it while the run still computes.
+"""The values that a run sends to servers, and the thread that sends them while the run still computes.
 
-A thread takes what has gathered as soon as that is worth a message, and meanwhile more gathers: so messages grow with
-the time that the wire needs for one. It ends where too little is left, which goes with the step's last message. Small
-steps have neither a thread nor a message more than the last.
+The thread sends the collected values as soon as they are worth a message; meanwhile more are collected, so the size of
+messages grows with the time that one takes on the wire. The thread ends when too little is left, which is sent with the
+step's last message. Small steps use neither a thread nor an additional message.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Values: TypeAlias = dict[int, dict[str, Value]]
 
 
 class Parcel(NamedTuple):
-    """Part of what a step sends.
+    """Part of the values that a step sends.
 
     Attributes:
         values: server -> values by name.
-        is_first: nothing of this step was in an earlier parcel; what one that failed sent counts no more.
+        is_first: no earlier parcel is of this step; values sent by a failed step are discarded.
     """
 
     values: Values
@@ -34,13 +34,13 @@ class Parcel(NamedTuple):
 
 
 class Outbox:
-    """Used by one thread, which runs a program; its own thread calls `push`."""
+    """Used by the one thread that runs a program; the outbox's own thread calls `push`."""
 
     def __init__(self, push: Callable[[Parcel], None]) -> None:
         """Start empty.
 
         Args:
-            push: sends a parcel that is not the last of its step, and returns when it has arrived.
+            push: sends a parcel other than the last of its step, and returns when it has arrived.
         """
         self._push = push
         self._lock = threading.Lock()  # guards all below but `_early`
@@ -53,20 +53,20 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was put here since `take` or `drop`."""
+        """Whether nothing was put into the outbox since `take` or `drop`."""
         with self._lock:
             return not self._waiting and not self._has_pushed
 
     def begin(self, early: Collection[int]) -> None:
-        """Begin a run; `early`: the servers whose values leave before `take`."""
+        """Begin a run; `early`: the servers whose values are sent before `take`."""
         self.drop()
         self._early = early
 
     def put(self, server: int, name: str, value: Value) -> None:
-        """Take a value, which must not change before the step is over.
+        """Add a value, which must not change before the step is over.
 
         Raises:
-            PaddleError: what left earlier could not be sent.
+            PaddleError: earlier values could not be sent.
         """
         with self._lock:
             self._waiting.setdefault(server, {})[name] = value
@@ -83,7 +83,7 @@ class Outbox:
                 raise
 
     def take(self) -> Parcel:
-        """Wait until what left has arrived, and return what has not left: the last of a step.
+        """Wait until the values sent have arrived, and return the unsent ones: the last parcel of a step.
 
         Raises:
             PaddleError: see `put`.
@@ -95,7 +95,7 @@ class Outbox:
         return Parcel(values, is_first)
 
     def drop(self) -> None:
-        """Forget what has not left; the next parcel is the first of its step. Does not wait."""
+        """Discard the unsent values; the next parcel is the first of its step. Does not wait."""
         with self._lock:
             self._waiting, self._early_bytes, self._has_pushed = {}, 0, False
 
@@ -105,7 +105,7 @@ class Outbox:
             sender.finish()
 
     def _send(self) -> None:
-        """Push what gathers, as long as it is enough."""
+        """Push collected values, as long as there are enough."""
         try:
             while (parcel := self._next()) is not None:
                 self._push(parcel)

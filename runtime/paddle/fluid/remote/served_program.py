@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's program at work: its blocks run over the gradients that trainers sent.
+"""Runs a server's program: its blocks update parameters from the gradients that trainers sent.
 
-Block 0 says which: the learning rate's block, if there is one, then one for each slice of a parameter.
+Block 0 lists the blocks: the learning rate's, if there is one, then one for each slice of a parameter.
 
-Delay compensation (DC-ASGD): the blocks compute g + g * g * (p - backup), where the backup is what the trainer whose
-gradient g is was last given of the parameter.
+Delay compensation (DC-ASGD): the blocks compute g + g * g * (p - backup), where the backup is the value of the
+parameter that the trainer of gradient g last received.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRAINER_ID = "@TRAINER_ID@"
 
 
 def backup_name(param: str, trainer: int) -> str:
-    """Return the name of what a trainer was given of a parameter."""
+    """Return the name of the value of a parameter that a trainer received."""
     return f"{param}.trainer_{trainer}_bak"
 
 
@@ -48,7 +48,7 @@ class Compensation:
         self._block, self._scope = program.global_block(), scope
 
     def feed(self, trainer: int) -> Mapping[str, Any]:
-        """Return what a block needs beside the gradient."""
+        """Return the inputs of a block besides the gradient."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:
@@ -59,12 +59,12 @@ class Compensation:
             trainer += 1
 
     def last_given(self, trainer: int, name: str) -> Any:
-        """Return what a trainer was last given of a parameter; None if the variable is none."""
+        """Return the value of a parameter that a trainer last received; None if the variable has no backup."""
         backup = backup_name(name, trainer)
         return None if self._block.find(backup) is None else self._scope.get(backup)
 
     def given(self, trainer: int, name: str, value: Any) -> None:
-        """Note that a trainer gets a variable; a parameter's backup becomes that."""
+        """Record that a trainer receives a variable; the value becomes the backup if it is a parameter."""
         backup = backup_name(name, trainer)
         if self._block.find(backup) is not None:
             self._scope.get(backup)[...] = value
@@ -86,10 +86,10 @@ class ServedProgram:
         device: Device,
         folders: Sequence[Path] | None = None,
     ) -> None:
-        """Prepare; the scope has the first values of all that is kept.
+        """Prepare; the scope has the initial values of all saved variables.
 
         Args:
-            folders: under which trainers may have tables saved; None: anywhere.
+            folders: folders into which trainers may have tables saved; None: anywhere.
         """
         self._program, self._scope, self._device, self._folders = program, scope, device, folders
         self._executor = graph.Executor(device, checks_finite=checks_finite())
@@ -189,11 +189,11 @@ class ServedProgram:
             self._compensation.begin(name, entered)
 
     def is_agreed(self, names: Collection[str]) -> bool:
-        """See `Served.is_agreed`: these are sums of squares over all servers."""
+        """See `Served.is_agreed`: such names are sums of squares over all servers."""
         return bool(names) and self._totals == {*names}
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """See `Served.step`; where gradients are clipped by a global norm it ends before that."""
+        """See `Served.step`; if gradients are clipped by a global norm, it ends before the clipping."""
         given = {name: self._entered(value) for name, value in gradients.items()}
         rows = self._rows_of(gradients)
         self._reserve(rows)
@@ -240,7 +240,7 @@ class ServedProgram:
         return to_wire(value)
 
     def share(self) -> list[SharedArray]:
-        """See `Served.share`: parameters lie there that are on this machine's own memory."""
+        """See `Served.share`: it contains the parameters that are in this machine's own memory."""
         if self._shared is None:
             written = {
                 name
@@ -253,7 +253,7 @@ class ServedProgram:
         return self._shared
 
     def lookup(self, name: str, ids: Ids) -> Value:
-        """See `Served.lookup`; a name that has a block of its own is answered by that."""
+        """See `Served.lookup`; a name with its own block is answered by that block."""
         table = next((each for each in self._growing.values() if each.lookup_name == name), None)
         if table is not None:
             return table.lookup(ids)
@@ -286,7 +286,7 @@ class ServedProgram:
             raise PserverError(f"{path} cannot be written: {error.strerror}") from error
 
     def _clip(self, totals: Mapping[str, Value]) -> None:
-        """End a step with the global norms, which the first trainer brings; others bring them again."""
+        """End a step with the global norms from the first trainer; the other trainers send the same ones."""
         cell = self._scope.cell(WAITING)
         if cell.value is None or not cell.value[0]:
             return
@@ -320,7 +320,7 @@ class ServedProgram:
         return from_host(value, self._device)
 
     def _zero(self, name: str) -> Any:
-        """Return the gradient of a trainer that left."""
+        """Return the gradient of a trainer that left: zeros."""
         variable = self._gradients[name]
         if getattr(variable, "type", None) == VarType.SELECTED_ROWS:
             none = np.zeros((0, *variable.shape[1:]), variable.dtype)
@@ -333,7 +333,7 @@ def _is_floats(value: Any) -> bool:
 
 
 def _moved(cells: Sequence[Cell]) -> list[SharedArray]:
-    """Move arrays into one that others may map."""
+    """Move arrays into one array that other processes can map."""
     if not cells:
         return []
     starts = np.cumsum([0, *(-(-cell.value.size // _LINE) * _LINE for cell in cells)])
@@ -350,7 +350,7 @@ def _moved(cells: Sequence[Cell]) -> list[SharedArray]:
 
 
 def _pairs(texts: object) -> dict[str, int]:
-    """Return `name:number` as a dict; what has no number, as a server without gradients says, is left out."""
+    """Return `name:number` as a dict; texts without a number, as from a server without gradients, are skipped."""
     return {name: number for name, number in _split(texts) if name}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`exe.run(pserver_program)`: serves until every trainer has come and left.
+"""`exe.run(pserver_program)`: serves until every trainer has connected and left.
 
 TERM and Ctrl+C end the process with code 0, as in the original.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which connection an executor's operators talk through: that of the program which runs."""
+"""Selects the connection of an executor's operators: that of the running program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Switchboard:
         """Connect a program's operators while it runs.
 
         Raises:
-            PserverError: servers failed; as they said it, and not as the failure of an operator.
+            PserverError: servers failed; raised as the servers reported it, not as the failure of an operator.
         """
         plan = self._plan(program)
         if not plan.wanted:
@@ -58,7 +58,7 @@ class Switchboard:
             self._current = before
 
     def close(self) -> None:
-        """Leave all servers that were talked to."""
+        """Leave all connected servers."""
         for connection in self._used.values():
             connection.close()
 
@@ -87,7 +87,7 @@ class Switchboard:
         self._to(tuple(paths)).save(name, paths)
 
     def _to(self, endpoints: Sequence[str]) -> Connection:
-        """Return the connection that leads to these servers, which are those of one operator."""
+        """Return the connection to these servers, which are those of one operator."""
         if self._current is None:
             raise RunError("no program runs")
         return self._current.to(endpoints)
@@ -111,10 +111,10 @@ class Switchboard:
 
 
 class _Plan:
-    """Whom one version of a program talks to, and what it receives of each.
+    """The servers that one version of a program communicates with, and what it receives from each.
 
-    Where several programs were transpiled with one startup program, that talks to the servers of all. Of connections
-    that lead to the same servers the last counts.
+    If several programs were transpiled with one startup program, that program communicates with the servers of all. If
+    several connections lead to the same servers, the last one is used.
     """
 
     def __init__(self, program: Program, connections: Sequence[Connection]) -> None:
@@ -130,6 +130,6 @@ class _Plan:
         }
 
     def to(self, endpoints: Sequence[str]) -> Connection:
-        """Return the connection that knows the first of these servers, else the last, which will refuse them."""
+        """Return the connection that knows the first of these servers, else the last one, which will refuse them."""
         last = next(reversed(self.wanted))
         return self._ways.get(endpoints[0], last) if endpoints else last
