@@ -45,7 +45,7 @@ Generate = Callable[[Any, Any], Iterator[Any]]
 
 
 def integer_value_sub_sequence(dim: int) -> InputType:
-    """A list of lists of integers."""
+    """Return the type of a list of lists of integers."""
     return integer_value(dim, SequenceType.SUB_SEQUENCE)
 
 
@@ -57,7 +57,7 @@ class CacheType:
 
 
 class InputOrderWrapper:
-    """Turns samples that are dicts into lists, in the order of some names."""
+    """Converts samples that are dicts to lists, in the order of the given names."""
 
     def __init__(self, generator: Generate, input_order: Sequence[str]) -> None:
         self.generator, self.input_order = generator, input_order
@@ -78,7 +78,7 @@ class InputOrderWrapper:
 
 
 class SingleSlotWrapper:
-    """Lets a provider of one column yield the column itself."""
+    """Lets a provider with one column yield the column itself."""
 
     def __init__(self, generator: Generate) -> None:
         self.generator = generator
@@ -90,7 +90,7 @@ class SingleSlotWrapper:
 
 
 class CheckInputTypeWrapper:
-    """Refuses samples that are not lists where the input types are a list."""
+    """Checks that samples are lists if the input types are a list."""
 
     def __init__(self, generator: Generate, input_types: Sequence[InputType], logger: Logger) -> None:
         self.generator, self.input_types, self.logger = generator, input_types, logger
@@ -108,7 +108,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Compares each sample with the input types: reports one that does not fit, then leaves it out or raises."""
+    """Compares each sample with the input types: logs a mismatch, then skips the sample or raises an error."""
 
     def __init__(
         self, generator: Generate, input_types: Sequence[InputType], check_fail_continue: bool, logger: Logger
@@ -148,7 +148,7 @@ class CheckWrapper:
         """Compare one item with its type.
 
         Raises:
-            ValueError: it does not fit.
+            ValueError: it does not match.
         """
         if input_type.type == DataType.Dense:
             if np.size(each) != input_type.dim:
@@ -169,11 +169,11 @@ class CheckWrapper:
 
 
 class DataProvider:
-    """The settings of one data source, as hooks and generator functions see and change them.
+    """The settings of one data source, which hooks and generator functions read and change.
 
     Attributes:
         input_types: InputType of each column; after `__init__` in the order of `input_order`.
-        declared: names of a dict of input types, those of unused columns included.
+        declared: names in a dict of input types, including those of unused columns.
         generator: yields the samples of a file, called with the settings and the file's name.
     """
 
@@ -204,7 +204,7 @@ class DataProvider:
             )
 
     def _ordered(self, types: Any) -> list[InputType]:
-        """The types in the order of columns, which is also that of the samples."""
+        """Return the types in the order of columns, which is also that of the samples."""
         if not types:
             raise UsageError(
                 "a data provider has no input_types: give them to @provider, or set settings.input_types in init_hook"
@@ -237,14 +237,14 @@ def provider(
 
     Args:
         input_types: a type for each column, a dict from data layers to types, or one type; or `init_hook` sets them.
-        should_shuffle: whether the order of samples is drawn anew each pass; None: in training alone.
-        pool_size: samples in memory that a batch is drawn from; -1: all.
-        min_pool_size: samples that must be there before a batch is drawn; -1: as many as the pool holds.
+        should_shuffle: whether samples are shuffled in each pass; None: only in training.
+        pool_size: samples in memory from which a batch is drawn; -1: all.
+        min_pool_size: minimum number of samples in the pool before a batch is drawn; -1: the size of the pool.
         can_over_batch_size: whether a sample may make a batch larger than `batch_size`.
-        calc_batch_size: what a sample counts for a batch; 1 by default.
-        cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass alone.
+        calc_batch_size: returns a sample's contribution to the size of a batch; 1 by default.
+        cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass only.
         check: compare every sample with its types.
-        check_fail_continue: skip samples that do not fit, instead of raising an error.
+        check_fail_continue: skip samples that do not match, instead of raising an error.
         init_hook: called once with the settings, `file_list`, `is_train` and the arguments of the data source.
         outter_kwargs: further attributes of the settings.
     """
@@ -277,7 +277,7 @@ def deserialize_args(args: Any) -> Any:
 
 
 def _yielded(generator: Generate, obj: Any, filename: Any) -> Iterator[Any]:
-    """The samples of a file; a function without ``yield`` is refused."""
+    """Return the samples of a file; a function without ``yield`` is refused."""
     found: object = generator(obj, filename)
     if not isinstance(found, Iterable):
         name = getattr(generator, "__name__", "process")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle train`: reads flags and a configuration, and does the job that they ask for."""
+"""`paddle train`: reads flags and a configuration, and runs the job that they request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> i
     """Run a job; return the exit code.
 
     Raises:
-        PaddleError: a flag, the configuration or the data is wrong, or training failed.
+        PaddleError: a flag, the configuration or the data is invalid, or training failed.
     """
     given = _given(arguments, environment)
     flags = read_flags(TRAIN_FLAGS, given)
@@ -90,7 +90,7 @@ def _own_pserver(flags: Mapping[str, Value], environment: JobEnvironment) -> Ite
 
 
 def _load(session: Session, flags: Mapping[str, Value]) -> None:
-    """Load the parameters with which training begins, as the flags say."""
+    """Load the initial parameters that the flags select."""
     start = int(flags["start_pass"])
     if flags["init_model_path"]:
         session.load(Path(str(flags["init_model_path"])))

@@ -27,7 +27,7 @@ class TrainerConfig:
     """The contents of a configuration file, in the structure of the original's message.
 
     Attributes:
-        configuration: as the file's calls left it.
+        configuration: as set by the calls in the file.
         model_config: the network, as data.
         opt_config: arguments of `settings` by name.
     """
@@ -53,7 +53,7 @@ class TrainerConfig:
         return NetworkMessage(self.network, self.configuration.input_order)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
-        """The network as JSON: see `Network.to_json`."""
+        """Return the network as JSON: see `Network.to_json`."""
         return self.network.to_json()
 
 
@@ -82,7 +82,7 @@ def parse_config_and_serialize(trainer_config: str | Callable[[], None], config_
 
 
 def extra_outputs(configuration: Configuration) -> list[str]:
-    """Names of the layers that evaluators read and no output needs."""
+    """Return the names of the layers that evaluators read and no output needs."""
     assert configuration.space is not None
     layers = configuration.space.layers
     return list(
@@ -96,10 +96,10 @@ def extra_outputs(configuration: Configuration) -> list[str]:
 
 
 def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -> Any:
-    """Return an argument of `--config_args`, read as a type, or the default.
+    """Return an argument of `--config_args`, converted to a type, or the default.
 
     Raises:
-        UsageError: the text does not fit the type.
+        UsageError: the text does not match the type.
     """
     text = current().arguments.get(name)
     if text is None:

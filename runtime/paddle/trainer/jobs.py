@@ -26,7 +26,7 @@ _LEAST_STEP = 1e-4
 
 
 def train(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Train pass by pass; `Periods` does the periodic work that the flags ask for."""
+    """Train pass by pass; `Periods` does the periodic work that the flags request."""
     flags = session.flags
     trainer = session.trainer(is_local=is_local)
     log.info("trainer mode: Normal")
@@ -106,8 +106,8 @@ def time(session: Session, log: Logger, *, is_local: bool) -> None:
 def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
     """Compare gradients of one batch with differences of its cost.
 
-    Each parameter is moved along its gradient, both ways, until the cost changes by checkgrad_eps of itself. Numbers
-    are float32, so a share below 1e-4 is made 1e-4.
+    Each parameter is moved along its gradient, in both directions, until the cost changes by the share checkgrad_eps.
+    Numbers are float32, so a share below 1e-4 is raised to 1e-4.
     """
     machine, feed = session.machine(), session.feed()
     share = max(float(session.flags["checkgrad_eps"]), _LEAST_STEP)
@@ -137,7 +137,7 @@ def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def _tested(session: Session) -> list[Path | None]:
-    """The directories to test: those of a list, those of passes, or the initial one, which is already loaded."""
+    """Return the directories to test: those of a list, those of passes, or the initial one, which is already loaded."""
     flags = session.flags
     if flags["model_list"]:
         try:
@@ -157,7 +157,7 @@ def _tested(session: Session) -> list[Path | None]:
 
 
 def _predict(session: Session, folder: Path) -> None:
-    """Write a line for each row of the outputs, a number and a semicolon for each column."""
+    """Write a line for each row of the outputs, with a number and a semicolon for each column."""
     with session.entered():
         inference = Inference(session.parameters, session.outputs)
     names = [layer.name for layer in session.outputs]
@@ -173,7 +173,7 @@ def _predict(session: Session, folder: Path) -> None:
 
 
 def _shown(fields: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """A layer's printed values: its ids if it has any, otherwise its values."""
+    """Return a layer's printed values: its ids if it has any, otherwise its values."""
     return fields["id"] if "id" in fields else fields["value"]
 
 

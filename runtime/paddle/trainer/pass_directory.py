@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories of parameters, as `paddle train` saves them after a pass: ``<save_dir>/pass-00003``.
 
-A directory has a file for each parameter, of its name (16-byte header and float32 values); a copy of the configuration,
-whose name is in ``path.txt``; and, written last, ``done``.
+A directory has a file for each parameter, with its name (16-byte header and float32 values); a copy of the
+configuration, whose name is in ``path.txt``; and, written last, ``done``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STRATEGIES = ("fail", "rand", "zero")
 
 
 def pass_directory(save_dir: str, pass_id: int, part: int = 0) -> Path:
-    """The directory of a pass, or of part 1, 2, ... of an unfinished one."""
+    """Return the directory of a pass, or of part 1, 2, ... of an unfinished one."""
     return Path(save_dir) / (f"pass-{pass_id:05d}-{part:03d}" if part else f"pass-{pass_id:05d}")
 
 
@@ -57,7 +57,7 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
         if_missing: how to treat a parameter without a file: fail: raise an error; rand: initial value; zero: zeros.
 
     Raises:
-        ModelFileError: the directory or a file is missing or does not fit.
+        ModelFileError: the directory or a file is missing or does not match.
     """
     if if_missing not in _STRATEGIES:
         raise ModelFileError(
@@ -79,7 +79,7 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
 
 
 def wait(directory: Path, say: Callable[[str], None]) -> None:
-    """Return once all parameters of a pass are saved, which a training job beside this one may do at any time."""
+    """Return when all parameters of a pass are saved, possibly by a training job that runs at the same time."""
     if (directory / DONE).is_file():
         return
     say(f"Waiting for the parameters in {directory}; --test_wait=0 does not wait")
@@ -88,14 +88,14 @@ def wait(directory: Path, say: Callable[[str], None]) -> None:
 
 
 def remove(directory: Path, say: Callable[[str], None]) -> None:
-    """Delete the directory of an earlier pass, if it exists and is one."""
+    """Delete the directory of an earlier pass, if it exists and is a directory of parameters."""
     if (directory / DONE).is_file():
         say(f"delete dir {directory}")
         shutil.rmtree(directory)
 
 
 def version_block() -> str:
-    """Return the text that `--version` prints and the file `done` holds."""
+    """Return the text that `--version` prints and the file `done` contains."""
     facts = {
         "withGpu": False,
         "withAvx": True,

@@ -21,7 +21,7 @@ class Periods:
     """An event handler for the work that flags request after every n-th batch or pass.
 
     Args:
-        flags: of `paddle train`.
+        flags: flags of `paddle train`.
         config: the configuration file, copied beside the parameters.
         test: tests the network on the test data; None without test data.
         is_first: whether this is trainer 0, the only one that saves and prints statistics.

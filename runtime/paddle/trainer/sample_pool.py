@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The samples of a data source, drawn from a pool into batches.
 
-A pool is filled with samples of all files in turn, and a batch takes samples out of it at random. With the pool as
-large as the data, which it is unless a provider says otherwise, that is a shuffle of each pass.
+A pool is filled with samples of all files in turn, and a batch draws samples from it at random. If the pool is as
+large as the data, which is the default, this shuffles each pass.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class SampleSource:
     """One data source: its provider and its files.
 
     Attributes:
-        name: of the provider, with its module.
-        declared: names of the data layers that the provider gives a type, used or not.
-        types: name of a data layer -> type of its column, in the order of columns; a network that predicts may leave
-            the last columns out.
+        name: name of the provider, with its module.
+        declared: names of the data layers for which the provider has a type, used or not.
+        types: name of a data layer -> type of its column, in the order of columns; a network for prediction may omit
+            the last columns.
     """
 
     def __init__(self, source: DataSource, input_order: Sequence[str], *, is_train: bool, seed: int) -> None:
@@ -88,7 +88,7 @@ class SampleSource:
             yield batch
 
     def _shuffled(self) -> Iterator[Sample]:
-        """All samples, each drawn from a pool."""
+        """Yield all samples, each drawn from a pool."""
         limits = [size for size in (self._provider.pool_size, self._provider.min_pool_size) if size >= 0]
         wanted = min(limits) if limits else None
         pool: list[Sample] = []
@@ -102,7 +102,7 @@ class SampleSource:
             yield pool.pop()
 
     def _samples(self) -> Iterator[Sample]:
-        """The samples of all files: one file after the other, or in turn at random if they are shuffled."""
+        """Yield the samples of all files: one file after the other, or in turn at random if they are shuffled."""
         if self._cache is not None:
             yield from self._cache
             return
@@ -122,7 +122,7 @@ class SampleSource:
             self._cache = kept
 
     def _of_file(self, name: str) -> Iterator[Sample]:
-        """The samples of one file; an error of the provider names the file.
+        """Yield the samples of one file; an error of the provider names the file.
 
         Raises:
             UsageError: the file cannot be opened.
@@ -146,7 +146,7 @@ def _one(sample: Sample) -> int:
 
 
 def _listed(files: str | Sequence[str]) -> list[str]:
-    """The paths of a list file, or those given."""
+    """Return the paths in a list file, or the given ones."""
     if not isinstance(files, str):
         return list(files)
     try:

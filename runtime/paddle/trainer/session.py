@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of `paddle train`: the configuration, its data, and the trainer that both make."""
+"""One run of `paddle train`: the configuration, its data, and the trainer created from both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Session:
 
     Attributes:
         columns: the data layers, in the order of a sample's columns.
-        parameters: values, from a directory where flags name one.
+        parameters: values, from a directory if flags name one.
     """
 
     def __init__(self, config: TrainerConfig, flags: Mapping[str, Value], log: Logger) -> None:
@@ -59,7 +59,7 @@ class Session:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Let v2 see the configuration's layers for the length of a ``with`` block."""
+        """Make the configuration's layers visible to v2 within a ``with`` block."""
         with model.entered(self._space):
             yield
 
@@ -84,20 +84,20 @@ class Session:
         return trainer
 
     def train_batches(self) -> Batches:
-        """The batches of a pass over the training data."""
+        """Return the batches of a pass over the training data."""
         return self._batches(self._train, "training")
 
     def test_batches(self) -> Batches:
-        """The batches of a pass over the test data."""
+        """Return the batches of a pass over the test data."""
         return self._batches(self._test, "tests")
 
     def load(self, directory: Path) -> None:
-        """Take parameters from a directory."""
+        """Load parameters from a directory."""
         self._log.info("Loading parameters from %s", directory)
         pass_directory.load(self.parameters, directory, str(self.flags["load_missing_parameter_strategy"]))
 
     def feed(self) -> Feed:
-        """The first batch of training data, as a network is fed with it.
+        """Return the first batch of training data, in the form of a network's feed.
 
         Raises:
             UsageError: the data provider has no samples.
@@ -108,7 +108,7 @@ class Session:
         return DataFeeder(self._topology().data_type(), self.columns)(batch)
 
     def machine(self) -> GradientMachine:
-        """The network of the outputs, with dense gradients, to be used without a trainer."""
+        """Return the network of the outputs, with dense gradients, for use without a trainer."""
         topology = self._topology()
         topology.make_dense()
         return GradientMachine(topology.network, self.parameters, topology.network.outputs)
@@ -123,7 +123,7 @@ class Session:
         return total, {name: np.asarray(gradient) for name, gradient in step.gradients.items()}
 
     def _make_dense(self) -> None:
-        """Update sparse parameters as a whole, since averages are kept of whole parameters."""
+        """Update sparse parameters as a whole, because averages are computed for whole parameters."""
         for name, config in self._space.parameters.items():
             if config.sparse_update:
                 self._log.info("%s is updated as a dense parameter, because model_average is set", name)
@@ -136,7 +136,7 @@ class Session:
             return Topology(self._trained() if losses(self.config.network) else self.outputs, self._extra())
 
     def _trained(self) -> list[LayerOutput]:
-        """The outputs whose sum training minimises.
+        """Return the outputs whose sum training minimises.
 
         Raises:
             UsageError: no output is a cost.
@@ -147,7 +147,7 @@ class Session:
         return [layer for layer in self.outputs if layer.name in names]
 
     def _extra(self) -> list[LayerOutput]:
-        """The layers that evaluators read, and the outputs that are not costs."""
+        """Return the layers that evaluators read, and the outputs that are not costs."""
         names = set(losses(self.config.network))
         extra = [layer for layer in self.outputs if layer.name not in names]
         measured = extra_outputs(self.config.configuration)
@@ -167,7 +167,7 @@ class Session:
 
 
 def losses(network: Network) -> list[str]:
-    """Names of the outputs that are costs, or sums and multiples of costs."""
+    """Return the names of the outputs that are costs, or sums and multiples of costs."""
     costs = set(network.costs())
     return [name for name in network.outputs if costs & network.behind([name])]
 
@@ -176,7 +176,7 @@ def typed(network: Network, types: Mapping[str, InputType]) -> Network:
     """Return a network in which data layers without a type get that of the data provider.
 
     Raises:
-        UsageError: a data layer has another width than its data.
+        UsageError: the width of a data layer differs from that of its data.
     """
     return replace(network, layers=_typed(network.layers, types))
 
@@ -199,7 +199,7 @@ def _typed(layers: Mapping[str, LayerConfig], types: Mapping[str, InputType]) ->
 
 
 def check_types(topology: Topology, source: SampleSource) -> None:
-    """Refuse a network with data layers whose type the provider does not give."""
+    """Check that the provider has a type for each data layer of a network."""
     for name, layer in topology.network.layers.items():
         if layer.type == "data" and layer.input_type is None:
             raise UsageError(
@@ -222,5 +222,5 @@ _LEVELS = {
 
 
 def _written(kind: InputType) -> str:
-    """A type as a provider declares it: ``dense_vector_sequence(9)``."""
+    """Return a type as a provider declares it: ``dense_vector_sequence(9)``."""
     return f"{_KINDS[kind.type]}{_LEVELS[kind.seq_type]}({kind.dim})"
