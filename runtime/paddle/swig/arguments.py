@@ -39,7 +39,7 @@ class Arguments:
 
     @staticmethod
     def of_columns(columns: Sequence[tuple[InputType, Sequence[Any]]]) -> Arguments:
-        """Arguments from the columns of samples."""
+        """Return arguments made of the columns of samples."""
         return Arguments([_Slot(kind, column) for kind, column in columns])
 
     def resize(self, slotNum: int) -> None:
@@ -47,7 +47,7 @@ class Arguments:
         self._slots = [*self._slots[:slotNum], *(_Slot() for _ in range(slotNum - len(self._slots)))]
 
     def getSlotNum(self) -> int:
-        """The number of slots."""
+        """Return the number of slots."""
         return len(self._slots)
 
     def setSlotValue(self, idx: int, mat: Matrix) -> None:
@@ -63,21 +63,21 @@ class Arguments:
         self._slots[idx].starts = vec.array
 
     def getSlotValue(self, idx: int) -> Matrix:
-        """The numbers of a slot."""
+        """Return the numbers of a slot."""
         value = self._slots[idx].value
         if value is None:
             raise UsageError(f"slot {idx} has no value")
         return Matrix(value)
 
     def getSlotIds(self, idx: int) -> IVector:
-        """The integers of a slot."""
+        """Return the integers of a slot."""
         ids = self._slots[idx].ids
         if ids is None:
             raise UsageError(f"slot {idx} has no ids")
         return IVector(ids)
 
     def columns(self) -> list[tuple[InputType, Sequence[Any]]]:
-        """The type of each slot, and its item of each sample.
+        """Return the type of each slot, and its item of each sample.
 
         Raises:
             UsageError: a slot is empty.
@@ -85,7 +85,7 @@ class Arguments:
         return [_column(number, slot) for number, slot in enumerate(self._slots)]
 
     def put(self, fields: Sequence[Mapping[str, Array]]) -> None:
-        """Take the results of layers, "value" and "id"."""
+        """Store the results of layers, "value" and "id"."""
         self._slots = [
             _Slot(
                 value=each.get("value"), ids=each["id"].reshape(-1).astype(np.int32) if "id" in each else None

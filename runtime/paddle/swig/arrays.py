@@ -20,45 +20,45 @@ class Matrix:
 
     @staticmethod
     def createZero(height: int, width: int, useGpu: bool | None = None) -> Matrix:
-        """A matrix of zeros."""
+        """Return a matrix of zeros."""
         return Matrix(np.zeros((height, width), np.float32))
 
     @staticmethod
     def createDense(data: Sequence[float], height: int, width: int, useGpu: bool | None = None) -> Matrix:
-        """A matrix of numbers that are given row by row."""
+        """Return a matrix of the given numbers, row by row."""
         return Matrix(np.array(data, np.float32).reshape(height, width))
 
     @staticmethod
     def createDenseFromNumpy(data: Array, copy: bool = True, useGpu: bool | None = None) -> Matrix:
-        """A matrix from an array (height, width)."""
+        """Return a matrix of an array (height, width)."""
         return Matrix(np.array(data, np.float32, copy=True if copy else None))
 
     def getHeight(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(self.array.shape[0])
 
     def getWidth(self) -> int:
-        """The number of columns."""
+        """Return the number of columns."""
         return int(self.array.shape[1])
 
     def get(self, x: int, y: int) -> float:
-        """The number in row x, column y."""
+        """Return the number in row x, column y."""
         return float(self.array[x, y])
 
     def set(self, x: int, y: int, val: float) -> None:
-        """Change the number in row x, column y."""
+        """Set the number in row x, column y."""
         self.array[x, y] = val
 
     def getData(self) -> list[float]:
-        """All numbers, row by row."""
+        """Return all numbers, row by row."""
         return [float(each) for each in self.array.ravel()]
 
     def copyToNumpyMat(self) -> Array:
-        """A copy as an array."""
+        """Return a copy as an array."""
         return self.array.copy()
 
     def toNumpyMatInplace(self) -> Array:
-        """The array itself."""
+        """Return the array itself."""
         return self.array
 
     def copyFromNumpyMat(self, data: Array) -> None:
@@ -76,17 +76,17 @@ class Vector:
 
     @classmethod
     def create(cls, data: Sequence[float], useGpu: bool | None = None) -> Any:
-        """A vector of numbers."""
+        """Return a vector of numbers."""
         return cls(np.array(data, cls.dtype).reshape(-1))
 
     @classmethod
     def createZero(cls, sz: int, useGpu: bool | None = None) -> Any:
-        """A vector of zeros."""
+        """Return a vector of zeros."""
         return cls(np.zeros(sz, cls.dtype))
 
     @classmethod
     def createVectorFromNumpy(cls, data: Array, copy: bool = True, useGpu: bool | None = None) -> Any:
-        """A vector from an array of one dimension."""
+        """Return a vector of an array of one dimension."""
         return cls(np.array(data, cls.dtype, copy=True if copy else None).reshape(-1))
 
     def __len__(self) -> int:
@@ -102,11 +102,11 @@ class Vector:
         self.array[at] = value
 
     def getSize(self) -> int:
-        """The number of items."""
+        """Return the number of items."""
         return len(self)
 
     def getData(self) -> list[Any]:
-        """All items."""
+        """Return all items."""
         return list(self)
 
     def copyFrom(self, src: Vector) -> None:
@@ -114,11 +114,11 @@ class Vector:
         self.array[...] = src.array
 
     def copyToNumpyArray(self) -> Array:
-        """A copy as an array."""
+        """Return a copy as an array."""
         return self.array.copy()
 
     def toNumpyArrayInplace(self) -> Array:
-        """The array itself."""
+        """Return the array itself."""
         return self.array
 
     def copyFromNumpyArray(self, data: Array) -> None:

@@ -14,7 +14,7 @@ __all__ = ["DataProviderConverter"]
 
 
 class DataProviderConverter:
-    """Turns lists of samples into `Arguments`.
+    """Converts lists of samples to `Arguments`.
 
     Args:
         input_types: the type of each column, in the order of the network's inputs.

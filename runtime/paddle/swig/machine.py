@@ -35,23 +35,23 @@ class Parameter:
         self._machine, self._number, self._config = machine, number, config
 
     def getName(self) -> str:
-        """Its name."""
+        """Return its name."""
         return self._config.name
 
     def getID(self) -> int:
-        """Its number in the network."""
+        """Return its number in the network."""
         return self._number
 
     def getSize(self) -> int:
-        """The number of its values."""
+        """Return the number of its values."""
         return self._config.size
 
     def getConfig(self) -> ParameterConfig:
-        """Its configuration."""
+        """Return its configuration."""
         return self._config
 
     def getBuf(self, parameterType: int) -> Vector:
-        """Its values, to be changed in place, or the gradient of the last batch."""
+        """Return its values, to be changed in place, or the gradient of the last batch."""
         if parameterType == PARAMETER_VALUE:
             return Vector(self._machine.parameters.array(self._config.name).reshape(-1))
         if parameterType == PARAMETER_GRADIENT:
@@ -68,7 +68,7 @@ class GradientMachine:
     """A network with the values of its parameters.
 
     Attributes:
-        network: with open types of data layers, which those of the arguments decide.
+        network: its data layers have open types, which are set by those of the arguments.
     """
 
     def __init__(self, network: Network, inputs: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ class GradientMachine:
     def createFromConfigProto(
         protoObj: NetworkMessage, createMode: int = 0, paramTypes: Sequence[int] = ()
     ) -> GradientMachine:
-        """A machine of `parse_config(...).model_config`."""
+        """Return a machine of `parse_config(...).model_config`."""
         if not isinstance(protoObj, NetworkMessage):
             raise UsageTypeError(
                 f"createFromConfigProto takes parse_config(...).model_config, got {protoObj!r:.80}"
@@ -96,7 +96,7 @@ class GradientMachine:
         return GradientMachine(protoObj.network, protoObj.input_layer_names)
 
     def loadParameters(self, path: str) -> None:
-        """Read all parameters from a directory, as `paddle train` saves them."""
+        """Read all parameters from a directory in the format of `paddle train`."""
         pass_directory.load(self.parameters, Path(path))
 
     def saveParameters(self, path: str) -> None:
@@ -104,15 +104,15 @@ class GradientMachine:
         pass_directory.save(self.parameters, Path(path))
 
     def getParameterSize(self) -> int:
-        """The number of parameters."""
+        """Return the number of parameters."""
         return len(self.parameters)
 
     def getParameter(self, i: int) -> Parameter:
-        """Parameter number i."""
+        """Return parameter number i."""
         return self.getParameters()[i]
 
     def getParameters(self) -> list[Parameter]:
-        """All parameters."""
+        """Return all parameters."""
         return [Parameter(self, at, config) for at, config in enumerate(self.network.parameters.values())]
 
     def randParameters(self) -> None:
@@ -128,13 +128,13 @@ class GradientMachine:
     finish = start
 
     def forwardTest(self, inArgs: Arguments) -> list[dict[str, Array]]:
-        """The outputs of a batch: "value" and "id" of each output layer, as far as it has them."""
+        """Return the outputs of a batch: "value" and "id" of each output layer, if it has them."""
         machine, feed = self.prepared(inArgs)
         found = machine.outputs(feed, self.network.outputs, _FIELDS)
         return [found[name] for name in self.network.outputs]
 
     def forward(self, inArgs: Arguments, outArgs: Arguments, passType: int) -> None:
-        """Put the outputs of a batch into `outArgs`; PASS_TRAIN draws dropout masks, PASS_TEST has none."""
+        """Store the outputs of a batch in `outArgs`; PASS_TRAIN draws dropout masks, PASS_TEST uses none."""
         if passType == PASS_TRAIN and self.costs:
             self.forwardBackward(inArgs, outArgs, passType)
         else:
@@ -147,7 +147,7 @@ class GradientMachine:
         passType: int,
         callback: Callable[[Parameter], Any] | None = None,
     ) -> None:
-        """Put the outputs of a batch into `outArgs`, and keep the gradients of the costs among them.
+        """Store the outputs of a batch in `outArgs`, and save the gradients of the costs among them.
 
         Args:
             callback: called with each parameter afterwards.
@@ -164,15 +164,15 @@ class GradientMachine:
         return losses(self.network)
 
     def gradient(self, config: ParameterConfig) -> Array:
-        """The gradient of the last batch, flat; zeros without one."""
+        """Return the gradient of the last batch, flat; zeros if there is none."""
         found = None if self._machine is None else self._machine.gradient(config.name)
         return np.zeros(config.size, np.float32) if found is None else found.reshape(-1)
 
     def prepared(self, given: Arguments) -> tuple[gradient_machine.GradientMachine, Feed]:
-        """The machine for arguments of these types, and what it is fed with.
+        """Return the machine for arguments of these types, and its feed.
 
         Raises:
-            UsageError: there are fewer slots than inputs, or one does not fit its data layer.
+            UsageError: there are fewer slots than inputs, or one does not match its data layer.
         """
         columns = given.columns()
         if len(columns) < len(self._inputs):

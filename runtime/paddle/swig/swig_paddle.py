@@ -51,12 +51,12 @@ def initPaddle(*args: str) -> None:
 
 
 def isUsingGpu() -> bool:
-    """Whether networks compute on a GPU."""
+    """Return whether networks compute on a GPU."""
     return settings.current().use_gpu
 
 
 def isGpuVersion() -> bool:
-    """Whether networks can compute on a GPU at all."""
+    """Return whether networks can compute on a GPU at all."""
     return False
 
 

@@ -26,7 +26,7 @@ class Trainer:
 
     @staticmethod
     def create(conf: TrainerConfig, gradientMachine: GradientMachine) -> Trainer:
-        """A trainer of a machine.
+        """Return a trainer of a machine.
 
         Raises:
             UsageError: the network has no cost.
@@ -70,7 +70,7 @@ class Trainer:
         return step.cost / max(size, 1)
 
     def getForwardOutput(self) -> Arguments:
-        """The outputs of the last batch."""
+        """Return the outputs of the last batch."""
         return self._outputs
 
     def startTestPeriod(self) -> None:
