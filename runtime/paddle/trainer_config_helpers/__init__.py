@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that configurations of `paddle train` import: v2's declarations under their v1 spelling.
 
-Each table maps a v1 name to the declaration of ``paddle.v2`` that it is.
+Each table maps a v1 name to the corresponding declaration of ``paddle.v2``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes of parameters and layers, under the names that v1 has for them."""
+"""Attributes of parameters and layers, under their v1 names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of a configuration file besides its layers: inputs, outputs, settings and data sources.
 
-The functions that configurations call write into the `current` one.
+The functions that configurations call change the `current` one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class DataSource:
 
     Attributes:
         files: a list file with one path per line, or the paths.
-        module: with the provider.
-        provider: its name there.
-        arguments: for its `init_hook`.
+        module: module with the provider.
+        provider: name of the provider in the module.
+        arguments: arguments of its `init_hook`.
     """
 
     files: str | Sequence[str]
@@ -39,10 +39,10 @@ class Configuration:
     """The contents of one configuration file.
 
     Attributes:
-        arguments: of `get_config_arg`.
+        arguments: values for `get_config_arg`.
         space: the declarations of its layers.
         inputs: names of data layers in the order of a provider's columns; empty: in depth-first order from the outputs.
-        settings: what `settings` was called with.
+        settings: the arguments of `settings`.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Configuration:
         """Check that the configuration has outputs.
 
         Raises:
-            UsageError: there is no output.
+            UsageError: there are no outputs.
         """
         if not self.outputs:
             raise UsageError(
@@ -81,7 +81,7 @@ _stack: list[Configuration] = [Configuration()]
 
 
 def current() -> Configuration:
-    """The configuration that is being read."""
+    """Return the configuration that is being read."""
     return _stack[-1]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of a layer, element by element, as ``paddle.v2.op`` has them; + - * are operators of layers."""
+"""Elementwise functions of a layer, as in ``paddle.v2.op``; + - * are operators of layers."""
 
 from __future__ import annotations
 

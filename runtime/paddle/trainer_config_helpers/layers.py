@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: ``fc_layer`` is ``paddle.v2.layer.fc``, and so on; a data layer leaves the type of its data open."""
+"""Layers: ``fc_layer`` is ``paddle.v2.layer.fc``, and so on; a data layer does not set the type of its data."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def data_layer(
     width: int | None = None,
     layer_attr: LayerAttr = None,
 ) -> LayerOutput:
-    """Declare an input of the network; the data provider says what kind of data it is.
+    """Declare an input of the network; the data provider sets its type.
 
     Args:
         name: the key in a provider's samples.
         size: width of a row, or the number of classes or words.
-        depth: of a volume, 1 otherwise.
-        height: of an image.
-        width: of an image.
+        depth: depth of a volume, 1 otherwise.
+        height: height of an image.
+        width: width of an image.
         layer_attr: device, which has no effect, or dropout of numbers.
     """
     if not size or size < 1:

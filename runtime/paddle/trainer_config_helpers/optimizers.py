@@ -35,11 +35,11 @@ class Optimizer:
         raise NotImplementedError
 
     def extra_settings(self) -> None:
-        """Set defaults of parameters that are declared from now on."""
+        """Set defaults for parameters declared from now on."""
 
     @property
     def is_support_sparse(self) -> bool:
-        """Whether the method supports parameters with `sparse_update`."""
+        """Return whether the method supports parameters with `sparse_update`."""
         return True
 
 
@@ -47,7 +47,7 @@ class BaseSGDOptimizer(Optimizer):
     """A learning method with a class in ``paddle.v2.optimizer``.
 
     Attributes:
-        v2_name: the class of ``paddle.v2.optimizer`` that it is.
+        v2_name: name of its class in ``paddle.v2.optimizer``.
         given: that class's own arguments.
     """
 
@@ -81,9 +81,9 @@ def _method(text: str, kind: str, names: str = "", is_support_sparse: bool = Tru
     """Return the class of a learning method.
 
     Args:
-        text: class without "Optimizer" and arguments, as Python writes them.
+        text: class without "Optimizer" and arguments, in Python syntax.
         kind: its name in configurations.
-        names: what its arguments are called there, in their order.
+        names: names of its arguments there, in their order.
     """
     name, parameters = parsed(text)
     body = takes(", ".join(("self", *map(str, parameters))))
@@ -123,7 +123,7 @@ class BaseRegularization(Optimizer):
     """Base class of regularisations."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Nothing: a rate of decay is a default of parameters."""
+        """Return no arguments: a decay rate is a default of parameters."""
         return {}
 
 
@@ -132,7 +132,7 @@ class L2Regularization(regularization.L2Regularization, BaseRegularization):
     """Weight decay with this rate."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Nothing: a rate of decay is a default of parameters."""
+        """Return no arguments: a decay rate is a default of parameters."""
         return {}
 
     def extra_settings(self) -> None:
@@ -142,10 +142,10 @@ class L2Regularization(regularization.L2Regularization, BaseRegularization):
 
 @dataclass(frozen=True)
 class ModelAverage(optimizer.ModelAverage, Optimizer):
-    """Save the mean of the last values: of average_window times the updates so far."""
+    """Save the mean of the last values, over a window of average_window times the number of updates so far."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Its arguments."""
+        """Return its arguments."""
         return {
             "average_window": self.average_window,
             "max_average_window": self.max_average_window,
@@ -170,7 +170,7 @@ def settings(given: dict[str, Any]) -> None:
         learning_rate_args: segments of the two manual schedules, "s0:r0,s1:r1,...".
         learning_method: such as AdamOptimizer(); MomentumOptimizer() by default.
         regularization: L2Regularization, or a list with one.
-        is_async: parameter servers apply each gradient when it arrives.
+        is_async: whether parameter servers apply each gradient on arrival.
         model_average: ModelAverage, or None.
         gradient_clipping_threshold: bound on every element of a gradient.
     """

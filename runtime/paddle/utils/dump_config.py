@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle dump_config CONFIG [config_args] [--whole | --binary]`: a configuration as the network that it declares."""
+"""`paddle dump_config CONFIG [config_args] [--whole | --binary]`: prints the network that a configuration declares."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def model_text(config: TrainerConfig) -> str:
-    """The text of the network, with the original's names for types of layers and evaluators."""
+    """Return the network as text, with the original's names for types of layers and evaluators."""
     lines: list[str] = []
     for line in str(config.model_config).splitlines():
         found = _TYPE.fullmatch(line)
@@ -69,7 +69,7 @@ def model_text(config: TrainerConfig) -> str:
 
 
 def whole(config: TrainerConfig) -> str:
-    """The text of the network, of the settings and of the data sources."""
+    """Return the network, the settings and the data sources as text."""
     configuration = config.configuration
     network = "\n".join(f"  {line}" for line in model_text(config).splitlines())
     parts = [f"model_config {{\n{network}\n}}", _message("opt_config", _optimization(config))]
@@ -89,7 +89,7 @@ def whole(config: TrainerConfig) -> str:
 
 
 def _optimization(config: TrainerConfig) -> dict[str, Any]:
-    """The settings under the names of the original's message."""
+    """Return the settings under the names of the original's message."""
     given = dict(config.opt_config)
     method, average = given.pop("learning_method", None), given.pop("model_average", None)
     is_async = given.pop("is_async", False)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle make_diagram CONFIG FILE [config_args]`: the network of a configuration as a drawing.
+"""`paddle make_diagram CONFIG FILE [config_args]`: draws the network of a configuration.
 
-FILE.svg is a drawing that a browser shows; any other FILE is Graphviz' text, as the original writes it.
+FILE.svg is a drawing for browsers; any other FILE is text for Graphviz, as in the original.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def make_diagram(config_file: str, dot_file: str, config_arg_str: str = "") -> N
     """Draw the network of a configuration file.
 
     Args:
-        dot_file: the drawing, SVG by its ending, else Graphviz' text.
+        dot_file: output file; SVG if its name ends in .svg, else text for Graphviz.
 
     Raises:
         ModelFileError: it cannot be written.
@@ -48,7 +48,7 @@ def make_diagram(config_file: str, dot_file: str, config_arg_str: str = "") -> N
 
 
 def dot(network: Network) -> str:
-    """Graphviz' text: a node for each layer, a box round each recurrent group."""
+    """Return text for Graphviz: a node for each layer, a box around each recurrent group."""
     lines = ["digraph graphname {"]
     groups: dict[str, list[str]] = {}
     numbers = {name: number for number, name in enumerate(network.layers)}
@@ -65,7 +65,7 @@ def dot(network: Network) -> str:
 
 
 def svg(network: Network) -> str:
-    """A drawing with the inputs at the top, each layer below all that it reads."""
+    """Return a drawing with the inputs at the top, each layer below all layers that it reads."""
     places = _places(network)
     columns = max((column for column, _ in places.values()), default=0) + 1
     rows = max((row for _, row in places.values()), default=0) + 1
@@ -108,7 +108,7 @@ def _edges(network: Network) -> Iterator[tuple[str, str]]:
 
 
 def _places(network: Network) -> Mapping[str, tuple[int, int]]:
-    """Column and row of each layer, whose row is below those of all that it reads."""
+    """Return column and row of each layer; its row is below those of all layers that it reads."""
     rows: dict[str, int] = {}
     taken: dict[int, int] = {}
     found = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`paddle merge_model`, and `merge_v2_model`: a network and its parameters in one file, for inference elsewhere.
 
-As in the original the file is an int64 (little-endian) with the length of the network's description, the description,
+As in the original, the file is an int64 (little-endian) with the length of the network's description, the description,
 and each parameter in the order of the network, with its 16-byte header. The description is this runtime's JSON where
 the original's is a protobuf message.
 """
@@ -47,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def merge_v2_model(net: LayerOutput | Sequence[LayerOutput], param_file: str, output_file: str) -> None:
-    """Write a network of v2 and the parameters of a tar into one file.
+    """Write a v2 network and the parameters in a tar to one file.
 
     Args:
-        net: the layers to infer.
-        param_file: a tar of parameters, or one packed by gzip.
+        net: the output layers of inference.
+        param_file: a tar of parameters, optionally compressed by gzip.
         output_file: the file to write.
 
     Raises:
@@ -109,7 +109,7 @@ def read(path: str) -> tuple[Network, Parameters]:
 
 
 def parameters_of(network: Network) -> Parameters:
-    """The parameters of a network, with their initial values."""
+    """Return the parameters of a network, with their initial values."""
     found = Parameters()
     for config in network.parameters.values():
         found.add(config)
