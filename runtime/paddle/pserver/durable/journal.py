@@ -220,7 +220,7 @@ class KeptFolder:
             raise PserverError(gone.read_text(encoding="utf-8"))
 
     def is_long(self, limit: int, sequence: int) -> bool:
-        """Whether the journal is so long that another copy is due.
+        """Return whether the journal is so long that another copy is due.
 
         Args:
             limit: bytes.

@@ -121,7 +121,7 @@ class Engine:
         return len(self._sessions.left) == self._sessions.num_trainers
 
     def is_deserted(self, asked_at: float) -> bool:
-        """Whether no trainer needs this server any more: each has left, or has been disconnected for too long.
+        """Return whether no trainer needs this server any more: each has left, or has been disconnected for too long.
 
         Args:
             asked_at: when this check became relevant; trainers can still connect until the barrier timeout after it.
@@ -336,7 +336,7 @@ class Engine:
                 self._keeper.record(message)
 
     def _is_to_come(self, session: Session) -> bool:
-        """Whether the next process may execute a session's newest request as if it had not arrived."""
+        """Return whether the next process may execute a session's newest request as if it had not arrived."""
         return session.verb in self._service.reads or self._service.is_partial(session.trainer)
 
     def _on_leave(self, session: Session) -> None:

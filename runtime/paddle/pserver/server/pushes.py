@@ -93,7 +93,7 @@ class Pushes:
         return True
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Whether a chunk of a trainer's push is missing; if it was used, its answer is sent to the trainer again."""
+        """Return whether a chunk of a trainer's push is missing; if it was used, its answer is sent again."""
         gradient = self.arrived.get(trainer)
         if gradient is None or gradient.slab is not None or index >= len(gradient.chunks):
             return False
@@ -103,7 +103,7 @@ class Pushes:
         return gradient.chunks[index] is None
 
     def is_cut(self, trainer: int) -> bool:
-        """Whether a trainer was asked to repeat its push and does not: chunks are missing that it would have sent."""
+        """Return whether a trainer was asked to repeat its push and does not: chunks it would have sent are missing."""
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
@@ -257,7 +257,7 @@ class AsyncPushes:
         self._quiet: set[int] = set()  # trainers whose last push wants no values
 
     def __contains__(self, trainer: object) -> bool:
-        """Whether a trainer's push has begun and is incomplete."""
+        """Return whether a trainer's push has begun and is incomplete."""
         return trainer in self._pushes
 
     def begin(self, trainer: int, head: Message, gradient: Gradient) -> AsyncPush | None:
@@ -296,7 +296,7 @@ class AsyncPushes:
         return None
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Whether a chunk of a trainer's push is missing; otherwise its answer is sent to the trainer again."""
+        """Return whether a chunk of a trainer's push is missing; otherwise its answer is sent to the trainer again."""
         push = self._pushes.get(trainer)
         if push is None or index >= len(push.gradient.chunks):
             return False

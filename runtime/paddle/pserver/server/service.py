@@ -240,15 +240,15 @@ class Service(Protocol):
         return False
 
     def is_partial(self, trainer: int) -> bool:
-        """Whether a trainer's newest request is incomplete and therefore not yet part of the state."""
+        """Return whether a trainer's newest request is incomplete and therefore not yet part of the state."""
         return False
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Whether chunk `index` of a trainer's newest request is missing; if its answer is due, it is sent again."""
+        """Return whether chunk `index` of a trainer's newest request is missing; if its answer is due, it is resent."""
         return False
 
     def is_cut(self, trainer: int) -> bool:
-        """Whether a trainer must repeat its request from the beginning, and has apparently not received that order."""
+        """Return whether a trainer must repeat its request from the beginning, and apparently does not know it."""
         return False
 
     def forget(self, trainer: int) -> None:

@@ -78,7 +78,7 @@ def check_all(found: Checkpoint) -> None:
 
 
 def is_blank(root: Path) -> bool:
-    """Whether a folder contains neither a checkpoint nor a part of one, or does not exist."""
+    """Return whether a folder contains neither a checkpoint nor a part of one, or does not exist."""
     return not _versions(root)
 
 
@@ -179,7 +179,7 @@ def clear_unfinished(root: Path, server: int) -> None:
 
 
 def _needs(root: Path, manifest: Manifest) -> bool:
-    """Whether no newer checkpoint has all its parts, so that this one might be the last complete checkpoint."""
+    """Return whether no newer checkpoint has all its parts, so that this one might be the last complete checkpoint."""
     for folder in _versions(root):
         if _version_of(folder) <= manifest.version:
             return True
