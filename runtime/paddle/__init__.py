@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PaddlePaddle for cluster training: `import paddle.v2 as paddle`, or `import paddle.fluid as fluid`.
 
-Importing this package alone is cheap: no numpy, no zmq, no cupy. Its parts come when they are asked for.
+Importing this package alone is cheap: no numpy, no zmq, no cupy. Its parts are loaded when they are first used.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ These are common paddle commands used in various situations:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command; return the exit code: 0 done, 1 failed or refused."""
+    """Run one command; return the exit code: 0 success, 1 failed or refused."""
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in _COMMANDS:
         return _COMMANDS[command](rest)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which array library computes: numpy on the processor, cupy on a GPU.
+"""The array library of computations: numpy on the processor, cupy on a GPU.
 
-This is the only module that imports cupy, and only once a GPU is asked for. Code that must run on both takes
+This is the only module that imports cupy, and only when a GPU is requested. Code that must run on both takes
 its functions from `array_module(x)`. Random numbers always come from the host, so that a run gives the same
 masks and the same initial weights on either device.
 """
@@ -26,12 +26,12 @@ _DEVICE = re.compile(r"cpu|gpu:(\d+)")
 
 
 class DeviceError(ConfigError):
-    """A device was named that does not exist here."""
+    """A requested device does not exist on this machine."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where arrays live: `cpu`, or `gpu:<index>`."""
+    """The device of arrays: `cpu`, or `gpu:<index>`."""
 
     name: str = "cpu"
 
@@ -75,12 +75,12 @@ class Device:
             raise DeviceError(f"no GPU for {self.name}: this machine has {count} GPUs, counted from 0")
 
     def active(self) -> AbstractContextManager[object]:
-        """Return a context in which new arrays land on this device."""
+        """Return a context in which new arrays are created on this device."""
         return _cupy().cuda.Device(self.index) if self.is_gpu else nullcontext()
 
 
 def array_module(first: object = None, *others: object) -> Any:
-    """Return cupy if one of the arrays lives on a GPU, else numpy."""
+    """Return cupy if one of the arrays is on a GPU, else numpy."""
     if type(first) is np.ndarray and not others:  # most calls
         return np
     for array in (first, *others):
@@ -90,7 +90,7 @@ def array_module(first: object = None, *others: object) -> Any:
 
 
 def from_host(array: Array, like: object) -> Array:
-    """Move a host array to where `like` lives: a `Device`, or an array there; no copy if that is the host."""
+    """Move a host array to `like`: a `Device`, or the device of an array; no copy if that is the host."""
     if isinstance(like, Device):
         if not like.is_gpu:
             return array
@@ -110,14 +110,14 @@ def to_host(array: Array) -> Array:
 
 
 def settled() -> None:
-    """Wait until the GPU has done what this thread asked it to; nothing if none was used."""
+    """Wait until the GPU has finished the work of this thread; does nothing if no GPU was used."""
     cupy = sys.modules.get("cupy")
     if cupy is not None:
         cupy.cuda.get_current_stream().synchronize()
 
 
 def rng(*key: int) -> np.random.Generator:
-    """Return a generator that the key alone decides: up to four numbers of 64 bits, such as (seed, name,
+    """Return a generator determined by the key alone: up to four numbers of 64 bits, such as (seed, name,
     step).
 
     Philox is counter based, so the generator for step 1000 costs the same as that for step 0.
@@ -129,7 +129,7 @@ def rng(*key: int) -> np.random.Generator:
 
 
 def random_words(generator: np.random.Generator, count: int) -> Array:
-    """Return `count` uniform uint32 numbers, the fastest that the generator has."""
+    """Return `count` uniform uint32 numbers, by the generator's fastest method."""
     words: Array = generator.bit_generator.random_raw((count + 1) // 2).view(np.uint32)
     return words[:count]
 

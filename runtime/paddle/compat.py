@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts for Python 2 and 3 alike import: text and bytes, rounding and division as in Python 2."""
+"""Functions for scripts that run on Python 2 and 3: text and bytes, rounding and division as in Python 2."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ long_type = int
 
 
 def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Return bytes as str, also those in a list or a set; anything else as it is.
+    """Return bytes as str, also those in a list or a set; anything else unchanged.
 
     Args:
         obj: bytes, str, or a list or set of them.
-        encoding: of the bytes.
+        encoding: encoding of the bytes.
         inplace: change the list or set itself.
     """
     return _converted(obj, bytes, lambda each: each.decode(encoding), inplace)
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Return str as bytes, also those in a list or a set; anything else as it is; see `to_text`."""
+    """Return str as bytes, also those in a list or a set; anything else unchanged; see `to_text`."""
     return _converted(obj, str, lambda each: each.encode(encoding), inplace)
 
 
 def round(x: float, d: int = 0) -> float:
-    """Return x rounded to d decimals, halves away from zero, as Python 2 did."""
+    """Return x rounded to d decimals, halves away from zero, as in Python 2."""
     scale = 10**d
     return math.copysign(math.floor(abs(x) * scale + 0.5) / scale, x) if x else x
 
@@ -38,7 +38,7 @@ def floor_division(x: Any, y: Any) -> Any:
 
 
 def get_exception_message(exc: BaseException) -> str:
-    """Return what an exception says."""
+    """Return the message of an exception."""
     return str(exc)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grammar of what users write where something listens: "ip:port", "[v6]:port", or a host alone.
+"""The syntax of endpoints that users write: "ip:port", "[v6]:port", or a host alone.
 
-What cannot be an address is told here, before anybody waits for an answer from it. Nothing is looked up.
+Invalid addresses are reported by these functions, before any connection attempt. Names are not resolved.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
     """Return host and port of "ip:port" or "[v6]:port".
 
     Args:
-        endpoint: what the user wrote.
-        what: what it is, for errors.
-        first_port: 0 where a server may take any port that is free.
+        endpoint: the user's text.
+        what: what the endpoint is, for errors.
+        first_port: smallest allowed port; 0 if a server may use any free port.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text is not an endpoint.
     """
     shown = f"{what} {endpoint[:_SHOWN]!r}"
     host, colon, port = endpoint.rpartition(":")
@@ -46,12 +46,12 @@ def host_of(text: str, what: str, *, ports: str) -> str:
     """Return a host that stands alone, without brackets.
 
     Args:
-        text: what the user wrote.
-        what: what it is, for errors.
-        ports: where ports are said instead, for errors.
+        text: the user's text.
+        what: what the host is, for errors.
+        ports: where to give ports instead, for errors.
 
     Raises:
-        ConfigError: it is none, or has a port in it.
+        ConfigError: it is not a host, or contains a port.
     """
     shown = f"{what} {text[:_SHOWN]!r}"
     _check_scheme(text, shown)
@@ -72,10 +72,10 @@ def endpoint_of(host: str, port: int) -> str:
 
 
 def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1) -> None:
-    """Check that each is an endpoint, and none is there twice; arguments as in `address_of`.
+    """Check that each is an endpoint, and that all are distinct; arguments as in `address_of`.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: this does not hold for one.
     """
     found = [address_of(endpoint, what, first_port=first_port) for endpoint in endpoints]
     if len(set(found)) < len(found):
@@ -84,7 +84,7 @@ def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1)
 
 
 def listed(endpoints: Iterable[str], most: int = 4) -> str:
-    """Return endpoints as text; of many the first and how many more there are."""
+    """Return endpoints as text; of a long list, the first ones and the number of the others."""
     every = list(endpoints)
     more = len(every) - most
     return ", ".join(every) if more <= 0 else f"{', '.join(every[:most])} and {more} more"

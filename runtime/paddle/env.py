@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment that the launcher gives a process, read once into a frozen value.
 
-Nothing else in the runtime reads what the launcher set; what only a user sets is read where it is used, such as
-PADDLE_DATA_HOME. docs/design.md section 4 is the list of names. Every name may be missing: a process started by
-hand has none of them.
+No other module of the runtime reads variables of the launcher; variables that only users set are read where they are
+used, such as PADDLE_DATA_HOME. docs/design.md section 4 lists the names. Every name may be missing: a process
+started by hand has none of them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _megabytes(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """A list; that of thousands of nodes is longer than a variable can be: it is in the file that NAME_FILE names."""
+    """Return a list; if thousands of nodes make it too long for a variable, it is in the file that NAME_FILE names."""
     text, path = env.get(name, ""), env.get(f"{name}_FILE")
     if not text and path:
         try:
@@ -87,33 +87,33 @@ def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _variable(
     name: str, parse: Callable[[Mapping[str, str], str], Any], default: Any = None, **more: Any
 ) -> Any:
-    """A field that a variable says, `default` where it is missing or empty."""
+    """Return a field read from a variable, `default` if that is missing or empty."""
     return field(default_factory=lambda: default, metadata={"name": name, "parse": parse}, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
-    """What the launcher said about this process and its job.
+    """The launcher's variables about this process and its job.
 
     Attributes:
         job_key: secret of the job, 64 hex digits; the keys of the wire are derived from it. Never logged.
-        wire: "curve", "plain", or empty when nobody decided.
+        wire: "curve", "plain", or empty if not set.
         role: "TRAINER", "PSERVER" or empty.
         trainer_id: rank of this trainer, or None.
-        restart_count: how often this process was started again.
-        pserver_patience_s: how long a parameter server may be gone, since somebody starts it again.
-        pserver_state_dir: where the server of a program keeps its state for its next process, or empty.
+        restart_count: how often this process was restarted.
+        pserver_patience_s: how long a parameter server may be unreachable, because it is being restarted.
+        pserver_state_dir: where the server of a program saves its state for its next process, or empty.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: the same for sparse parameters.
         server_hosts, server_ports: hosts of servers and their ports, one port for all or one for each host; scripts
             of Fluid 1.5 join the two.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
-        pserver_metrics_port: where Prometheus finds a pserver on its own machine, or None.
+        pserver_metrics_port: port of a pserver's Prometheus metrics on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
-        report_pipe: "device:inode" of that pipe; empty: any file at this descriptor is it.
+        report_pipe: "device:inode" of that pipe; empty: any file at this descriptor is accepted.
         glog_to_stderr: None when GLOG_logtostderr is not set.
         glog_log_dir: folder for log files, or None.
-        glog_max_log_size: megabytes of a log file before the next is begun.
+        glog_max_log_size: maximum size of a log file in megabytes.
     """
 
     job_id: str = _variable(names.JOB_ID, _text, "")
@@ -148,24 +148,24 @@ class JobEnvironment:
         """Read `environ`, by default that of this process.
 
         Raises:
-            ConfigError: a variable holds what cannot be read; the message names it.
+            ConfigError: a variable cannot be parsed; the message names it.
         """
         env = os.environ if environ is None else environ
         found = {each.name: each.metadata["parse"](env, each.metadata["name"]) for each in fields(cls)}
         return cls(**{name: value for name, value in found.items() if value is not None})
 
     def check_servers(self) -> None:
-        """Check the endpoints of servers, before anybody connects to them.
+        """Check the endpoints of servers, before any connection attempt.
 
         Raises:
-            ConfigError: one is none; the message names the variable.
+            ConfigError: an endpoint is invalid; the message names the variable.
         """
         check_endpoints(self.endpoints, f"environment variable {_SERVERS}: endpoint")
         check_endpoints(self.sparse_endpoints, f"environment variable {_SPARSE_SERVERS}: endpoint")
 
 
 def compute_threads(environ: Mapping[str, str] | None = None) -> int:
-    """Return on how many threads to compute: the first number in OMP_NUM_THREADS, else the cores of this process."""
+    """Return the number of computing threads: the first number in OMP_NUM_THREADS, else the cores of this process."""
     env = os.environ if environ is None else environ
     asked = env.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if asked.isdecimal() and int(asked) > 0:

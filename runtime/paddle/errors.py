@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in a job's own processes.
+"""The errors of a job's own processes.
 
-Errors carry data (endpoint, name, expected, got); their text says what, where, expected, got and what to do
+Errors carry data (endpoint, name, expected, got); their text states what, where, expected, got and what to do
 next.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 
 class PaddleError(Exception):
-    """Base of every error that the runtime explains to its user."""
+    """Base of all errors that the runtime explains to its user."""
 
 
 class ConfigError(PaddleError, ValueError):
-    """The program asked for something that cannot be: a wrong value, name, shape or combination."""
+    """An invalid setting in the program: a wrong value, name, shape or combination."""
 
 
 class ModelFileError(ConfigError):
@@ -21,11 +21,11 @@ class ModelFileError(ConfigError):
 
 
 class FlagError(ConfigError):
-    """A flag is unknown or its value cannot be read."""
+    """A flag is unknown or its value cannot be parsed."""
 
 
 class PserverError(PaddleError):
-    """A parameter server refused a request, or could not do it.
+    """A parameter server refused a request, or could not execute it.
 
     Attributes:
         endpoint: the "ip:port" that answered, or empty when no single server is at fault.
@@ -37,23 +37,23 @@ class PserverError(PaddleError):
 
 
 class PserverLost(PserverError):
-    """A parameter server did not answer in time, or its connection broke and did not come back."""
+    """A parameter server did not answer in time, or its connection broke and was not restored."""
 
 
 class WaitTimeout(PserverError):
-    """Parameter servers answered, but what was asked did not happen in time: other trainers did not come."""
+    """Parameter servers answered, but a request was not completed in time: other trainers did not arrive."""
 
 
 class WireError(PserverError):
-    """A peer sent bytes that the protocol does not allow, or refused our key."""
+    """A peer sent bytes that the protocol does not allow, or refused this process's key."""
 
 
 class PortBusy(PserverError):
-    """A port that was asked for is held by another process."""
+    """A requested port is used by another process."""
 
 
 class CheckpointError(PaddleError):
-    """A checkpoint is damaged, incomplete, or of another model; nothing of it was used."""
+    """A checkpoint is damaged, incomplete, or of another model; no part of it was used."""
 
 
 class NotAvailableError(PaddleError, NotImplementedError):

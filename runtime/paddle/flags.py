@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flags of `paddle.init`, `paddle train` and `paddle pserver`: names, types, defaults and syntax.
 
-Each default is written here and nowhere else. The syntax is gflags': `--name=value`, `--name value`,
+Each default is defined only in this module. The syntax is gflags': `--name=value`, `--name value`,
 `--bool`, `--nobool`; one dash or two; the last of several wins. An unknown name is an error that names the
 nearest known one.
 """
@@ -25,13 +25,13 @@ _FALSE = frozenset({"0", "f", "false", "n", "no"})
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag: its default also gives its type.
+    """One flag: its default also determines its type.
 
     Attributes:
-        default: value when nobody sets the flag.
+        default: value if the flag is not set.
         about: one line for `--help`.
-        low, high: the smallest and the largest number allowed; None: any.
-        ignored: accepted so that old command lines keep working, without any effect here.
+        low, high: the smallest and the largest number allowed; None: unbounded.
+        ignored: accepted so that old command lines keep working, without any effect.
     """
 
     default: Value
@@ -41,10 +41,10 @@ class Flag:
     ignored: bool = False
 
     def read(self, name: str, value: object) -> Value:
-        """Read a value written as text, or given as a Python value, into this flag's type.
+        """Convert a value, written as text or given as a Python value, to this flag's type.
 
         Raises:
-            FlagError: the value does not fit; the message names the flag, the value and the expected type.
+            FlagError: the value is invalid; the message names the flag, the value and the expected type.
         """
         text = str(value).strip() if not isinstance(self.default, str) else str(value)
         kind = type(self.default)
@@ -63,10 +63,10 @@ class Flag:
 
 
 def parse_bool(text: str) -> bool:
-    """Read one of gflags' words for true and false, in any case.
+    """Parse one of gflags' words for true and false, in any case.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: it is not one of them.
     """
     word = text.strip().lower()
     if word in _TRUE:
@@ -226,10 +226,10 @@ PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
 
 
 def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[str, Value]:
-    """Return the value of every flag of `table`: the given ones read strictly, the default for the rest.
+    """Return the value of every flag of `table`: the given ones strictly parsed, the default for the rest.
 
     Raises:
-        FlagError: a name is unknown, a value does not fit, or the ports go beyond the last one.
+        FlagError: a name is unknown, a value is invalid, or the ports exceed the last one.
     """
     unknown = [name for name in given if name not in table]
     if unknown:
@@ -251,7 +251,7 @@ def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict
     """Split a command line into the flags it sets, as written: {name: text}.
 
     Raises:
-        FlagError: an unknown flag, a flag without its value, or an argument that is no flag.
+        FlagError: an unknown flag, a flag without its value, or an argument that is not a flag.
     """
     given: dict[str, str] = {}
     rest = list(arguments)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the C library keep freed memory: steps of training, and messages, need the same sizes again and again.
+"""Makes the C library retain freed memory, because training steps and messages need the same sizes repeatedly.
 
-That is of the whole process, so nothing that is merely imported or constructed asks for it: the first run of a program
-does, a server's start, and whoever connects to servers to train.
+This affects the whole process, so importing or constructing an object never does it: it happens at the first run of a
+program, at a server's start, and when a trainer connects to servers.
 
-By default glibc gives large blocks back to the system, which clears every page of the next ones: a third of a step
-of a small network, and longer than it takes to receive a message. mallopt(3) has the parameters.
+By default glibc returns large blocks to the system, which clears every page of the next ones: this takes a third of a
+step of a small network, and longer than receiving a message. mallopt(3) documents the parameters.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TUNED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD
 
 
 class Kept(NamedTuple):
-    """Which memory a process keeps, in bytes.
+    """The memory that a process retains, in bytes.
 
     Attributes:
-        blocks: those up to this size; larger ones go back to the system when they are freed.
-        free: how much of them may lie unused at the heap's end.
+        blocks: maximum size of retained blocks; larger ones are returned to the system when they are freed.
+        free: how much of them may be unused at the heap's end.
     """
 
     blocks: int
@@ -43,9 +43,9 @@ _kept = Kept(0, 0)
 
 
 def keep_freed_memory(wanted: Kept) -> None:
-    """Keep at least so much, for the rest of this process.
+    """Retain at least this much memory, for the rest of this process.
 
-    Nothing changes where the C library is not glibc, or the environment tunes it already (`MALLOC_TRIM_THRESHOLD_`
+    Nothing changes if the C library is not glibc, or if the environment already tunes it (`MALLOC_TRIM_THRESHOLD_`
     and the like, `GLIBC_TUNABLES=glibc.malloc...`).
     """
     global _kept
@@ -61,15 +61,15 @@ def keep_freed_memory(wanted: Kept) -> None:
 
 
 def kept() -> Kept:
-    """Return what this process keeps by now."""
+    """Return what this process currently retains."""
     return _kept
 
 
 def tell(mallopt: Callable[[int, int], int], kept: Kept) -> None:
-    """Say what to keep.
+    """Set the limits in the C library.
 
     Args:
-        mallopt: mallopt(3), which returns 0 for what it refuses.
+        mallopt: mallopt(3), which returns 0 for a refused value.
     """
     # glibc before 2.35 refuses larger thresholds. Left at its 128 KiB this would not grow by itself any more, once
     # the other two are set, and every larger block would be mapped anew.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines and log files in the form of glog.
+"""Log lines and log files in the format of glog.
 
-With GLOG_logtostderr set to 0, lines go to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
-found through the symlink `<program>.INFO`, and errors also to stderr; without it everything goes to stderr.
-A file that reaches GLOG_max_log_size megabytes is followed by another, as in glog; of those a process keeps the
+With GLOG_logtostderr set to 0, lines are written to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
+reachable through the symlink `<program>.INFO`, and errors also to stderr; otherwise everything is written to stderr.
+A file that reaches GLOG_max_log_size megabytes is followed by another, as in glog; a process retains the
 last three.
-A log that cannot be written never stops the program: lost lines are counted and told once writing works
-again.
+A log that cannot be written never stops the program: lost lines are counted, and the count is logged when writing
+works again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _LineHandler(logging.Handler):
 
 
 class _FileHandler(_LineHandler):
-    """Writes to the file that the symlink names, and begins another when it is `limit` bytes long."""
+    """Writes to the file that the symlink names, and creates another when it is `limit` bytes long."""
 
     def __init__(self, folder: Path, program: str, limit: int) -> None:
         self._folder = folder
@@ -118,14 +118,14 @@ class _FileHandler(_LineHandler):
 def open_log(
     program: str, environment: JobEnvironment | None = None, *, echo: bool = False
 ) -> logging.Logger:
-    """Send what the logger "paddle" and its children say to glog's file, or to stderr.
+    """Write the lines of the logger "paddle" and its children to glog's file, or to stderr.
 
-    A second call replaces the first. If the file cannot be made, stderr is used and told why.
+    A second call replaces the first. If the file cannot be created, lines are written to stderr, with the reason.
 
     Args:
-        program: `TRAINER` or `PSERVER`; names the file.
-        environment: where GLOG_* come from, by default this process.
-        echo: when lines go to the file, write all of them to stdout too, instead of errors to stderr.
+        program: `TRAINER` or `PSERVER`; part of the file's name.
+        environment: source of GLOG_*, by default this process.
+        echo: when lines are written to the file, write all of them to stdout too, instead of errors to stderr.
 
     Returns:
         The logger "paddle".
@@ -170,7 +170,7 @@ def _descriptor_of(stream: TextIO | None, default: int) -> int:
 
 
 def _create(folder: Path, program: str) -> tuple[Path, int]:
-    """Create the log file with its header and point the symlink at it; returns its path and descriptor."""
+    """Create the log file with its header and point the symlink at it; return its path and descriptor."""
     folder.mkdir(parents=True, exist_ok=True)
     host = socket.gethostname()
     now = time.localtime()

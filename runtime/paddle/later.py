@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doors of packages whose parts are loaded when they are asked for: an import brings what most scripts need.
+"""Package namespaces whose parts are loaded on first use: an import loads only what most scripts need.
 
 The names of the parts resolve as if they had been imported: by an attribute, `from package import name`, `dir`,
 `hasattr` and `import *`.
@@ -21,8 +21,8 @@ def door(
     Args:
         package: name of the package, or of a module.
         parts: module -> its names that the package has too, or ""; a module that begins with a dot is a part of the
-            package, and one of its names itself.
-        otherwise: what answers for a name that is none of these; None: an AttributeError.
+            package, and its own name is one of the names.
+        otherwise: called for any other name; None: raises AttributeError.
     """
     modules = {module.removeprefix("."): module for module in parts if module.startswith(".")}
     names = {name: module for module, held in parts.items() for name in held.split()}

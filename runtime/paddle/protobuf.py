@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of protocol buffers' wire format that parameter and program files need: varints, doubles, byte strings.
+"""The part of protocol buffers' wire format for parameter and program files: varints, doubles, byte strings.
 
-Reading never trusts a length: every field ends inside the message or ModelFileError says where it does not.
+Lengths are never trusted: a field that does not end inside the message raises ModelFileError with its position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def varint(value: int) -> bytes:
-    """``value`` in base 128; a negative one as its 64-bit two's complement."""
+    """Return ``value`` in base 128; a negative one as its 64-bit two's complement."""
     value &= _MASK64
     out = bytearray()
     while value >= 0x80:
@@ -28,22 +28,22 @@ def varint(value: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """An integer, bool or enum field."""
+    """Return an integer, bool or enum field."""
     return varint(number << 3 | VARINT) + varint(value)
 
 
 def double_field(number: int, value: float) -> bytes:
-    """A double field."""
+    """Return a double field."""
     return varint(number << 3 | FIXED64) + _DOUBLE.pack(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A string, bytes or message field."""
+    """Return a string, bytes or message field."""
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """The fields of a message in file order as (number, value); fixed32 fields come as raw bytes.
+    """Yield the fields of a message in file order as (number, value); values of fixed32 fields are raw bytes.
 
     Raises:
         ModelFileError: the message is cut short or has an unknown wire type.
@@ -72,7 +72,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
 
 def text(raw: int | float | bytes, what: str) -> str:
-    """A string field.
+    """Return the text of a string field.
 
     Raises:
         ModelFileError: it is not UTF-8.
@@ -86,7 +86,7 @@ def text(raw: int | float | bytes, what: str) -> str:
 
 
 def varints(packed: bytes) -> Iterator[int]:
-    """The integers of a packed repeated field."""
+    """Return the integers of a packed repeated field."""
     at = 0
     while at < len(packed):
         value, at = _read_varint(packed, at)
@@ -94,7 +94,7 @@ def varints(packed: bytes) -> Iterator[int]:
 
 
 def signed(value: int) -> int:
-    """A varint as the signed 64-bit number it stands for."""
+    """Return the signed 64-bit number that a varint represents."""
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports the facts of this process, records of `contract.facts`, to its agent: JSON lines on the pipe that it gave us.
+"""Reports the facts of this process, records of `contract.facts`, to its agent: JSON lines on the agent's pipe.
 
 Without that pipe nothing is reported. A report never blocks training and never ends it: when the
-pipe is full progress is dropped (newer progress follows), when it is closed reporting stops.
+pipe is full, progress is dropped (newer progress follows), and when it is closed, reporting stops.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _ALIVE = b'{"event": "alive"}\n'
 
 
 class Reporter:
-    """Writes report lines to a descriptor; all methods may be called from any thread."""
+    """Writes report lines to a descriptor; all methods can be called from any thread."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """Take over `descriptor`, which child processes then do not inherit; None reports nothing."""
+        """Take ownership of `descriptor`, which child processes then do not inherit; None reports nothing."""
         self._lock = threading.Lock()
         self._descriptor = descriptor
         self._pending: bytes | None = None
@@ -63,9 +63,9 @@ class Reporter:
 
     @classmethod
     def from_environment(cls, environment: JobEnvironment | None = None) -> Reporter:
-        """Return a reporter on the pipe of PADDLE_REPORT_FD, which tells from now on that the process lives.
+        """Return a reporter on the pipe of PADDLE_REPORT_FD, which sends heartbeats from now on.
 
-        Without that pipe it reports nothing: a child process may inherit the variables and not the pipe.
+        Without that pipe it reports nothing: a child process may inherit the variables but not the pipe.
         """
         given = environment or JobEnvironment.read()
         is_other = given.report_pipe and given.report_pipe != identity(given.report_fd)
@@ -88,7 +88,7 @@ class Reporter:
                 self._write_pending(0.0)
 
     def point(self, curve: str, step: float, value: float) -> None:
-        """Say where a curve is; at most four lines a second are written, the newest point of each curve wins."""
+        """Report a point of a curve; at most four lines a second are written, the newest point of each curve wins."""
         with self._lock:
             if self._descriptor is None or not _finite(float(step)) or not _finite(float(value)):
                 return
@@ -100,11 +100,11 @@ class Reporter:
                 self._write_points(0.0)
 
     def pushes(self, counts: Iterable[tuple[int, int, int]], *, is_last: bool = False) -> None:
-        """Say what became of gradients in asynchronous training, as far as it was not said before.
+        """Report push and discard counts of asynchronous training that changed since the last report.
 
         Args:
-            counts: (trainer, how many of its gradients came, how many of those were discarded as too old).
-            is_last: wait up to 5 s for room in the pipe; else what does not go in is said with a later call.
+            counts: (trainer, number of its gradients, number of those discarded as too old).
+            is_last: wait up to 5 s for room in the pipe; otherwise lines without room are written by a later call.
         """
         with self._lock:
             news = [each for each in counts if self._told_pushes.get(each[0]) != each]
@@ -118,7 +118,7 @@ class Reporter:
                 self._told_pushes.update({each[0]: each for each in part})
 
     def queue(self, queue: Queue) -> None:
-        """Report the trainers that wait at a server, where that has changed; of many lags the largest are written."""
+        """Report the trainers that wait at a server, if they changed; of many lags the largest are written."""
         furthest = sorted(queue.lags, key=lambda each: -each[1])[:_MAX_TRAINERS]
         line = _line(
             "queue",
@@ -133,11 +133,11 @@ class Reporter:
                 self._told_queue = line
 
     def unsaved(self, what: str, *, is_last: bool = False) -> None:
-        """Say what could not be saved and is not there, or nothing once it is; only what is new is said.
+        """Report what could not be saved; empty text: everything is saved. Only changes are reported.
 
         Args:
-            what: for people, one line.
-            is_last: wait up to 5 s for room in the pipe; else what does not go in is said with a later call.
+            what: readable text, one line.
+            is_last: wait up to 5 s for room in the pipe; otherwise lines without room are written by a later call.
         """
         with self._lock:
             line = _line("unsaved", Unsaved(what[:MAX_TEXT]))
@@ -145,15 +145,15 @@ class Reporter:
                 self._told_unsaved = what
 
     def flush(self) -> None:
-        """Write the newest progress and points if they are not out yet; waits up to 5 s for room in the pipe."""
+        """Write the newest progress and points if they are not written yet; waits up to 5 s for room in the pipe."""
         with self._lock:
             self._write_points(_READY_TIMEOUT_S)
             self._write_pending(_READY_TIMEOUT_S)
 
     def _begin_to_live(self) -> None:
-        """Write a sign of life about once a second, until the process ends or nobody reads any more.
+        """Send a heartbeat about once a second, until the process ends or the pipe is closed.
 
-        It comes from a Python thread: a process that cannot run Python any more is silent.
+        It is sent by a Python thread: a process that can no longer run Python sends none.
         """
         if self._descriptor is not None:
             ServiceThread(self._live, name="alive")
@@ -170,7 +170,7 @@ class Reporter:
             self._next_at = time.monotonic() + _MIN_INTERVAL_S
 
     def _write_points(self, timeout_s: float) -> None:
-        """Write what waits in lines so short that a pipe takes each as a whole: a process may have two reporters."""
+        """Write pending points in lines that a pipe accepts as a whole: a process may have two reporters."""
         while self._points:
             titles = list(self._points)[:_CURVES_A_LINE]
             points = Points(tuple((title, *self._points[title]) for title in titles))
@@ -181,7 +181,7 @@ class Reporter:
         self._points_at = time.monotonic() + _MIN_INTERVAL_S
 
     def _write(self, line: bytes, timeout_s: float) -> bool:
-        """Write a whole line; False when there was no room for its first byte in time."""
+        """Write a whole line; return False when there was no room for its first byte in time."""
         deadline = time.monotonic() + timeout_s
         rest = memoryview(line)
         while rest and self._descriptor is not None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream's socket where the job has a key: the handshake, then pieces as `sealing` draws them.
+"""A stream's socket in jobs with a key: the handshake, then pieces in the format of `sealing`.
 
-Both ends never wait: what cannot be sent or received now is taken up when the socket is ready.
-A piece is sealed when there is room to send it, into the one buffer that is sent next, and opened when it is whole, to
-where it belongs. What it says of its length is checked against the buffer, which is there before anybody says anything.
+Neither end blocks: what cannot be sent or received now is continued when the socket is ready.
+A piece is sealed when there is room to send it, into the one buffer that is sent next, and opened when it is complete,
+directly into its destination. Its claimed length is checked against the buffer, which is allocated before any data
+arrives.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
 
 
 class SealedSource:
-    """A source of bytes: what a socket received, opened. Not thread-safe."""
+    """A source of bytes: what a socket received, decrypted. Not thread-safe."""
 
     descriptor = None
 
@@ -58,10 +59,10 @@ class SealedSource:
         self._awaited = 1
 
     def confirm(self) -> bool:
-        """Return whether the piece that ends the handshake is here, and is right; call it until it is.
+        """Return whether the piece that ends the handshake has arrived and is valid; call it until it has.
 
         Raises:
-            ConnectionError: the connection is over.
+            ConnectionError: the connection is closed.
             SealError: the other side does not know the job's key.
         """
         try:
@@ -75,19 +76,19 @@ class SealedSource:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be bytes that the socket tells nothing of: taken off it, or fewer than it waits for."""
+        """Whether there may be bytes that polling does not report: already read, or fewer than the socket waits for."""
         is_deaf = self._awaited > HEADER_BYTES
         return is_deaf or self._stop - self._start >= HEADER_BYTES or bool(self._plain)
 
     def wake_for(self, count: int) -> None:
-        """Do nothing: what is waited for is the rest of a piece, and `_receive` says how much that is."""
+        """Do nothing: the reader waits for the rest of a piece, whose length `_receive` sets."""
 
     def receive(self, into: memoryview) -> int:
-        """Write what is there, at most a piece; return how many bytes, 0 if there is nothing now.
+        """Write the available bytes, at most a piece, into `into`; return their number, 0 if none are available now.
 
         Raises:
-            ConnectionError: the connection is over.
-            SealError: something was changed on the way.
+            ConnectionError: the connection is closed.
+            SealError: the bytes were changed in transit.
         """
         if not self._plain:
             try:
@@ -109,7 +110,7 @@ class SealedSource:
         return count
 
     def _next(self) -> tuple[memoryview, int, int]:
-        """Return the next piece, with what it says of its length and kind."""
+        """Return the next piece, with its claimed length and kind."""
         while True:
             here = self._stop - self._start
             missing = HEADER_BYTES - here
@@ -126,7 +127,7 @@ class SealedSource:
             self._receive(missing)
 
     def _receive(self, missing: int) -> None:
-        """Receive what there is; `missing`: bytes that anything can be done with."""
+        """Receive the available bytes; `missing`: number of bytes needed to continue."""
         try:
             count = self._sock.recv_into(self._buffer[self._stop :])
         except BlockingIOError:
@@ -152,14 +153,14 @@ class SealedSink:
         self._start = self._stop = 0  # of what is sealed and not sent
 
     def __len__(self) -> int:
-        """Parts that are not sent as a whole."""
+        """Return the number of parts that are not sent completely."""
         return len(self._parts) + (self._start < self._stop)
 
     def put(self, parts: Sequence[Bytes]) -> None:
-        """Send a message, or as much as goes; its parts must stay as they are until nothing is left.
+        """Send a message, or as much as the socket accepts; its parts must not change until all are sent.
 
         Raises:
-            OSError: the connection is over.
+            OSError: the connection is closed.
         """
         joined = sum(map(len, parts))
         if joined <= _JOINED and not self._parts and self._start == self._stop:  # what most steps consist of
@@ -186,10 +187,10 @@ class SealedSink:
         self.flush()
 
     def flush(self) -> None:
-        """Send what goes now.
+        """Send as much as the socket accepts.
 
         Raises:
-            OSError: the connection is over.
+            OSError: the connection is closed.
         """
         with contextlib.suppress(BlockingIOError):
             while self._start < self._stop or self._seal():
@@ -199,7 +200,7 @@ class SealedSink:
         """Send the piece that ends the handshake.
 
         Raises:
-            OSError: the connection is over.
+            OSError: the connection is closed.
         """
         self._parts.append((memoryview(b""), CONFIRMS))
         self.flush()
@@ -209,7 +210,7 @@ class SealedSink:
             self._parts.append((memoryview(b"".join(small)), MORE))
 
     def _seal(self) -> bool:
-        """Seal what one system call takes; return whether there was anything."""
+        """Seal as much as one system call sends; return whether there was anything."""
         stop = 0
         while self._parts:
             part, kind = self._parts[0]
@@ -230,8 +231,8 @@ class Handshake:
     """One side of one connection until both have proved that they know the job's key. Not thread-safe.
 
     Attributes:
-        token: of the connection; empty where we are called and were not told yet.
-        source, sink: for messages, once `is_over`.
+        token: token of the connection; on the called side empty until it is received.
+        source, sink: for messages, after `is_over`.
     """
 
     source: SealedSource
@@ -244,16 +245,16 @@ class Handshake:
         token: bytes = b"",
         admits: Callable[[bytes], bool] = lambda token: True,
     ) -> None:
-        """Begin, on a socket that does not wait.
+        """Begin, on a non-blocking socket.
 
         Args:
-            sock: nothing was sent or received.
-            key: what both sides must know.
-            token: a caller's; who is called waits for it.
-            admits: tells who is called whether a token is one that may be asked for.
+            sock: a socket on which nothing was sent or received.
+            key: the key that both sides must know.
+            token: the caller's token; empty on the called side, which receives it.
+            admits: on the called side, returns whether a received token is valid.
 
         Raises:
-            OSError: the connection is over.
+            OSError: the connection is closed.
         """
         self._sock, self._key, self._admits = sock, key, admits
         self.token = token
@@ -265,11 +266,11 @@ class Handshake:
             self._send(self._ours.to_bytes())
 
     def go_on(self) -> bool:
-        """Do what can be done now; return whether the other side has proved that it knows the job's key.
+        """Continue as far as possible now; return whether the other side has proved that it knows the job's key.
 
         Raises:
-            ConnectionError: the connection is over.
-            SealError: the other side does not know it, speaks otherwise, or asks for a token that was not offered.
+            ConnectionError: the connection is closed.
+            SealError: the other side does not know it, uses another protocol, or sends a token that was not offered.
         """
         if not self._has_keys and not self._hear():
             return False
@@ -280,7 +281,7 @@ class Handshake:
         return True
 
     def _hear(self) -> bool:
-        """Take the other side's greeting; return whether it is here."""
+        """Read the other side's greeting; return whether it has arrived."""
         try:
             data = self._sock.recv(GREETING_BYTES - len(self.heard))
         except BlockingIOError:

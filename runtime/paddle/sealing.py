@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Authenticated encryption of a stream where the job has a key: AES-256-GCM in pieces, and how both sides get there.
+"""Authenticated encryption of a stream in jobs with a key: AES-256-GCM in pieces, and the key exchange.
 
     caller                                                           called
-      greeting: "PDSS" | version B | 0 B | token 16s | nonce 32s  ->    in the clear; whose connection it is: see below
+      greeting: "PDSS" | version B | 0 B | token 16s | nonce 32s  ->    in the clear; identifies the connection
              <-  greeting: "PDSS" | version B | 1 B | token 16s | nonce 32s
-             <-  piece 0, empty: the called side knows the key         looked at before anything else
-      piece 0, empty: the caller knows it  ->                          nothing of a caller is read before
+             <-  piece 0, empty: the called side knows the key         checked before anything else
+      piece 0, empty: the caller knows it  ->                          no data of a caller is read before
       piece 1, 2, ... of messages  <->
 
     keys:   HKDF-SHA256(salt = caller's nonce | called one's, input = key, info = name | version | sender B | token)
     piece:  length I | kind B | ciphertext, of that length | tag 16s        (little-endian)
-    nonce:  how many pieces of this sender came before on this connection, 96 bits, big-endian; it does not travel
+    nonce:  number of earlier pieces of this sender on this connection, 96 bits, big-endian; it is not sent
     associated data:  version B | sender B | token 16s | length I | kind B
 
-The key is one of the job's: what its parameter server and its ranks make theirs from differ. The token says which of
-the job's connections this is: a pserver's invitation, or a session of ranks and two of them.
-Each direction of each connection has a key of its own, so that a piece opens at one place alone: not for its sender
+The key is one of the job's: the keys of its parameter servers and of its ranks are derived from different ones. The
+token identifies the connection within the job: it is a pserver's invitation, or a session of ranks and two of them.
+Each direction of each connection has its own key, so that a piece opens in one place only: not at its sender
 (reflection), not on another connection (splicing, replay of a whole one), not at another number (replay, reordering,
-loss). Both nonces are random: who knows no key gets nothing but a greeting, and an empty piece that he cannot make.
-A key serves 2^22 pieces, then HKDF makes the next one of it, at both ends at once: what was sealed before stays sealed
-when that is found out. No key seals 2^32 pieces. Nothing here knows of sockets: see `sealed_stream`.
+loss). Both nonces are random: a peer without the key gets only a greeting, and an empty piece that it cannot forge.
+A key seals 2^22 pieces; then both ends derive the next one from it with HKDF at the same piece, so that earlier pieces
+stay sealed if that key is found out. No key seals 2^32 pieces. This module does not use sockets: see `sealed_stream`.
 """
 
 from __future__ import annotations
@@ -64,26 +64,26 @@ OVERHEAD = HEADER_BYTES + _TAG_BYTES
 
 
 class SealError(WireError):
-    """A peer that does not know the job's key, or something on the way that changed what it sent."""
+    """The peer does not know the job's key, or its data was changed in transit."""
 
 
 class Greeting(NamedTuple):
-    """What a connection begins with, in the clear."""
+    """The unencrypted beginning of a connection."""
 
     sender: int
     token: bytes
     nonce: bytes
 
     def to_bytes(self) -> bytes:
-        """Return what travels."""
+        """Return the bytes on the wire."""
         return _GREETING.pack(_MAGIC, _VERSION, *self)
 
     @classmethod
     def read(cls, data: bytes, sender: int) -> Greeting | None:
-        """Return what `sender` says; None if it may become a greeting with more bytes.
+        """Parse the greeting of `sender`; return None if more bytes may complete it.
 
         Raises:
-            SealError: it is none: of another protocol, a plain stream for instance, or version, or our own.
+            SealError: it is not valid: of another protocol, such as a plain stream, or version, or this side's own.
         """
         if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
             raise SealError(f"not a sealed stream: expected {_MAGIC!r}, got {data[: len(_MAGIC)]!r}")
@@ -100,7 +100,7 @@ class Greeting(NamedTuple):
 
 
 class _Counted:
-    """One direction: its key, and the number of the next piece, which is never used twice."""
+    """One direction of a connection: its key, and the number of the next piece, which is never used twice."""
 
     def __init__(
         self, key: bytes, sender: int, token: bytes, *, count: int = 0, rekey_every: int = REKEY_EVERY
@@ -115,7 +115,7 @@ class _Counted:
         self._cipher = _library().AESGCM(key)
 
     def _next(self) -> bytes:
-        """Return the nonce of the next piece; from now on its cipher is the one to use.
+        """Return the nonce of the next piece; afterwards its cipher is the current one.
 
         Raises:
             SealError: the key is used up.
@@ -131,15 +131,15 @@ class _Counted:
 
 
 class Sealer(_Counted):
-    """What one side sends on one connection. Not thread-safe."""
+    """Seals the pieces that one side sends on one connection. Not thread-safe."""
 
     def seal(self, plain: memoryview | bytes, kind: int, into: memoryview) -> int:
-        """Write a piece to the beginning of `into`; return how long it is.
+        """Write a piece to the beginning of `into`; return its length.
 
         Args:
             plain: at most `PIECE` bytes, contiguous.
             kind: see `LAST`.
-            into: `OVERHEAD` more bytes, or more than that.
+            into: memory of at least `OVERHEAD` more bytes than `plain`.
         """
         length = len(plain)
         header = _HEADER.pack(length, kind)
@@ -151,14 +151,14 @@ class Sealer(_Counted):
 
 
 class Opener(_Counted):
-    """What one side receives on one connection. Not thread-safe; of no use any more after an error."""
+    """Opens the pieces that one side receives on one connection. Not thread-safe; unusable after an error."""
 
     _is_over = False
 
     def open(self, piece: memoryview, into: memoryview) -> None:
-        """Write the plaintext of a whole piece to `into`, of that very length.
+        """Write the plaintext of a whole piece to `into`, which has exactly that length.
 
-        The library writes before it has looked at the tag: if that is wrong, `into` is all zeros.
+        The library writes before it has checked the tag: if that is wrong, `into` is filled with zeros.
 
         Raises:
             SealError: it is not the next piece that the other side sealed for this one.
@@ -179,10 +179,10 @@ class Opener(_Counted):
 
 
 def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
-    """Return (bytes of plaintext, kind) of the piece that begins with these bytes; they are not authentic yet.
+    """Return (bytes of plaintext, kind) of the piece that begins with these bytes; they are not authenticated yet.
 
     Raises:
-        SealError: it is longer than any may be.
+        SealError: it is longer than the maximum.
     """
     length, kind = _HEADER.unpack_from(buffer, start)
     if length > PIECE or kind > CONFIRMS:
@@ -193,10 +193,10 @@ def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
 
 
 def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, bytes]:
-    """Return the keys of a connection: of what the caller sends, of what the called side sends.
+    """Return the keys of a connection: for data of the caller, and for data of the called side.
 
     Raises:
-        SealError: the greetings are not of one connection.
+        SealError: the greetings do not belong to one connection.
     """
     if caller.token != called.token:
         raise SealError("the other side answers for another connection")
@@ -208,7 +208,7 @@ def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, byte
 
 
 def is_possible() -> bool:
-    """Return whether this Python has what seals: `cryptography`, of a version that writes where it is told."""
+    """Return whether this Python has a version of `cryptography` that can write into given buffers."""
     return _library() is not None
 
 
@@ -227,7 +227,7 @@ class _Library(NamedTuple):
 
 @functools.cache
 def _library() -> Any:
-    """Return what we need of `cryptography`, loaded when first asked for; None where there is none."""
+    """Return the required parts of `cryptography`, loaded on first use; None if it is not available."""
     try:
         found = _Library(
             importlib.import_module("cryptography.hazmat.primitives.ciphers.aead").AESGCM,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages under a second name: `paddle.v2.fluid` is `paddle.fluid`, with all its modules.
 
-The import system would load the modules of a package once more under its second name; the finder here gives it those
-of the first name.
+The import system would load the modules of a package again under its second name; the finder of this module returns
+those of the first name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec that gives the module of the first name; None for all other names."""
+        """Return a spec for the module of the first name; None for all other names."""
         for second, first in self._names.items():
             if fullname == second or fullname.startswith(f"{second}."):
                 loader: Any = _Loader(importlib.import_module(first + fullname[len(second) :]))
@@ -33,7 +33,7 @@ class _Finder:
 
 
 class _Loader:
-    """Gives a module that is loaded already."""
+    """Returns a module that is already loaded."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._spec = module, module.__spec__
@@ -43,17 +43,17 @@ class _Loader:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Undo what the import system has written into it."""
+        """Undo the changes that the import system made to it."""
         module.__spec__ = self._spec
 
 
 def install(names: Mapping[str, str]) -> None:
-    """Let modules be imported by second names too, from now on: second name -> first name."""
+    """Make modules importable by second names too, from now on: second name -> first name."""
     sys.meta_path.insert(0, _Finder(names))
 
 
 def nest(package: str, modules: Mapping[str, ModuleType]) -> None:
-    """Let modules be imported as `package.NAME` too, and be attributes there: NAME -> module, outer names first."""
+    """Make modules importable as `package.NAME` too, and set them as attributes: NAME -> module, outer names first."""
     for name, module in modules.items():
         outer, _, last = f"{package}.{name}".rpartition(".")
         sys.modules[f"{package}.{name}"] = module

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of rows: of functions and classes that tables make, as Python writes them, with literal defaults."""
+"""Signatures in table rows: of functions and classes created from tables, in Python syntax, with literal defaults."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def parsed(text: str) -> tuple[str, list[Parameter]]:
 
 
 def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return argument -> what a call gives, or its default.
+    """Return the arguments of a call by name, with defaults for the missing ones.
 
     Raises:
-        TypeError: the call does not fit the signature; the message begins with the name.
+        TypeError: the call does not match the signature; the message begins with the name.
     """
     try:
         found = signature.bind(*args, **named)
@@ -39,7 +39,7 @@ def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping
 
 
 def function(text: str, says: str, body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-    """Return the function of a signature, and what it says of itself; the body gets the arguments by name."""
+    """Return a function with this signature and docstring; `body` receives the arguments by name."""
     name, parameters = parsed(text)
     signature = Signature(parameters)
 
@@ -55,19 +55,19 @@ def function(text: str, says: str, body: Callable[[dict[str, Any]], Any]) -> Cal
 def signed(
     arguments: str, body: Callable[[dict[str, Any]], Any], like: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Return the function of these arguments, with the name, docstring and module of another function."""
+    """Return a function with these arguments, and with the name, docstring and module of another function."""
     call = function(f"{like.__name__}({arguments})", like.__doc__ or "", body)
     call.__module__ = like.__module__
     return call
 
 
 def takes(arguments: str) -> Callable[[Callable[[dict[str, Any]], T]], Callable[..., T]]:
-    """Turn a function of a dictionary into one of these arguments, as Python writes them."""
+    """Turn a function of a dictionary into one with these arguments, in Python syntax."""
     return lambda body: signed(arguments, body, body)
 
 
 def renamed(given: Mapping[str, Any], names: str) -> dict[str, Any]:
-    """Return some arguments for another function: "size act=gate_act" are `size`, and `gate_act` as `act`."""
+    """Return arguments under the names of another function: "size act=gate_act" are `size`, and `gate_act` as `act`."""
     pairs = (each.partition("=") for each in names.split())
     return {name: given[source or name] for name, _, source in pairs}
 

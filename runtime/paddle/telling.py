@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to tell somebody who waits: soon for the first time, and then at intervals that grow up to five minutes."""
+"""When to report during a wait: soon for the first time, and then at intervals that grow up to five minutes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LONGEST_S = 300.0
 
 
 class Telling:
-    """The moments of one wait."""
+    """The report times of one wait."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin to wait.
 
         Args:
-            patience_s: how long the wait may take, math.inf for ever; a quarter of a short one passes untold.
+            patience_s: maximum time of the wait, math.inf for no limit; a quarter of a short wait is not reported.
             clock: monotonic seconds.
         """
         self._clock, self._patience_s = clock, patience_s
@@ -28,21 +28,21 @@ class Telling:
 
     @property
     def waited_s(self) -> float:
-        """How long the wait took so far."""
+        """The time waited so far, in seconds."""
         return self._clock() - self._begun
 
     @property
     def left_s(self) -> float:
-        """How long it may still take."""
+        """The remaining time in seconds."""
         return max(self._patience_s - self.waited_s, 0.0)
 
     @property
     def due_in_s(self) -> float:
-        """How long it is until the next moment to tell."""
+        """The time until the next report, in seconds."""
         return max(self._next_s - self.waited_s, 0.0)
 
     def pass_moment(self) -> bool:
-        """Pass the next moment if it has come; return whether there is something to tell now."""
+        """Advance to the next report time if the current one has passed; return whether to report now."""
         if self.due_in_s:
             return False
         now_s = max(self._next_s, self.waited_s)
@@ -50,6 +50,6 @@ class Telling:
         return True
 
     def __str__(self) -> str:
-        """Return how long it took and may still take, for messages."""
+        """Return the time waited and the time left, for messages."""
         rest = "" if self.left_s == math.inf else f", {self.left_s:.0f} s more at most"
         return f"waited {self.waited_s:.0f} s{rest}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one class for threads of the runtime: named, joined, and what ends them is known. docs/threads.md lists them."""
+"""The thread class of the runtime: threads are named and joined, with a defined end. docs/threads.md lists them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 
 def left_to_finish(error: Exception) -> None:
-    """`failed` of a thread whose `finish` raises the error."""
+    """Ignore the error: use this as `failed` of a thread whose `finish` raises it."""
 
 
 class ServiceThread(Generic[T]):
-    """Calls a function once, on a thread of its own that keeps no process from ending.
+    """Calls a function once, in a separate thread that does not keep the process running.
 
     Attributes:
-        error: what the function raised, once it has ended by that.
+        error: the exception that ended the function, if any.
     """
 
     def __init__(
         self, work: Callable[[], T], *, name: str, failed: Callable[[Exception], None] | None = None
     ) -> None:
-        """Begin.
+        """Start the thread.
 
         Args:
-            failed: called in the thread with what `work` raised. None: it is logged.
+            failed: called in the thread with an exception of `work`. None: it is logged.
         """
         self.error: Exception | None = None
         self._failed = failed or self._log
@@ -40,11 +40,11 @@ class ServiceThread(Generic[T]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the function has not ended."""
+        """Whether the function is still running."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the function, unless it asks itself; return whether it has ended."""
+        """Wait for the end of the function, except in the thread itself; return whether it has ended."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
