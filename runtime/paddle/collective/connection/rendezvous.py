@@ -67,7 +67,7 @@ def meet(me: Membership) -> Met:
     """Wait for all ranks.
 
     Raises:
-        PeerLate: some did not come in time; the message names them.
+        PeerLate: some ranks did not connect in time; the message names them.
         PeerDiffers: a rank has other endpoints, or two processes have the same rank.
         CollectiveError: there is no communication with rank 0.
     """

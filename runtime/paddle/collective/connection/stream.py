@@ -131,11 +131,11 @@ class Stream:
         return finish(self.taking_note(kind), self.fileno(), deadline)
 
     def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:
-        """Return the next record, of at most `most` bytes, if it has arrived whole; reads nothing beyond it.
+        """Return the next record, of at most `most` bytes, if it has arrived completely; reads nothing beyond it.
 
         Raises:
-            ConnectionError: the rank is gone.
-            WireError: it is none.
+            ConnectionError: the rank has exited.
+            WireError: it is not a record of this kind.
         """
         while True:
             missing = _missing(self._note, most)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums and broadcasts between ranks of one node, through memory that they all map.
 
-Arrays go through in chunks that stay in the processors' caches. A rank posts a chunk by writing it into one of its
-own slots and then counting up; others read the counters. What a rank may write when follows from the counters
-alone, so nothing is ever locked:
+Arrays are exchanged in chunks that stay in the processors' caches. A rank posts a chunk by writing it into one of its
+own slots and then incrementing its counter; the other ranks read the counters. The counters alone determine what a rank
+may write and when, so there are no locks:
 
-- A rank posts chunk c+1 before it takes chunk c, and chunk c+2 after. Whoever posted c+1 has thus taken all up to
-  c-1, and a slot of `SLOTS` is written again only when all have taken what was in it.
-- Sums go in the order of the ranks, so that all ranks have the same bits, and every run has them.
+- A rank posts chunk c+1 before it reads chunk c, and chunk c+2 after. A rank that posted c+1 has thus read all chunks
+  up to c-1, and a slot of `SLOTS` is overwritten only when all ranks have read its contents.
+- Sums are computed in the order of the ranks, so that all ranks have the same bits, in every run.
 
-Little data, and any between two ranks, each adds by itself from what the others posted. Otherwise each rank sums its
-part and posts that; the others copy it: in one go what fits into the slots of a rank, chunk by chunk what is more.
-Before slots are used in one go, everybody must have taken what was in them, which after another such sum is known.
+For small data, and for any data between two ranks, each rank adds the posted chunks by itself. Otherwise each rank sums
+its part and posts the sum; the other ranks copy it: in one step if it fits into the slots of a rank, else by chunks.
+Before all slots are used in one step, every rank must have read their contents, which is known after another such sum.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Slots = list[list[list[Flat]]]
 
 
 def bytes_needed(count: int) -> int:
-    """Return the size of the memory for so many ranks."""
+    """Return the size of the memory for `count` ranks."""
     return _counters(count) + count * 2 * SLOTS * CHUNK
 
 
@@ -111,7 +111,7 @@ class IntraNode:
         self._slab.close()
 
     def _sum_small(self, pieces: Pieces, task: Task) -> None:
-        """Post all of it at once, and add what all posted."""
+        """Post all elements together, and add those of all ranks."""
         number, size = self._posted, pieces.size
         self._post(pieces, 0, size, task)
         self._wait(_POSTED, number + 1, task)
@@ -123,7 +123,7 @@ class IntraNode:
             _ordered_sum([slot[at : at + part.size] for slot in slots], part)
 
     def _sum_each(self, pieces: Pieces, task: Task, chunk: int) -> None:
-        """Add what the only other rank posted."""
+        """Add the elements that the only other rank posted."""
         cuts = _cuts(pieces.size, chunk)
         first, other = self._posted, 1 - self._place
         self._post(pieces, *cuts[0], task)
@@ -136,7 +136,7 @@ class IntraNode:
                 np.add(part, theirs[at : at + part.size], out=part)
 
     def _sum_whole(self, pieces: Pieces, task: Task) -> None:
-        """Post all of it over all slots, sum a part of it, and take the others'."""
+        """Post all elements over all slots, sum one part of them, and copy the other parts."""
         if not self._is_taken:
             self._count_post(task)
             self._wait(_POSTED, self._posted, task)
@@ -219,14 +219,14 @@ class IntraNode:
         self._ring()
 
     def _ring(self) -> None:
-        """Wake those that sleep."""
+        """Wake up the sleeping ranks."""
         self._order_stores()
         for at, bell in self._sleepers:
             if self._words[at]:
                 os.eventfd_write(bell, 1)
 
     def _wait(self, which: int, until: int, task: Task) -> None:
-        """Wait until all others have counted up to `until`; what they posted last must belong to the task."""
+        """Wait until the counters of all other ranks reach `until`; their last chunks must belong to the task."""
         words, expected = self._words, task.words()
         for place, base in self._others:
             if words[base + which] < until:
@@ -254,10 +254,11 @@ class IntraNode:
         self._short_waits = self._short_waits + 1 if is_short else 0
 
     def _look(self, at: int, until: int) -> bool:
-        """Look again and again for a moment, giving the core away in between; return whether it came.
+        """Poll the counter for a moment, yielding the core in between; return whether it reached `until`.
 
-        Where ranks are more than cores that is how the others get on. Who looks in vain, or whose core somebody else
-        took for longer, looks again only after many short waits: whoever sleeps is let in before those who work.
+        If there are more ranks than cores, the other ranks make progress meanwhile. A rank that polls in vain, or
+        whose core was taken for longer, polls again only after many short waits: the scheduler prefers ranks that
+        slept to those that work.
         """
         begun = time.perf_counter()
         while True:
@@ -271,18 +272,18 @@ class IntraNode:
                 return True
 
     def _order_stores(self) -> None:
-        """Let others see what this rank wrote before it reads on.
+        """Make the stores of this rank visible to others before its next loads.
 
-        Who posts counts up and then looks who sleeps; who goes to sleep says so and then looks at the counter. A
-        processor may put a load before a store, so both could miss the other; taking a lock is an instruction that it
-        orders all others by.
+        A posting rank increments its counter and then checks which ranks sleep; a rank that goes to sleep sets its
+        flag and then checks the counter. A processor may execute a load before a store, so that both could miss the
+        other; taking a lock is an instruction that orders all others.
         """
         with self._fence:
             pass
 
 
 def _cuts(size: int, chunk: int) -> list[tuple[int, int]]:
-    """Return the chunks of so many elements; one empty chunk where there are none."""
+    """Return the chunks of `size` elements; one empty chunk if there are none."""
     return [(start, min(start + chunk, size)) for start in range(0, size, chunk)] or [(0, 0)]
 
 
