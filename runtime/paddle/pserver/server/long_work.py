@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work of an engine that may take minutes: a thread of its own does it, and has the engine to itself meanwhile.
+"""Work of an engine that may take minutes: it is done in a separate thread, which has exclusive use of the engine.
 
-The port's thread goes on to listen. Whoever asks hears what the server does, so that nobody takes it for lost; what
-came is carried out afterwards, in the order in which it came.
+The port's thread continues to listen. It reports to waiting peers what the server is doing, so that they do not assume
+it is lost; the requests that arrive meanwhile are executed afterwards, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Key = tuple[bytes, int, int, Verb]
 
 
 class _Work:
-    """One piece of it, from the moment it is made, and the requests that wait for its end."""
+    """One piece of work, from its creation, and the requests that wait for its end."""
 
     def __init__(self, work: Callable[[], list[Reply]], about: Callable[[], str]) -> None:
         self._about, self._since = about, time.monotonic()
@@ -49,10 +49,10 @@ class _Work:
 
 
 class Attended:
-    """An engine that answers at any time. For the port's thread, all but `begin` and `settle`.
+    """An engine that answers at any time. For the port's thread, except `begin` and `settle`.
 
     Attributes:
-        engine: for whoever asks while `is_at_work` is false; its counts at any time.
+        engine: can be used while `is_at_work` is false; its counts can be read at any time.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -65,21 +65,21 @@ class Attended:
         return self._work is not None
 
     def begin(self, work: Callable[[], list[Reply]], about: str) -> ServiceThread[list[Reply]]:
-        """Have another thread use the engine, and return that; what it returns is delivered.
+        """Start a thread that runs work on the engine, and return the thread; the replies of the work are delivered.
 
         Args:
-            about: what it does, while the engine's keeper says nothing better.
+            about: description of the work, used while the engine's keeper has none.
         """
         self._work = _Work(work, lambda: self.engine.doing or about)
         return self._work.thread
 
     def settle(self) -> None:
-        """Wait for work that `begin` began. Raises what it raises; then the engine is at work for good."""
+        """Wait for the work that `begin` started. Raises its exception; the engine then stays at work for good."""
         if (work := self._work) is not None:
             work.thread.finish()
 
     def go_on(self) -> list[Reply]:
-        """Look whether the work is over, and carry out what waited for it; return the replies that are due."""
+        """If the work has ended, execute the requests that waited for it; return the replies that are due."""
         work = self._work
         if work is None or work.thread.is_alive or isinstance(work.thread.error, PaddleError):
             return []
@@ -92,7 +92,7 @@ class Attended:
         return out
 
     def handle(self, address: bytes, message: Message) -> list[Reply]:
-        """See `Engine.handle`; replies to what takes long come from `go_on`."""
+        """See `Engine.handle`; `go_on` returns the replies to long requests."""
         if self._work is not None:
             return self._attend(self._work, address, message)
         if message.verb not in self.engine.long or message.trainer == READER:
@@ -117,7 +117,7 @@ class Attended:
         return _LOOK_S if self.is_at_work else self.engine.background()
 
     def _attend(self, work: _Work, address: bytes, message: Message) -> list[Reply]:
-        """Answer what can be answered, keep the rest, and say what goes on to those who ask."""
+        """Answer what can be answered, queue the rest, and report the work to peers that ask."""
         verb = message.verb
         if verb in _APART:
             try:

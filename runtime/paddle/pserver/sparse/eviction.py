@@ -78,7 +78,7 @@ class Hand:
     """
 
     def __init__(self, *, for_disk: bool = False) -> None:
-        """Begin; rows for a disk are chosen with less care, since they come back."""
+        """Start; rows for a disk are chosen with less care, because they can be loaded again."""
         self.segment = 0
         self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
 
