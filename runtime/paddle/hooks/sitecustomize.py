@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets the agent ask any Python process of a job for the stacks of its threads, by a signal that nobody else uses.
+"""Lets the agent ask any Python process of a job for the stacks of its threads, by a signal reserved for this.
 
 Its directory is first on PYTHONPATH, so that every interpreter of a job loads it, whatever the script imports. The
-sitecustomize that it hides, the user's or the distribution's, is loaded after it as if this one were not there.
-Whatever goes wrong here, the process starts.
+sitecustomize that it hides, the user's or the distribution's, is loaded after it as if this one did not exist.
+Errors in this module never prevent the process from starting.
 """
 
 import faulthandler
@@ -16,7 +16,7 @@ SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
 
 
 def register() -> None:
-    """Write all threads' stacks to standard error whenever the signal comes."""
+    """Write all threads' stacks to standard error on each signal."""
     try:
         faulthandler.register(int(os.environ[SIGNAL_VARIABLE]), file=2, all_threads=True, chain=False)
     except (KeyError, ValueError, OverflowError, OSError, RuntimeError, AttributeError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has JAX's Gloo, which sums between CPUs, use the interface that GLOO_SOCKET_IFNAME names, as PyTorch's does.
+"""Makes JAX's Gloo, which sums between CPUs, use the interface that GLOO_SOCKET_IFNAME names, like PyTorch's.
 
-JAX itself gives it none, and Gloo then takes what the host's name resolves to: 127.0.1.1 on a Debian as it is
-installed. JAX loads the modules of this namespace package before it makes its first backend, and goes on without one
+JAX itself sets none, and Gloo then uses the address of the host's name: 127.0.1.1 on a default Debian installation.
+JAX loads the modules of this namespace package before it creates its first backend, and continues without a module
 that fails.
 """
 
@@ -17,7 +17,7 @@ INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
 def initialize() -> None:
-    """Name the interface wherever Gloo's collectives are made; a jaxlib that has no such function is left alone."""
+    """Set the interface wherever Gloo's collectives are created; a jaxlib without such a function is left unchanged."""
     interface = os.environ.get(INTERFACE_VARIABLE)
     jaxlib: Any = getattr(importlib.import_module("jax._src.xla_bridge"), "_jax", None)
     plain = getattr(jaxlib, "make_gloo_tcp_collectives", None)
