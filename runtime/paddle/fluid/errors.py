@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in a Fluid script beyond the core's errors; names of Fluid 1.5 that are absent, with replacements.
+"""Errors of Fluid scripts beyond the core's; names of Fluid 1.5 that are absent, with replacements.
 
 Each error is also the exception that Fluid's users expect.
 """
@@ -18,7 +18,7 @@ from paddle.errors import ConfigError, MissingNameError, PaddleError
 
 
 class FluidError(ConfigError):
-    """A value or a combination that cannot be; also a ValueError."""
+    """An invalid value or combination; also a ValueError."""
 
 
 class FluidTypeError(FluidError, TypeError):
@@ -26,11 +26,11 @@ class FluidTypeError(FluidError, TypeError):
 
 
 class RunError(PaddleError, RuntimeError):
-    """Something cannot be done now: a closed executor, a value with sequences where an array was wanted."""
+    """An operation that is not possible now: a closed executor, a value with sequences in place of an array."""
 
 
 class ModelFileError(FluidError, errors.ModelFileError):
-    """A file does not hold what it should."""
+    """A file does not have the expected contents."""
 
 
 ABSENT: Mapping[str, str] = MappingProxyType(
@@ -56,7 +56,7 @@ def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
     Args:
         module: name of the module.
         also: modules whose names are also available, as in the original.
-        depth: frames between the answer and whoever asks.
+        depth: number of frames between `__getattr__` and the code that uses the name.
     """
 
     def find(name: str) -> Any:

@@ -47,14 +47,14 @@ def ctr_reader(
             LoD, then the labels (batch, 1) int64; labels of svm are 1 where they are above 0, else 0.
         file_type: "gzip" or "plain".
         file_format: "csv" or "svm".
-        dense_slot_index: of csv: columns of dense values; the label's is 0.
-        sparse_slot_index: of csv: columns of ids.
+        dense_slot_index: for csv: columns of dense values; the label's is 0.
+        sparse_slot_index: for csv: columns of ids.
         capacity: number of prefetched batches.
         thread_num: ignored: one thread reads the files in order.
         batch_size: lines of a batch; the last one may be smaller.
         file_list: the files.
-        slots: of svm: the slots, in the order of the variables.
-        name: of the reader.
+        slots: for svm: the slots, in the order of the variables.
+        name: name of the reader.
 
     Raises:
         FluidError: file_type or file_format is unknown.

@@ -24,11 +24,12 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
     """Return a class of optimizers whose constructor also takes `weight_decay` and `apply_decay_param_fun`.
 
     `AdamW = extend_with_decoupled_weight_decay(fluid.optimizer.Adam)`, `AdamW(0.01, learning_rate=0.1)`. The decay is
-    a number or a Variable (1,), not multiplied by the learning rate; the function says by a parameter's name whether
-    it decays, None: all do.
+    a number or a Variable (1,), not multiplied by the learning rate; the function returns for a parameter's name
+    whether it decays, None: all do.
 
     Raises:
-        FluidTypeError: base_optimizer is not an optimizer class; on construction: the decay is no number or Variable.
+        FluidTypeError: base_optimizer is not an optimizer class; on construction: the decay is not a number or a
+            Variable.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
         raise FluidTypeError(

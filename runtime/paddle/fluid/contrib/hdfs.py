@@ -94,7 +94,7 @@ class HDFSClient:
         Args:
             hdfs_path: the source.
             local_path: the destination; missing parents are created.
-            overwrite: in place of what is there.
+            overwrite: replace an existing destination.
             unzip: unpack a zip file into the folder of local_path.
         """
         if not self.is_exist(hdfs_path):
@@ -120,7 +120,7 @@ class HDFSClient:
         Args:
             hdfs_path: the destination.
             local_path: the source.
-            overwrite: in place of what is there.
+            overwrite: replace an existing destination.
             retry_times: number of attempts.
         """
         if not os.path.exists(local_path):
@@ -160,7 +160,7 @@ class HDFSClient:
         return found.returncode == 0
 
     def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run to the end.
+        """Run the command to its end.
 
         Raises:
             RunError: the command cannot be run.

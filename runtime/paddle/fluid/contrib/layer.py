@@ -52,7 +52,7 @@ class Layer:
         raise NotImplementedError(f"{type(self).__name__}: a subclass must define forward")
 
     def backward(self, *inputs: Any) -> None:
-        """Refuse: gradients are derived from the operators that `forward` appended.
+        """Raise an error: gradients are derived from the operators that `forward` appended.
 
         Raises:
             FluidError: always.
@@ -152,7 +152,7 @@ class Layer:
         """Do nothing."""
 
     def clear_gradients(self) -> None:
-        """Do nothing: every run computes gradients anew."""
+        """Do nothing: every run computes new gradients."""
 
 
 def _checked(given: object, kind: type[_T], what: str) -> _T:

@@ -67,13 +67,13 @@ def convert_dist_to_sparse_program(program: Program) -> Program | None:
 def load_persistables_for_inference(
     dirname: str, executor: object, program: Program | None, lookup_table_var_name: str
 ) -> Program:
-    """Load what trainer 0 saved, and the rows that all servers saved, into the current scope; return the program.
+    """Load the variables of trainer 0 and the rows of all servers into the current scope; return the program.
 
     Args:
         dirname: the folder given to `save_persistables`, with the files of all servers in `__lookup_table__`.
         executor: ignored.
-        program: of `convert_dist_to_sparse_program`; None: the one in `<dirname>/__model__`.
-        lookup_table_var_name: of the table; other tables of the program are loaded as well.
+        program: the result of `convert_dist_to_sparse_program`; None: the one in `<dirname>/__model__`.
+        lookup_table_var_name: name of the table; other tables of the program are loaded as well.
 
     Raises:
         ModelFileError: the folder or a file is missing or damaged.
@@ -101,9 +101,9 @@ def load_persistables_for_increment(
     Args:
         dirname: the folder given to `save_persistables`.
         executor: ignored.
-        program: of the server, `get_pserver_program()`.
+        program: the server's program, from `get_pserver_program()`.
         lookup_table_var: the table or its name.
-        lookup_table_var_path: the file with the rows; those of other servers are left out.
+        lookup_table_var_path: the file with the rows; those of other servers are skipped.
 
     Raises:
         FluidTypeError: the program is not a server's.
@@ -122,7 +122,7 @@ def load_persistables_for_increment(
 
 
 def _saved_by_trainers(tables: Collection[str]) -> Callable[[Variable], bool]:
-    """Return whether a trainer saves a variable: no table, no gradient, no slice and no temporary."""
+    """Return whether a trainer saves a variable: it is not a table, a gradient, a slice or a temporary."""
     others = ("@GRAD", ".trainer_", ".block", "tmp_")
     return lambda each: (
         is_persistable(each) and each.name not in tables and not any(other in each.name for other in others)

@@ -180,7 +180,7 @@ class OptimizerWithMixedPrecision:
 def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> None:
     """Insert casts into block 0 of a forward program, in place, so that operators compute in the dtypes of the lists.
 
-    A float32 input of a float16 operator is cast, and vice versa; a variable is cast one time until it is written
+    A float32 input of a float16 operator is cast, and vice versa; a variable is cast once until it is written
     again. Outputs in float16 are declared as such, unless they are persistable. Operators with blocks of their own
     compute in float32.
     """

@@ -41,13 +41,13 @@ class BasicGRUUnit(Layer):
         """Prepare.
 
         Args:
-            name_scope: begin of the parameters' names.
+            name_scope: prefix of the parameters' names.
             hidden_size: width of the state.
-            param_attr: of both weights; a name gets "_gate" and "_candidate".
-            bias_attr: of both biases, likewise.
+            param_attr: attribute of both weights; a name gets "_gate" and "_candidate".
+            bias_attr: attribute of both biases, likewise.
             gate_activation: layer for gates; None: sigmoid.
             activation: layer for the candidate; None: tanh.
-            dtype: of the parameters.
+            dtype: dtype of the parameters.
         """
         super().__init__(name_scope, dtype)
         self._size, self._attrs = hidden_size, (param_attr, bias_attr)
@@ -66,7 +66,7 @@ class BasicGRUUnit(Layer):
         ]
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
-        """Return the next state (batch, hidden) from an input (batch, n) and the state before."""
+        """Return the next state (batch, hidden) from an input (batch, n) and the previous state."""
         gates = layers.matmul(layers.concat([input, pre_hidden], 1), self._weights[0])
         r, u = layers.split(self._gates(layers.elementwise_add(gates, self._biases[0])), 2, dim=1)
         candidate = layers.matmul(layers.concat([input, r * pre_hidden], 1), self._weights[1])
@@ -92,14 +92,14 @@ class BasicLSTMUnit(Layer):
         """Prepare.
 
         Args:
-            name_scope: begin of the parameters' names.
+            name_scope: prefix of the parameters' names.
             hidden_size: width of state and cell.
-            param_attr: of the weight.
-            bias_attr: of the bias.
+            param_attr: attribute of the weight.
+            bias_attr: attribute of the bias.
             gate_activation: ignored, as in the original: gates use sigmoid.
             activation: ignored, as in the original: the activation is tanh.
             forget_bias: added to the forget gate.
-            dtype: of the parameters.
+            dtype: dtype of the parameters.
         """
         super().__init__(name_scope, dtype)
         self._size, self._attrs, self._forget_bias = hidden_size, (param_attr, bias_attr), forget_bias
@@ -110,7 +110,7 @@ class BasicLSTMUnit(Layer):
         self._bias = self.create_parameter(self._attrs[1], [4 * self._size], self._dtype, is_bias=True)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
-        """Return the next state and cell (batch, hidden) from an input (batch, n), the state and cell before."""
+        """Return the next state and cell (batch, hidden) from an input (batch, n), the previous state and cell."""
         gates = layers.matmul(layers.concat([input, pre_hidden], 1), self._weight)
         i, j, f, o = layers.split(layers.elementwise_add(gates, self._bias), 4, dim=-1)
         kept = pre_cell * layers.sigmoid(layers.scale(f, bias=self._forget_bias))
@@ -145,12 +145,12 @@ def basic_gru(
         dropout_prob: dropout rate of every layer's output.
         bidirectional: add a stack that runs in reverse; doubles the width of the output.
         batch_first: layout of the input and the output.
-        param_attr: of all weights; each layer appends a suffix to its name.
-        bias_attr: of all biases, likewise.
+        param_attr: attribute of all weights; each layer appends a suffix to its name.
+        bias_attr: attribute of all biases, likewise.
         gate_activation: see `BasicGRUUnit`.
         activation: see `BasicGRUUnit`.
-        dtype: of the parameters.
-        name: begin of the parameters' names.
+        dtype: dtype of the parameters.
+        name: prefix of the parameters' names.
 
     Returns:
         (batch, steps, directions · hidden) like the input; (layers · directions, batch, hidden).

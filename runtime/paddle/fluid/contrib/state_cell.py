@@ -34,7 +34,7 @@ class InitState:
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> None:
-        """Take a variable, or create one that is filled with a value.
+        """Use a variable, or create one that is filled with a value.
 
         Args:
             init: the variable.

@@ -3,10 +3,10 @@
 
     rank_loss = layer("rank_loss(label, left, right, name=None)", "the cross entropy of sigmoid(left − right), (N, 1)")
 
-The table of operators says the rest. An argument is the attribute of its name, or else the next input slot; `name`
-and `act` are the layer's. `to` names what else an argument is, as "y=Filter cond=Out k=k|K use_cudnn=": an input slot
-or attribute; an output slot, whose variable it is unless None; an attribute, or the slot of a variable; nothing.
-A layer returns the outputs that are not intermediate: one, or a tuple.
+The table of operators defines the rest. An argument is the attribute of its name, or else the next input slot; `name`
+and `act` belong to the layer. `to` maps other arguments, as in "y=Filter cond=Out k=k|K use_cudnn=": to an input slot
+or attribute; to an output slot, whose variable the argument is unless None; to an attribute, or a slot if it is a
+variable; to nothing. A layer returns the outputs that are not intermediate: one, or a tuple.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _fitting(value: Any, variable: graph.Variable | None) -> Any:
 
 
 def _is_exact(integers: Any, converted: Any) -> bool:
-    """Return whether integers are the same in another dtype; of floats only those that surely come back."""
+    """Return whether integers are exact in another dtype; floats count only if they surely convert back."""
     if converted.dtype.kind != "f":
         return bool((converted == integers).all())
     returns = abs(converted) < np.float64(1 << 63)  # beyond, the way back differs between processors

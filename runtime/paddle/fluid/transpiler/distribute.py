@@ -344,7 +344,7 @@ class DistributeTranspiler:
 
 
 def _is_synchronous(*said: object) -> bool:
-    """Return whether nobody says that trainers do not wait for each other; who says None leaves it to others."""
+    """Return whether trainers wait for each other: no argument is False. None leaves it to the other arguments."""
     for each in said:
         if each is not None and (isinstance(each, str) or each not in (True, False)):
             raise FluidError(f"sync_mode: expected True or False, got {each!r}")
