@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Topology``: the network behind some output layers, as scripts look at it and save it."""
+"""``Topology``: the network that output layers need, in a form for inspection and saving."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Layers = LayerOutput | Sequence[LayerOutput]
 
 
 class Topology:
-    """The layers that ``layers`` and ``extra_layers`` need; anything else that was declared is left out."""
+    """The layers that ``layers`` and ``extra_layers`` need; other declared layers are left out."""
 
     def __init__(self, layers: Layers, extra_layers: Layers | None = None) -> None:
         self.layers = _listed(layers)
@@ -32,14 +32,14 @@ class Topology:
         )
 
     def proto(self) -> NetworkMessage:
-        """The network as data: its layers, parameters and evaluators."""
+        """Return the network as data: its layers, parameters and evaluators."""
         return NetworkMessage(self.network)
 
     def get_layer(self, name: str) -> LayerOutput:
-        """The layer of that name: the very object that the script declared, where outputs lead to it.
+        """Return the layer of that name: the very object that the script declared, if outputs need it.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such layer.
         """
         if name not in self.network.layers:
             raise UsageError(
@@ -54,11 +54,11 @@ class Topology:
         return found.get(name) or LayerOutput(self.network.layers[name])
 
     def get_layer_proto(self, name: str) -> LayerConfig | None:
-        """The configuration of a layer, or None."""
+        """Return the configuration of a layer, or None."""
         return self.network.layers.get(name)
 
     def data_layers(self) -> dict[str, LayerConfig]:
-        """The data layers by name."""
+        """Return the data layers by name."""
         return {name: self.network.layers[name] for name, _ in self.network.data_types}
 
     def data_type(self) -> list[tuple[str, InputType]]:
@@ -66,11 +66,11 @@ class Topology:
         return self.network.data_types
 
     def use_sparse_updater(self) -> bool:
-        """Whether any parameter is updated row by row."""
+        """Return whether any parameter is updated row by row."""
         return any(config.sparse_update for config in self.network.parameters.values())
 
     def update_from_default(self) -> None:
-        """Give parameters that leave momentum, decay or clipping open what the last optimizer set."""
+        """Set unset momentum, decay and clipping of parameters to those of the last optimizer."""
         defaults = model.current().defaults
         parameters = {name: defaults.fill(config) for name, config in self.network.parameters.items()}
         self.network = replace(self.network, parameters=parameters)

@@ -117,7 +117,7 @@ class SGD:
         self.first_pass = 0
 
     def get_topology_proto(self) -> NetworkMessage:
-        """The network as data."""
+        """Return the network as data."""
         return self._topology.proto()
 
     def train(
@@ -170,7 +170,7 @@ class SGD:
 
     @contextlib.contextmanager
     def to_save(self) -> Iterator[Parameters]:
-        """The parameters as they are saved, for the length of a ``with`` block; see `save_parameter_to_tar`."""
+        """Provide the parameters as they are saved within a ``with`` block; see `save_parameter_to_tar`."""
         if self._updater is not None:
             self._updater.catch_up()
         with self._averager.applied() if self._averager is not None else contextlib.nullcontext():
@@ -184,7 +184,7 @@ class SGD:
             self._closed = True
 
     def newest(self, name: str) -> NDArray[np.float32]:
-        """The current value of a parameter; a table on parameter servers is fetched whole."""
+        """Return the current value of a parameter; a table on parameter servers is fetched whole."""
         if name not in self._remote_tables:
             return self._machine.newest(name)
         if self._closed:
@@ -192,7 +192,7 @@ class SGD:
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
-        """Take over a value that the user set."""
+        """Use a value that the user set."""
         if not self._is_local and self._updater is not None:
             raise UsageError(f"parameter {name!r} lives on parameter servers now; set it before train()")
         if name in self._remote_tables:
@@ -201,7 +201,7 @@ class SGD:
             self._machine.replace(name, value)
 
     def gradient(self, name: str) -> NDArray[np.float32] | None:
-        """The gradient of the last batch."""
+        """Return the gradient of the last batch."""
         return self._machine.gradient(name)
 
     def _train_pass(
@@ -330,4 +330,4 @@ def _check_reader(reader: Reader) -> None:
 
 
 def _ignore(event: object) -> None:
-    """The event handler of those who give none."""
+    """Ignore the event: the default event handler."""

@@ -200,7 +200,7 @@ class Emitter:
         return [variables[name] for variables in held if name in variables]
 
     def image(self, name: str, channels: int, height: int, width: int) -> Variable:
-        """The value of a layer as (N, channels, height, width)."""
+        """Return the value of a layer as (N, channels, height, width)."""
         if name not in self._images and name in self.frames:
             self.frames[name] = (channels, height, width)
             rows = self._rows[name]
@@ -213,7 +213,7 @@ class Emitter:
         return self._images[name]
 
     def label(self, name: str) -> Variable:
-        """The value of an integer data layer, (N, 1) int64."""
+        """Return the value of an integer data layer, (N, 1) int64."""
         if name not in self.ids:
             raise UsageError(
                 f"layer {self._layer!r} needs integers from {name!r}: use data_type.integer_value"
@@ -221,7 +221,7 @@ class Emitter:
         return self.ids[name]
 
     def numbers(self, name: str) -> Variable:
-        """The value of a layer as (N, size), also of an integer data layer."""
+        """Return the value of a layer as (N, size), also of an integer data layer."""
         if name not in self.ids or name in self._rows:
             return self.rows(name)
         return self.op("cast", {"X": self.ids[name]}, {"in_dtype": "int64", "out_dtype": "float32"})
