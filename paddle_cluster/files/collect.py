@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
 
-Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
-a file appears whole: it is written beside as `.NAME.DIGEST.part` until a chunk reaches its end. Holes stay holes. A
-full disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and
-told, and never cost the job. Used by one thread.
+Logs grow in place; a log that is rotated on its node is renamed here too, so that the copies match the node. Under
+output/, a file appears only when it is complete: it is written next to its target as `.NAME.DIGEST.part` until a chunk
+reaches its end. Holes are preserved. Data lost to a full disk, to a limit, or because a local log was removed is
+counted and reported, and never fails the job. Used by one thread.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.to_launcher import File, Link, Listed, Moved, Removed
 
 MAX_OPEN = 64
-TOLD = 20  # files that are named; of the others it is told how many
+TOLD = 20  # files that are named; only the number of further ones is reported
 WARN_AT = 0.8
-PLACES = 65_536  # of files that are remembered
+PLACES = 65_536  # maximum number of files in the cache
 
 Collected = File | Link | Moved | Removed | Listed
 
 
 @dataclass(frozen=True)
 class CollectLimits:
-    """What one node may have collected: bytes but for holes, and files."""
+    """Limits on the data collected from one node: bytes, not counting holes, and files."""
 
     most_bytes: int = 100 << 30
     most_files: int = 1_000_000
@@ -43,10 +43,10 @@ class CollectLimits:
 
 @dataclass
 class _Node:
-    """What came of one node.
+    """What was collected from one node.
 
     Attributes:
-        left_there: the first file that was one too many; of all such files `chunks_left` came.
+        left_there: the first file beyond the limit; `chunks_left` counts the chunks of all such files.
     """
 
     files: int = 0
@@ -60,7 +60,7 @@ class Collector:
     """Receives the files of all nodes.
 
     Args:
-        root: the directory that gets log/ and output/.
+        root: the directory that receives log/ and output/.
     """
 
     def __init__(self, root: Path, limits: CollectLimits | None = None) -> None:
@@ -68,7 +68,7 @@ class Collector:
         self._limits = limits or CollectLimits()
         self._copies: dict[Path, Copy] = {}
         self._links: dict[Path, str] = {}
-        self._folders: set[Path] = set()  # that neither a file nor a link is on the way to
+        self._folders: set[Path] = set()  # no component of their path is a file or a link
         self._open: OrderedDict[Path, Copy] = OrderedDict()
         self._nodes: dict[int, _Node] = {}
         self._ledgers: dict[int, Ledger] = {}
@@ -76,13 +76,13 @@ class Collector:
         self._losses = 0
         self._place = functools.lru_cache(maxsize=PLACES)(
             self._placed
-        )  # asks the disk; a log grows by many chunks
+        )  # queries the disk; a log arrives in many chunks
 
     def take(self, node_id: int, what: Collected, body: bytes) -> str:
-        """Carry out a message of a node; return a sentence for the user, or nothing.
+        """Handle a message of a node; return a sentence for the user, or "".
 
         Raises:
-            RecordError: a path leads elsewhere, or the list is malformed.
+            RecordError: a path is outside the allowed directories, or the list is malformed.
         """
         match what:
             case File():
@@ -111,16 +111,16 @@ class Collector:
 
         Args:
             path: relative to the job directory, beginning with log/ or output/; or with checkpoints/.
-            offset: where in the file the chunk begins; a hole is before it, if it begins later than the last one ended.
-            reset: the file begins anew.
-            eof: the chunk reaches the file's end as it is now.
-            mtime_ns: the file's time of modification; logs keep the time of their last line here.
+            offset: position of the chunk in the file; if it is beyond the end of the last chunk, a hole precedes it.
+            reset: the file starts again from scratch.
+            eof: the chunk reaches the current end of the file.
+            mtime_ns: the file's modification time; local logs have the time of their last line instead.
 
         Returns:
-            A sentence for the user when something is lost for the first time, else nothing.
+            A sentence for the user when data is lost for the first time, else "".
 
         Raises:
-            RecordError: the path or the offset is not valid.
+            RecordError: the path or the offset is invalid.
         """
         check(node_id, path, offset)
         target, whole_only = self._place(node_id, path)
@@ -152,10 +152,10 @@ class Collector:
         return self._warning(node_id, node) or self._other_name(path, target, reset)
 
     def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:
-        """Make a link in output/; returns a sentence when that cannot be done.
+        """Create a link in output/; return a sentence if that is not possible.
 
         Raises:
-            RecordError: the path or the target leads elsewhere.
+            RecordError: the path or the target is outside output/.
         """
         check_link(node_id, path, to)
         target, _ = self._place(node_id, path)
@@ -185,10 +185,10 @@ class Collector:
         return ""
 
     def remove(self, node_id: int, path: str) -> str:
-        """A link is gone on its node, or a file that was sent in part: what came of that is of no use.
+        """Remove the copy of a link that was removed on its node, or of a partially sent file, which is useless.
 
         Raises:
-            RecordError: the path leads elsewhere.
+            RecordError: the path is outside the allowed directories.
         """
         check(node_id, path)
         target, whole_only = self._place(node_id, path)
@@ -284,7 +284,7 @@ class Collector:
         for target, copy in sorted(self._copies.items()):
             copy.close()
             if self.ledger(copy.node_id).is_complete:
-                continue  # the ledger names the differences
+                continue  # the ledger reports the differences
             copy.look_again()
             if copy.lost:
                 missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
@@ -330,7 +330,7 @@ class Collector:
         return f"{path[:80]}...: the name is too long for this machine; saved as {target}"
 
     def _clear_way(self, node: _Node, target: Path) -> None:
-        """Remove what is no folder on the way to a file, and what was a folder on the node in its place."""
+        """Remove what blocks the path to a file: non-folders among its parents, and a received folder in its place."""
         if target in self._folders:
             self._folders.clear()
         if target.parent in self._folders and target not in self._links:
@@ -347,16 +347,16 @@ class Collector:
             self._clear_folder(node, target)
 
     def _is_of_an_earlier_job(self, place: Path, is_target: bool) -> bool:
-        """Whether a file is where output/ has a folder now, or a link within output/ would lead a file astray."""
+        """Whether a file occupies the place of a folder in output/, or a link within output/ would redirect a file."""
         top = self._root / OUTPUT
         if top not in place.parents:
             return False
-        if place.is_symlink():  # one that leads out of output/ is the user's, to a larger disk
+        if place.is_symlink():  # a link out of output/ belongs to the user, for example to a larger disk
             return place.resolve().is_relative_to(top.resolve())
         return not is_target and place.is_file()
 
     def _clear_folder(self, node: _Node, folder: Path) -> None:
-        """Remove what came from the node into a folder, and the folder, unless it holds anything else."""
+        """Remove what the node sent into a folder, and the folder, unless it contains anything else."""
         for place in [place for place in (*self._copies, *self._links) if folder in place.parents]:
             if place in self._links or self._nodes.get(self._copies[place].node_id) is node:
                 self._drop(node, place)
@@ -386,7 +386,7 @@ class Collector:
 
 
 def _within(target: Path, root: Path) -> Iterator[Path]:
-    """A path and its parents below another one."""
+    """Yield a path and its parents below another one."""
     while target != root:
         yield target
         target = target.parent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One collected file as it grows on this machine, and a place for it that the file system takes."""
+"""The local copy of a collected file as it grows, and a name for it that the file system accepts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from paddle_cluster.text.sizes import size_text
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
 
 LONG_PATHS = "long-paths"
-PATH_LIMIT = 4000  # bytes; PATH_MAX less what is put beside a file
-NAME_LIMIT = 255  # bytes; where a file system does not say
+PATH_LIMIT = 4000  # bytes; PATH_MAX minus the suffix of a partial file
+NAME_LIMIT = 255  # bytes; if the file system does not report its limit
 _FULL = "more than COLLECT_LIMIT_GB of this node"
 
 
@@ -24,11 +24,11 @@ def fitting(path: str, folder: Path) -> Path:
     """Return the target of a path below a folder; names that are too long are cut and made unique by a digest.
 
     Args:
-        path: relative, with names that are none of ".", ".." and the empty one.
+        path: relative; no component is ".", ".." or empty.
     """
     limit = _name_limit(folder)
     path = cut = _local(path)
-    if len(path) * 4 > limit:  # bytes of a character
+    if len(path) * 4 > limit:  # maximum bytes of a character
         cut = "/".join(fitting_name(part, limit) for part in path.split("/"))
     place = folder / cut
     if len(os.fsencode(place)) <= PATH_LIMIT:
@@ -37,7 +37,7 @@ def fitting(path: str, folder: Path) -> Path:
 
 
 def fitting_name(name: str, limit: int) -> str:
-    """A name that has at most `limit` bytes."""
+    """Return a name of at most `limit` bytes."""
     data = os.fsencode(name)
     if len(data) <= limit:
         return name
@@ -46,24 +46,24 @@ def fitting_name(name: str, limit: int) -> str:
 
 
 def link_target(to: str, folder: Path) -> str:
-    """What a link in a folder leads to, with names as `fitting` gives them."""
+    """Return the target of a link in a folder, with names as `fitting` gives them."""
     limit = _name_limit(folder)
     return "/".join(fitting_name(part, limit) for part in _local(to).split("/"))
 
 
 def is_its_name(path: str, target: Path) -> bool:
-    """Whether a node's file has the same name here, below log/ or output/."""
+    """Whether a node's file has the same local name, below log/ or output/."""
     return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
 
 
 def _local(name: str) -> str:
-    """Return a node's file name, UTF-8 with surrogate escapes, as the text that stands for its bytes in this locale."""
+    """Return a node's file name, UTF-8 with surrogate escapes, as text that encodes the same bytes in this locale."""
     return os.fsdecode(name.encode("utf-8", "surrogateescape"))
 
 
-@functools.lru_cache(maxsize=8192)  # a folder a node
+@functools.lru_cache(maxsize=8192)  # one folder per node
 def _name_limit(folder: Path) -> int:
-    """Bytes that a name may have, as the nearest folder that is there says."""
+    """Return the maximum length of a name in bytes, as reported by the nearest existing folder."""
     for place in (folder, *folder.parents):
         with contextlib.suppress(OSError, ValueError):
             return os.pathconf(place, "PC_NAME_MAX")
@@ -75,18 +75,18 @@ def _digest(text: str) -> str:
 
 
 class Copy:
-    """One file.
+    """The local copy of one file.
 
     Args:
         node_id: the node that sends it.
-        start: the offset of the first chunk, holes not counted.
+        start: the offset of the first chunk, not counting holes.
 
     Attributes:
-        lost: bytes that could not be written.
-        stored: bytes that were.
-        problem: why not.
-        partial: where it lies until it is whole.
-        is_verified: it is here as the node listed it.
+        lost: number of bytes that could not be written.
+        stored: number of bytes written.
+        problem: why bytes could not be written.
+        partial: its path until it is complete.
+        is_verified: it matches the node's list.
     """
 
     __slots__ = (
@@ -122,17 +122,17 @@ class Copy:
         self._gap = False
         self._received = _fingerprint()
         self._written: tuple[int, ...] = ()  # the status of the file after the last write
-        self._is_foreign = False  # another process changed it then
+        self._is_foreign = False  # another process changed it at that time
         self.is_verified = False
-        self._next = start  # offset, on the node
-        self._size = 0  # of a log, as it should be here
+        self._next = start  # offset on the node
+        self._size = 0  # expected local size of a log
         self._fd: int | None = None
 
     def write(self, offset: int, reset: bool, body: bytes, room: int) -> None:
-        """Write a chunk; what cannot be written is counted.
+        """Write a chunk; count bytes that cannot be written.
 
         Args:
-            room: bytes that may be stored.
+            room: number of bytes that may be stored.
         """
         hole, self._next = max(0, offset - self._next), offset + len(body)
         self.is_verified = False
@@ -162,7 +162,7 @@ class Copy:
             self._broken = self._whole_only
 
     def rename(self, target: Path) -> None:
-        """Give the file another place."""
+        """Move the file to another path."""
         self.close()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ class Copy:
         self._target, self.partial = target, _beside(target)
 
     def publish(self, mtime_ns: int | None) -> None:
-        """Let a file that is whole appear under its name, with its node's time of modification."""
+        """Let a complete file appear under its name, with the modification time on its node."""
         if not self._whole_only or self._broken:
             return
         if mtime_ns is not None and self._fd is not None:
@@ -182,7 +182,7 @@ class Copy:
             return
         try:
             os.replace(self.partial, self._target)
-            self.is_partial, self.partial = False, self._target  # one path less, of very many files
+            self.is_partial, self.partial = False, self._target  # saves one path object per file
         except OSError as error:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
 
@@ -215,7 +215,7 @@ class Copy:
     def _difference_on_disk(self, digest: str) -> Difference | None:
         try:
             is_same = self._is_on_disk(digest)
-        except FileNotFoundError:  # the user may move a model away at any time
+        except FileNotFoundError:  # the user can move a model away at any time
             return None if self._whole_only else Difference("the local copy was removed while the job ran")
         except OSError as error:
             return Difference(f"the local copy cannot be read: {error.strerror or error}")
@@ -232,21 +232,21 @@ class Copy:
         return (found.size, found.hexdigest()) == (self._received.size, digest)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
             self._fd = None
 
     def discard(self) -> None:
-        """Close it, and leave nothing of a part."""
+        """Close the file and remove a partial copy."""
         self.close()
         if self.is_partial:
             with contextlib.suppress(OSError):
                 self.partial.unlink()
 
     def look_again(self) -> None:
-        """Count what somebody removed of a log here; models may be taken away at any time."""
+        """Count the data of a local log that was removed by another process; models may be moved away at any time."""
         if not self._whole_only:
             self._expect(self._target.stat().st_size if self._target.is_file() else 0)
 
@@ -269,7 +269,7 @@ class Copy:
         return written
 
     def _extend(self, fd: int, hole: int, end: int) -> None:
-        """Let the file have a hole: a log at its end, any other up to `end`."""
+        """Create a hole in the file: a log grows at its end, any other file up to `end`."""
         size = os.fstat(fd).st_size
         wanted = end if self._whole_only else size + hole
         if wanted > size:
@@ -282,7 +282,7 @@ class Copy:
             status = os.fstat(self._fd)
             self._is_foreign = self._is_foreign or _identity(status) != self._written
             if not status.st_nlink:
-                self.close()  # it was removed
+                self.close()  # the file was removed
         if self._fd is None:
             path = self.partial if self.is_partial else self._target
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
@@ -302,7 +302,7 @@ class Copy:
 
 
 def date(place: int | Path, mtime_ns: int) -> None:
-    """Set the time of modification of a file or link, if the file system can."""
+    """Set the modification time of a file or link, if the file system supports it."""
     with contextlib.suppress(OSError, OverflowError):
         os.utime(place, ns=(mtime_ns, mtime_ns), follow_symlinks=isinstance(place, int))
 
@@ -317,7 +317,7 @@ def _fingerprint() -> Fingerprint:
 
 
 def _beside(target: Path) -> Path:
-    """Where a file lies until it is whole: where no other file of the job lies."""
+    """Return the path of a file until it is complete, which no other file of the job uses."""
     name = f".{target.name}.{_digest(target.name)}.part"
     if len(os.fsencode(name)) > _name_limit(target.parent):
         name = f".{_digest(target.name)}.part"

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which paths a node may send, rename and link to, and where they lie here. Pure: does not access the disk."""
+"""Which paths a node may send, rename and link to, and where the copies are stored. Pure: does not access the disk."""
 
 from __future__ import annotations
 
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 
-SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
+SAVED = "checkpoints"  # files saved by scripts on any node; stored below output/
 OUTPUT_NODE = 0
-LARGEST = (1 << 63) - 1  # bytes of a file
+LARGEST = (1 << 63) - 1  # maximum size of a file in bytes
 
 
 def check(node_id: int, path: str, offset: int = 0) -> None:
@@ -50,14 +50,14 @@ def check_link(node_id: int, path: str, to: str) -> None:
     while up < len(parts) and parts[up] == "..":
         up += 1
     names = [] if parts == ["."] else parts[up:]
-    depth = path.count("/") - 1 - up  # of what the names are in, below output/
+    depth = path.count("/") - 1 - up  # depth below output/ of the folder that contains the names
     inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
     if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
         raise RecordError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
 
 
 def _is_name(path: str) -> bool:
-    """Whether a file can have this name, whatever the locale here: a lone surrogate is no byte."""
+    """Whether a file can have this name in any locale: a lone surrogate does not encode a byte."""
     try:
         path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

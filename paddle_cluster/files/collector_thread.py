@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings the files of all nodes to disk, in a thread of its own: a disk that stalls must not stall the job's loop.
+"""Writes the files of all nodes to disk, in a thread of its own: a stalled disk must not stall the job's loop.
 
-WINDOW bounds the queue on both sides: a frame is acknowledged when it is written, so a slow disk slows down the nodes
+WINDOW bounds the queue on both ends: a frame is acknowledged when it is written, so a slow disk slows down the nodes
 and no frame is dropped. Acknowledgements are batched, since one per small chunk would cost more than the chunk. At the
 end each node lists its files, and the lists are compared with the copies.
 """
@@ -23,7 +23,7 @@ from paddle_node.contract.frames import WINDOW, cost
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Listed
 
-ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
+ACK_SIZE = 256 << 10  # bytes; far less than may be sent unacknowledged
 PATIENCE_S = 300.0  # without a successful write
 
 
@@ -62,12 +62,12 @@ class FilesRefused:
 
 
 class CollectorThread:
-    """Files on their way to disk.
+    """Files waiting to be written.
 
     Args:
-        root: the directory that gets log/ and output/.
-        events: the loop's queue; gets `Stored`, `Compared` and `FilesRefused`.
-        limits: of each node.
+        root: the directory that receives log/ and output/.
+        events: the loop's queue; receives `Stored`, `Compared` and `FilesRefused`.
+        limits: the limits for each node.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CollectorThread:
         self._events = events
         self._waiting: dict[int, int] = {}
         self._all_waiting = 0
-        self._lock = threading.Lock()  # of what waits
+        self._lock = threading.Lock()  # protects the counts of queued bytes
         self._unacked: dict[int, int] = {}
         self._asked_at: dict[int, float] = {}
         self._moved_at = 0.0  # when the queue became non-empty, or a write finished
@@ -87,10 +87,10 @@ class CollectorThread:
         self._queue.start()
 
     def take(self, node_id: int, what: Collected, body: bytes) -> None:
-        """Have a message of a node carried out; see `Collector.take`.
+        """Queue a message of a node; see `Collector.take`.
 
         Raises:
-            RecordError: more is sent than was requested.
+            RecordError: more data arrives than was requested.
         """
 
         def work() -> str:
@@ -123,7 +123,7 @@ class CollectorThread:
 
     @property
     def has_output(self) -> bool:
-        """Whether a file of output/ came; asked when the collection was closed."""
+        """Whether a file of output/ was received; valid after `close`."""
         return self._collector.has_output
 
     def close(self, timeout_s: float = PATIENCE_S) -> list[str]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings one tree to one node: offers the manifest, streams the files that the node lacks, has it published.
+"""Sends one tree to one node: offers the manifest, streams the files that the node lacks, has it published.
 
-`start`, `handle` and `send*` belong to the job's loop; the files are read on the link's writer thread, a piece at a
-time (`blobs`).
+`start`, `handle` and `send*` belong to the job's loop; the link's writer thread reads the files, one piece at a time
+(`blobs`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WORKSPACE = "workspace"
 RUNTIME = "runtime"
 ENVIRONMENT = "environment"
 CHUNK = 1 << 20  # bytes of a large file in one frame
-SMALL = 1 << 16  # a file of so many bytes travels together with others
-TOGETHER = 1 << 19  # bytes of small files in one frame, about
+SMALL = 1 << 16  # files up to this size are sent together
+TOGETHER = 1 << 19  # approximate bytes of small files in one frame
 
 Blob = tuple[dict[str, Any], bytes]
 
@@ -36,13 +36,13 @@ class ChangedError(Exception):
 
 
 def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[Blob]:
-    """The frames' fields and bodies.
+    """Yield the fields and bodies of the frames.
 
     Args:
-        offsets: by digest, from which byte on a large file is to be sent.
+        offsets: by digest, the position from which a large file is to be sent.
 
     Raises:
-        ChangedError: a file has changed, or cannot be read any more.
+        ChangedError: a file has changed, or can no longer be read.
     """
     together: list[tuple[TreeEntry, bytes]] = []
     size = 0
@@ -100,11 +100,11 @@ def _changed(entry: TreeEntry) -> ChangedError:
 
 
 class DispatchState(Enum):
-    """How far a tree is."""
+    """The progress of a tree."""
 
     NEW = "new"
     OFFERED = "offered"
-    HELD = "held"  # the node has said what it lacks; `send` or `send_for_fetch` comes next
+    HELD = "held"  # the node has reported what it lacks; `send` or `send_for_fetch` is next
     FETCHING = "fetching"
     SENDING = "sending"
     DONE = "done"
@@ -112,26 +112,26 @@ class DispatchState(Enum):
 
 
 class Dispatch:
-    """One tree on its way to one node.
+    """The transfer of one tree to one node.
 
     Args:
-        link: to the node.
-        package: the tree, or None to take the directory `dest` as it is on the node.
+        link: the link to the node.
+        package: the tree, or None to use the existing directory `dest` on the node.
         tree: WORKSPACE, RUNTIME or ENVIRONMENT.
-        dest: where it appears: relative to ROOT_DIR; without a package also absolute or beginning with ~.
+        dest: its path on the node: relative to ROOT_DIR; without a package also absolute or beginning with ~.
         files: small extra files by path, such as the nodefile.
-        collect: directories of the tree that are made if need be, and whose files are sent back.
-        unpacked_bytes: the package is a bundle or wheels, unpacked to so many bytes; None: it is the tree.
-        hold: stay HELD when the node lacks something, instead of sending it at once.
+        collect: directories of the tree that are created if missing, and whose files are sent back.
+        unpacked_bytes: for a package of a bundle or wheels, their unpacked size; None: the package is the tree itself.
+        hold: stay HELD when the node lacks files, instead of sending them immediately.
 
     Attributes:
         state: changes in `start`, `handle` and `send*` only.
         path: the tree's absolute path on the node once it is DONE.
         error: why it FAILED.
-        lacking: bytes by digest that the node said it lacks.
-        bytes_total: what the node lacked, once it has said so.
-        bytes_sent: how much was handed to the link.
-        bytes_relayed: how much the node got from other nodes.
+        lacking: missing bytes by digest, as the node reported.
+        bytes_total: total size of the missing files, once reported.
+        bytes_sent: number of bytes passed to the link.
+        bytes_relayed: number of bytes that the node received from other nodes.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Dispatch:
             self._link.send_stream(self._manifest(self._package))
 
     def handle(self, answer: Lacking | Committed | Failed) -> None:
-        """Take an answer about this tree."""
+        """Handle an answer about this tree."""
         if isinstance(answer, Committed):
             self.path, self.state = answer.job_dir, DispatchState.DONE
         elif isinstance(answer, Failed):
@@ -198,7 +198,7 @@ class Dispatch:
         self._link.send_stream(self._stream(self._package, list(self.lacking), [self._commit()]))
 
     def send_for_fetch(self, direct: Collection[str]) -> None:
-        """Send some of what the node lacks; it gets the rest from others and says `lacking` once more."""
+        """Send some of the missing files; the node fetches the rest from other nodes and reports `lacking` again."""
         assert self._package is not None
         self.state = DispatchState.FETCHING
         self._link.send_stream(
@@ -228,7 +228,7 @@ class Dispatch:
         else:
             self.bytes_total = sum(self.lacking.values())
         if not self.lacking:
-            self.state = DispatchState.SENDING  # nothing: the node builds the tree by itself
+            self.state = DispatchState.SENDING  # no files: the node builds the tree by itself
         elif self._hold and self.state is not DispatchState.FETCHING:
             self.state = DispatchState.HELD
         else:
@@ -255,7 +255,7 @@ class Dispatch:
                 yield "blob", {"tree": self.tree, **fields}, body
                 self.bytes_sent += len(body)
         except ChangedError as error:
-            # from the writer's thread: let the loop hear of it like of any other failure
+            # on the writer's thread: report it to the loop like any other failure
             self._link.post("failed", request="blob", tree=self.tree, reason="changed", detail=str(error))
             return
         yield from after

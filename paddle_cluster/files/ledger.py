@@ -12,16 +12,16 @@ from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import NamedTuple, dataclass
 from paddle_node.contract.records import Bytes, RecordError, read_text
 
-MOST_NAMED = 1000  # files of one node; of the others it is told how many
+MOST_NAMED = 1000  # files per node; only the number of further ones is reported
 MOST_ROWS = 1 << 24  # per node; a longer list is malformed
 _PART = 1 << 20  # bytes of a frame of paths
 
 
 class ListedRow(NamedTuple):
-    """One line of a node's list.
+    """A line of a node's list.
 
     Attributes:
-        kind: "file", "link", or "lost": something that the node cannot send whole.
+        kind: "file", "link", or "lost": an item that the node cannot send completely.
         text: the file's digest, the link's target, or the reason.
     """
 

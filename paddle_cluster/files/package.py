@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tree of files as a manifest: the files that a node must have, with a digest for each.
 
-Reads and hashes, sends nothing. Names stay the bytes they are: a byte that is not UTF-8 becomes a surrogate
-and back. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and what .paddleignore names
-never travel.
+It reads and hashes files, and sends nothing. Names are preserved byte by byte: a byte that is not UTF-8 is represented
+by a surrogate. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and everything matched by
+.paddleignore are never sent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import LOG, OUTPUT
 
 IGNORE_FILE = ".paddleignore"
-MANIFEST_PART = 1 << 20  # bytes of JSON in one frame, about
-LISTED = 20  # problems that an error names
+MANIFEST_PART = 1 << 20  # approximate bytes of JSON in one frame
+LISTED = 20  # maximum number of problems in an error
 
 _PERMISSIONS = 0o777
 _NEVER_AT_TOP = frozenset((LOG, OUTPUT))
@@ -38,7 +38,7 @@ _NEVER = frozenset((".git", "__pycache__"))
 _BY_NAME = "their names, as in every workspace"
 _BY_VARIABLES = "--env_file and .env, which may be secret"
 _PACKAGES = ("paddle", "paddle_node", "paddle_job.py", "py_paddle.py")
-_NOT_SENT = ("paddle_node", "agent")  # it comes by itself
+_NOT_SENT = ("paddle_node", "agent")  # sent separately
 _IMPORTED = (".py", ".c", ".h", ".so")
 _BUILT = "paddle/kernels/built/"
 _SHADOWS = ("paddle.py", *_PACKAGES)
@@ -50,20 +50,20 @@ _SPECIAL = {
     stat.S_IFBLK: "a device",
 }
 
-_MAX_LINKS = 40  # as the kernel's
+_MAX_LINKS = 40  # as in the kernel
 
-Ignored = Callable[[str], "bool | None"]  # whether a path does not travel; that of a folder ends with a slash
+Ignored = Callable[[str], "bool | None"]  # whether a path is not sent; the path of a folder ends with a slash
 
 
 class TreeEntry(NamedTuple):
-    """One thing in a tree.
+    """An item of a tree.
 
     Attributes:
         path: relative to the top, with slashes.
-        mode: permission bits; setuid, setgid and sticky never travel.
-        size, digest, source, content: of a regular file; source is where it can be read, if it is not the content.
-        changed_ns: when a regular file was modified, where that is to be kept.
-        target: of a symlink.
+        mode: permission bits; setuid, setgid and sticky are never sent.
+        size, digest, source, content: of a regular file; source is the path to read, unless there is content.
+        changed_ns: modification time of a regular file, if it is preserved.
+        target: target of a symlink.
         is_dir: whether it is a directory.
     """
 
@@ -78,12 +78,12 @@ class TreeEntry(NamedTuple):
     is_dir: bool = False
 
     def open(self) -> BinaryIO:
-        """The bytes of a regular file, to read; OSError where they cannot be read."""
+        """Open a regular file for reading; OSError if it cannot be read."""
         return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
 
     def manifest_item(self) -> list[str | int | bool]:
-        """The entry as the agent reads it."""
-        if self.target:  # an absolute one is kept, and does not count as a way out
+        """Return the entry in the form that the agent reads."""
+        if self.target:  # an absolute one is preserved, and does not count as leaving the tree
             return [self.path, "l", self.target, *([True] if self.target.startswith("/") else [])]
         if self.is_dir:
             return [self.path, "d", self.mode]
@@ -92,10 +92,10 @@ class TreeEntry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What does not travel; a folder ends with a slash, and stands for all that is in it.
+    """An item that is not sent; a folder ends with a slash, and represents everything in it.
 
     Attributes:
-        rule: why, as text for people.
+        rule: the reason, as text for people.
     """
 
     path: str
@@ -104,10 +104,10 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Package:
-    """A whole tree, in the order of its paths.
+    """A complete tree, sorted by path.
 
     Attributes:
-        left_out: what of the folder is not in it.
+        left_out: items of the folder that it does not contain.
     """
 
     entries: tuple[TreeEntry, ...]
@@ -115,29 +115,29 @@ class Package:
 
     @cached_property
     def files(self) -> tuple[TreeEntry, ...]:
-        """The regular files."""
+        """Return the regular files."""
         return tuple(entry for entry in self.entries if entry.digest)
 
     @cached_property
     def by_digest(self) -> dict[str, TreeEntry]:
-        """One file for each digest."""
+        """Return one file per digest."""
         return {entry.digest: entry for entry in reversed(self.files)}
 
     @cached_property
     def total_bytes(self) -> int:
-        """Bytes of all files as they will lie on a node."""
+        """Return the total size of the files on a node, in bytes."""
         return sum(entry.size for entry in self.files)
 
     @cached_property
     def digest(self) -> str:
-        """Digest of names, modes and contents together."""
+        """Return a digest of names, modes and contents together."""
         state = hashlib.blake2b(digest_size=DIGEST_SIZE)
         for part in self.manifest_parts():
             state.update(part)
         return state.hexdigest()
 
     def manifest_parts(self) -> tuple[bytes, ...]:
-        """The manifest as JSON lists, each small enough for a frame; at least one."""
+        """Return the manifest as JSON lists, each small enough for a frame; at least one."""
         return self._parts
 
     @cached_property
@@ -164,21 +164,21 @@ def workspace_package(
     """Walk and hash the user's workspace.
 
     Args:
-        withheld: files that do not travel, relative to `root`.
-        digests: remembers files that have not changed; without it every file is read.
+        withheld: files that are not sent, relative to `root`.
+        digests: cached digests of unchanged files; without it, every file is read.
         keep_links: send links to absolute paths unchanged.
 
     Raises:
-        WorkspaceError: something in it cannot travel; names it.
+        WorkspaceError: an item cannot be sent; the message names it.
     """
     return _package(root, _read_ignored(root), _SHADOWS, withheld, digests, keep_links)
 
 
 def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> Iterator[tuple[str, int]]:
-    """Path and size of each file that would travel; reads none, and judges nothing.
+    """Yield path and size of each file that would be sent, without reading or checking it.
 
     Args:
-        left_out: gets what would not.
+        left_out: receives the items that would not be sent.
     """
     for path, found in _walk(root, _read_ignored(root), [], left_out):
         if path in withheld:
@@ -192,7 +192,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     """Walk and hash what jobs import from `root`: paddle, paddle_node without the agent, paddle_job.py, py_paddle.py.
 
-    Compiled kernels travel with the sources that they are verified against.
+    Compiled kernels are sent with the sources that they are verified against.
     """
 
     def is_left_out(path: str) -> bool:
@@ -206,17 +206,17 @@ def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     while above := {folder.rpartition("/")[0] for folder in folders} - folders:
         folders |= above
     kept = wanted | folders
-    # without times: the same code is the same tree, whenever it was checked out
+    # without times: the same code gives the same tree, regardless of the time of checkout
     return Package(tuple(entry._replace(changed_ns=None) for entry in package.entries if entry.path in kept))
 
 
 def compiled_kernels(root: Path = RUNTIME_DIR) -> frozenset[str]:
-    """Return the platforms, such as linux-x86_64-gnu, whose compiled kernels lie below `root`."""
+    """Return the platforms, such as linux-x86_64-gnu, that have compiled kernels below `root`."""
     return frozenset(path.name.rpartition("-")[0] for path in (root / _BUILT).glob("linux-*.so"))
 
 
 def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
-    """What one node gets: of the files `*-NNNNN` under `shard_dirs` those with NNNNN mod `trainers` in its `ranks`.
+    """Return a node's share: of the files `*-NNNNN` under `shard_dirs`, those with NNNNN mod `trainers` in its `ranks`.
 
     A suffix may follow the number, as in `train-00003.txt`.
     """
@@ -236,14 +236,14 @@ def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], t
 def _read_ignored(root: Path) -> Ignored:
     path = root / IGNORE_FILE
     try:
-        if not path.is_file() and path.exists():  # a named pipe would never end
+        if not path.is_file() and path.exists():  # reading a named pipe would never end
             raise WorkspaceError(f"{path}: must be a file")
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         return lambda path: False
     except OSError as error:
         raise WorkspaceError(f"{path}: cannot be read: {error.strerror}") from error
-    import pathspec  # takes 8 ms, and few workspaces have the file
+    import pathspec  # the import takes 8 ms, and few workspaces have the file
 
     return pathspec.GitIgnoreSpec.from_lines(lines).match_file
 
@@ -331,7 +331,7 @@ def _entry(
             return TreeEntry(path, mode, is_dir=True)
         if stat.S_ISREG(status.st_mode):
             files[path] = status
-            return TreeEntry(path, mode, source=found.path)  # its digest comes later, with all others
+            return TreeEntry(path, mode, source=found.path)  # the digest is computed later, with all others
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror}")
         return None
@@ -340,13 +340,13 @@ def _entry(
 
 
 def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
-    """What is wrong with a link, or nothing; judged on the tree alone, as it will be on a node.
+    """Return what is wrong with a link, or ""; only the tree on a node is considered.
 
     Args:
-        link: its path in the tree.
+        link: the link's path in the tree.
         links: path -> target of every link of the tree.
-        tree: paths of everything in the tree.
-        keep_links: absolute targets may lie anywhere on the node.
+        tree: paths of all items in the tree.
+        keep_links: absolute targets may be anywhere on the node.
     """
     target = links[link]
     followed = 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every node of a job gets: the runtime, the workspace (its share of it), the nodefile, perhaps an environment.
+"""The files for every node of a job: the runtime, its share of the workspace, the nodefile, possibly an environment.
 
-Listed and digested once, before any connection; a workspace that cannot travel is refused here. `--dry_run` and the
+It is listed and hashed before any connection; a workspace that cannot be sent is rejected here. `--dry_run` and the
 warning before large transfers list the files.
 """
 
@@ -42,24 +42,24 @@ from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
 if TYPE_CHECKING:
-    from paddle_cluster.files.wheels import Environment  # which brings packaging
+    from paddle_cluster.files.wheels import Environment  # imports packaging
 
 
 OUTPUT_NODE = 0
 FILES_BESIDE = 20  # the folders of the cache and of a job, its record and its first logs
-RATE_S = 5.0  # a rate is that of so long
+RATE_S = 5.0  # time span over which a rate is measured
 NAME = "bundle"
-_KEPT_AS = "bundle-2"  # the form, in the names of those that are kept
+_KEPT_AS = "bundle-2"  # format version, in the names of cached files
 _LENGTH = 8
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tree, and the file that it travels as.
+    """A tree and the single file in which it is sent.
 
     Attributes:
-        tree: what it is on a node once it is unpacked.
-        package: a tree of that one file.
+        tree: the unpacked tree on a node.
+        package: a tree that contains only that file.
     """
 
     tree: Package
@@ -67,15 +67,15 @@ class Bundle:
 
     @property
     def unpacked_bytes(self) -> int:
-        """What it takes on a node: the file and all that comes of it."""
+        """Return the space needed on a node: the file and its unpacked content."""
         return self.tree.total_bytes + self.package.total_bytes
 
 
 def bundle(tree: Package, folder: Path) -> Bundle:
-    """Pack a tree without links, or take what an earlier job packed.
+    """Pack a tree without links, or reuse a bundle packed by an earlier job.
 
     Args:
-        folder: where bundles are kept; one that cannot be written costs the next job time, nothing else.
+        folder: cache of bundles; if it cannot be written, only the next job takes longer.
 
     Raises:
         WorkspaceError: a file cannot be read, or has just changed.
@@ -111,10 +111,10 @@ class Payload:
     """The trees of one job.
 
     Attributes:
-        environments: by node id, of a job that brings its packages along; known once the nodes have answered.
+        environments: by node ID, for a job that brings its packages; known after the nodes have answered.
 
     Raises:
-        WorkspaceError: something in the workspace cannot travel.
+        WorkspaceError: an item of the workspace cannot be sent.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -143,7 +143,7 @@ class Payload:
         return "\n".join(warning(lacking, node, limit_mb, self._workspace.left_out))
 
     def bytes_for(self, node: Node) -> int:
-        """What a node has to have room for: cache and job directory may each hold a copy."""
+        """Return the space that a node needs: cache and job directory may each contain a copy."""
         share = self._share(node)
         return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
 
@@ -154,10 +154,10 @@ class Payload:
         return len(self._runtime.tree.entries) + copies + FILES_BESIDE
 
     def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
-        """Begin to bring all trees to a node; the dispatches by tree.
+        """Start to send all trees to a node; return the dispatches by tree.
 
         Args:
-            hold: files are sent only when a dispatch is told so.
+            hold: files are sent only when a dispatch is explicitly released.
         """
         dispatches = [
             Dispatch(
@@ -206,13 +206,13 @@ class Payload:
 
 @dataclass
 class Delivery:
-    """How far the payload is on one node.
+    """The progress of the payload on one node.
 
     Attributes:
-        dispatches: by tree, once it was offered.
+        dispatches: by tree, once offered.
         trees: tree name -> absolute path on the node, once committed.
-        error: why the trees cannot get there.
-        arrived: bytes of what it lacked that have come, as it says now and then.
+        error: why the trees cannot be delivered.
+        arrived: received bytes of the missing files, as regularly reported by the node.
     """
 
     dispatches: Mapping[str, Dispatch] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class Delivery:
 
     @property
     def bytes_per_s(self) -> float:
-        """How fast bytes have come in the last seconds."""
+        """Return the transfer rate over the last seconds, in bytes per second."""
         (then, before), (now, arrived) = self._heard[0], self._heard[-1]
         return max(0, arrived - before) / (now - then) if now > then else 0.0
 
@@ -244,7 +244,7 @@ class Delivery:
         self._heard = deque([(time.monotonic(), 0)])
 
     def arrive(self, count: int) -> None:
-        """So many bytes have come by now."""
+        """Record the number of bytes that have arrived so far."""
         self.arrived = count
         now = time.monotonic()
         self._heard.append((now, count))
@@ -252,14 +252,14 @@ class Delivery:
             self._heard.popleft()
 
     def forget(self) -> None:
-        """Nothing may start there before it is offered all again."""
+        """Reset the state: nothing can start on the node before everything is offered again."""
         self.trees = {}
 
     def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:
-        """Take an answer about a tree; return why it could not be built.
+        """Handle an answer about a tree; return why it could not be built.
 
         Raises:
-            RecordError: it is about a tree that was not offered.
+            RecordError: the answer is about a tree that was not offered.
         """
         dispatch = self.dispatches.get(answer.tree or "")
         if dispatch is None:
@@ -270,7 +270,7 @@ class Delivery:
         return dispatch.error
 
     def give_up(self, error: DispatchError) -> bool:
-        """The trees cannot get there; False when that is known already."""
+        """Record that the trees cannot be delivered; return False if that is already known."""
         if self.error is not None:
             return False
         self.error = error
@@ -278,7 +278,7 @@ class Delivery:
 
 
 def _below(node: Node) -> str:
-    """The job directory relative to ROOT_DIR; nodes that share ROOT_DIR have one each."""
+    """Return the job directory relative to ROOT_DIR; nodes that share ROOT_DIR have separate ones."""
     return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
 
 
@@ -287,14 +287,14 @@ def _digests(root: Path, plan: Plan) -> Digests:
 
 
 def listed(plan: Plan) -> list[str]:
-    """What would be sent, for --dry_run."""
+    """Return what would be sent, for --dry_run."""
     package = plan.settings.job.package
     shard_dirs = plan.settings.job.shard_dirs
     return [] if package is None else of_workspace(package, _withheld(plan), shard_dirs)
 
 
 def _withheld(plan: Plan) -> frozenset[str]:
-    """Files of variables inside the workspace, relative to it: what they hold may be secret, and the nodes get it."""
+    """Return the workspace's files of variables, relative to it: they are not sent, because they may contain secrets."""
     root = plan.settings.job.package
     found = [form for path in plan.settings.job.env_files for form in (path.absolute(), path.resolve())]
     roots = [root.absolute(), root.resolve()] if root is not None else []
@@ -304,7 +304,7 @@ def _withheld(plan: Plan) -> frozenset[str]:
 
 
 def _workspace(root: Path, plan: Plan) -> Package:
-    """The package of the workspace, if what trainers run is in it."""
+    """Return the package of the workspace, after checking that it contains the trainers' entry."""
     package = workspace_package(root, _withheld(plan), _digests(root, plan), plan.settings.job.keep_links)
     names = files(plan.settings.job.entry, root)
     if names and not {one.path for one in package.entries}.intersection(names):
@@ -315,13 +315,13 @@ def _workspace(root: Path, plan: Plan) -> Package:
     return package
 
 
-SHOWN = 20  # files, up to which each has a line
-LARGEST = 5  # of more, those that have one
+SHOWN = 20  # maximum number of files with one line each
+LARGEST = 5  # number of files listed if there are more
 FOLDERS = 10
 
 
 class Sized(NamedTuple):
-    """A file of the workspace."""
+    """A file of the workspace with its size."""
 
     path: str
     size: int
@@ -382,7 +382,7 @@ def _rows(files: Sequence[Sized], indent: str = "  ") -> Iterator[str]:
 
 
 def _folders(files: Sequence[Sized]) -> Iterator[str]:
-    """A line for each folder at the top, the largest first."""
+    """Yield one line per top-level folder, largest first."""
     sizes, counts = Counter[str](), Counter[str]()
     for one in files:
         folder = one.path.partition("/")[0] + "/" if "/" in one.path else "at the top"

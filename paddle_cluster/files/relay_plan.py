@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans which node sends which bytes to which, so that only one copy leaves the launcher; pure.
+"""Plans which node sends which bytes to which other node, so that only one copy leaves the launcher; pure.
 
-Nodes form a chain, or a tree of few branches where there are many nodes and few bytes. A node passes on what it
-receives while it receives it; every node knows some nodes further up, so that a dead one is gone round.
+Nodes form a chain, or a tree with few branches if there are many nodes and few bytes. A node relays data while it
+receives it; every node knows some nodes further up, so that a failed one is bypassed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paddle_node.contract.classes import dataclass
 
-LEAST_TAKERS = 2  # fewer are served directly
-# That would leave the launcher once more: what a gigabit link carries in a third of a second. Below that the nodes'
-# set-up (TLS, a connection to each source) costs more than it saves.
+LEAST_TAKERS = 2  # fewer nodes are served directly
+# Bytes that would leave the launcher again: what a gigabit link transmits in a third of a second. Below that, setting
+# up relays (TLS, a connection to each source) costs more than it saves.
 LEAST_BYTES = 40 << 20
-SOURCES = 3  # the parent and those above it
+SOURCES = 3  # the parent and nodes above it
 
-# What the shape is chosen for; another network is served too, at some other speed.
+# The network assumed in choosing the shape; others work too, at another speed.
 LINK_BYTES_S = 125e6
 CHUNK_BYTES = 256 << 10
 HOP_S = 0.002
@@ -30,8 +30,8 @@ class Member:
     """A node that has reported its missing files.
 
     Attributes:
-        lacking: bytes by digest.
-        offered: digests of everything that will be there in the end.
+        lacking: missing bytes by digest.
+        offered: digests of all files that the node will finally have.
     """
 
     node_id: int
@@ -41,11 +41,11 @@ class Member:
 
 @dataclass(frozen=True)
 class RelayWay:
-    """How one node gets its missing files.
+    """How one node receives its missing files.
 
     Attributes:
         direct: digests that the launcher sends.
-        sources: nodes to ask for the rest, the best first; empty: everything is direct.
+        sources: nodes that provide the rest, the best first; empty: everything is sent directly.
     """
 
     node_id: int
@@ -63,7 +63,7 @@ def ways(members: Sequence[Member], reaches: Reaches) -> list[RelayWay]:
         reaches: whether the first node can connect to the second.
 
     Returns:
-        One way a node that lacks something, in the order of the chain.
+        One way per node that lacks files, in the order of the chain.
     """
     shared = frozenset.intersection(*(member.offered for member in members)) if members else frozenset()
     sizes = {member.node_id: _bytes(member, shared) for member in members}
@@ -90,10 +90,10 @@ def ways(members: Sequence[Member], reaches: Reaches) -> list[RelayWay]:
 
 
 def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayWay:
-    """The way of a node that answers after the others were planned: behind the last of them.
+    """Plan for a node that answers after the others were planned: it is appended after the last of them.
 
     Args:
-        order: who gets or has the files already, in the order of `ways`.
+        order: the nodes that have or receive the files already, in the order of `ways`.
     """
     shared = member.offered.intersection(*(other.offered for other in order[-SOURCES:]))
     sources = tuple(
@@ -107,26 +107,26 @@ def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayWay:
 
 
 def shape(size: int, nodes: float) -> int:
-    """How many nodes one node gives to: 1 is a chain.
+    """Return the number of nodes that one node sends to: 1 is a chain.
 
     Args:
-        size: bytes that each node gets.
-        nodes: how many get them.
+        size: bytes for each node.
+        nodes: number of receiving nodes.
     """
     return min(range(1, MOST_BRANCHES + 1), key=lambda branches: duration_s(size, nodes, branches))
 
 
 def duration_s(size: int, nodes: float, branches: int, link_bytes_s: float = LINK_BYTES_S) -> float:
-    """About how long it takes until the last node has everything.
+    """Estimate the seconds until the last node has everything.
 
-    A node's link carries the files once for each node it gives to; the first chunk takes one step a level.
+    A node's link carries the files once per node it sends to; the first chunk takes one step per level.
     """
     levels = nodes if branches == 1 else math.log(nodes * (branches - 1) + 1, branches)
     return branches * size / link_bytes_s + levels * (branches * CHUNK_BYTES / link_bytes_s + HOP_S)
 
 
 def _above(place: int, roots: int, branches: int) -> tuple[int, ...]:
-    """Places of the parent and those above it, the root last."""
+    """Return the places of the parent and nodes above it, the root last."""
     found: list[int] = []
     while place >= roots:
         place = (place - roots) // branches

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wheels for a platform: fetched by pip, checked, and cached for later jobs with the same requirements.
 
-pip runs in a process of its own, under the user's settings (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, pip.conf).
-What is the lock file's must have its sha256, and everything that a wheel requires must be there for that platform.
+pip runs in a separate process, with the user's settings (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, pip.conf).
+Packages of the lock file must have its sha256, and everything that a wheel requires must exist for that platform.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FOLDER = ".wheels"  # below the jobs' states
 UNUSED_S = 30 * 24 * 3600.0
 TERM_S = 3.0
 _FORM = 1
-_SAID = 400  # characters of what pip said
+_SAID = 400  # characters of pip's output
 _ERROR = "ERROR: "
 _NO_MATCH = f"{_ERROR}No matching distribution found for "
 _CONFLICT = f"{_ERROR}Cannot install "
@@ -57,16 +57,16 @@ _NO_VERSION = "(from versions: none)"
 
 
 class NoWheelsError(LauncherError):
-    """An environment cannot be built; the text says why, without naming nodes."""
+    """An environment cannot be built; the text contains the reason, without naming nodes."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Wheels of one platform.
+    """The wheels for one platform.
 
     Attributes:
-        unpacked_bytes: what comes of them on a node.
-        was_kept: an earlier job fetched them.
+        unpacked_bytes: their unpacked size on a node.
+        was_kept: they were fetched by an earlier job.
     """
 
     package: Package
@@ -76,10 +76,10 @@ class Environment:
 
 @dataclass(frozen=True)
 class EnvironmentRequest:
-    """What one platform's environment is made from.
+    """The specification of one platform's environment.
 
     Attributes:
-        requirements: the workspace's, or None.
+        requirements: the workspace's requirements, or None.
     """
 
     platform: WheelPlatform
@@ -87,19 +87,19 @@ class EnvironmentRequest:
 
     @cached_property
     def pins(self) -> tuple[Pin, ...]:
-        """What the job itself imports."""
+        """Return the packages that the job itself imports."""
         return pins(self.platform.markers())
 
     @property
     def lines(self) -> str:
-        """What pip is given beside the workspace's: with hashes, unless the workspace's has none."""
+        """Return pip's input besides the workspace's requirements: with hashes, unless the workspace's have none."""
         if self.requirements is None:
             return "\n".join(pin.hashed for pin in self.pins)
         return "\n".join(pin.hashed if self.requirements.is_hashed else pin.text for pin in self.pins)
 
     @property
     def key(self) -> str:
-        """Names what comes of it."""
+        """Return a key for the resulting environment."""
         said = [
             str(_FORM),
             self.platform.abi,
@@ -111,10 +111,10 @@ class EnvironmentRequest:
 
 
 def kept(wanted: EnvironmentRequest, states: Path) -> Environment | None:
-    """What an earlier job fetched, if it is still whole.
+    """Return the environment that an earlier job fetched, if it is intact.
 
     Args:
-        states: where jobs keep their state.
+        states: the directory for the state of jobs.
     """
     folder = states / FOLDER
     record = folder / f"{wanted.key}.json"
@@ -130,10 +130,10 @@ def kept(wanted: EnvironmentRequest, states: Path) -> Environment | None:
 
 
 class Fetch:
-    """pip at work for one platform; `close` ends it, whatever it has done.
+    """Runs pip for one platform; `close` ends it in any state.
 
     Raises:
-        NoWheelsError: there is no pip, or nowhere to put wheels.
+        NoWheelsError: pip is missing, or there is no place for wheels.
     """
 
     def __init__(self, wanted: EnvironmentRequest, states: Path) -> None:
@@ -163,7 +163,7 @@ class Fetch:
                     stdin=subprocess.DEVNULL,
                     stdout=said,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
+                    start_new_session=True,  # Ctrl+C at the terminal only reaches the launcher
                 )
         except OSError as error:
             raise NoWheelsError(f"{error.filename or self._folder}: {error.strerror}") from error
@@ -173,10 +173,10 @@ class Fetch:
         return self._process.poll() is not None
 
     def result(self) -> Environment:
-        """Check what pip brought, and keep it.
+        """Check pip's result, and cache it.
 
         Raises:
-            NoWheelsError: something is missing, in conflict, or not what the lock file says.
+            NoWheelsError: a package is missing, conflicts, or differs from the lock file.
         """
         if self._process.wait() != 0:
             raise NoWheelsError(self._why())
@@ -198,7 +198,7 @@ class Fetch:
         return environment
 
     def close(self) -> None:
-        """End pip if it still runs, and leave nothing half done."""
+        """End pip if it is still running, and remove partial results."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.is_over():
                 break
@@ -209,7 +209,7 @@ class Fetch:
         shutil.rmtree(self._aside, ignore_errors=True)
 
     def _why(self) -> str:
-        """What pip said, in one sentence, with the next step."""
+        """Return pip's error as one sentence, with the next step."""
         text = (self._aside / "said").read_text(encoding="utf-8", errors="replace")
         where = self._wanted.platform.describe()
         lines = text.splitlines()
@@ -238,16 +238,16 @@ class Fetch:
 
 
 def _shown(lines: Sequence[str]) -> str:
-    """Lines of pip as one."""
+    """Join lines of pip's output into one."""
     words = (line.removeprefix(_ERROR).strip() for line in lines)
     return visible("; ".join(dict.fromkeys(word for word in words if word)))[:_SAID]
 
 
 def _pip() -> list[str]:
-    """How pip is called: this Python's, or one that uv or the system has.
+    """Return the command for pip: that of this Python, or one from uv or the system.
 
     Raises:
-        NoWheelsError: there is none.
+        NoWheelsError: there is no pip.
     """
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-P", "-m", "pip"]
@@ -265,10 +265,10 @@ def _pip() -> list[str]:
 
 
 def _check(found: Sequence[Path], wanted: EnvironmentRequest) -> None:
-    """Whether these files are the environment.
+    """Check that these files form the environment.
 
     Raises:
-        NoWheelsError: one is no wheel, not the one of the lock file, or lacks another.
+        NoWheelsError: a file is not a wheel, differs from the lock file, or lacks a dependency.
     """
     locked = {canonicalize_name(pin.name): pin for pin in wanted.pins}
     have: dict[str, Version] = {}
@@ -300,10 +300,10 @@ def _check(found: Sequence[Path], wanted: EnvironmentRequest) -> None:
 
 
 def _required(path: Path) -> list[str]:
-    """What a wheel says that it requires.
+    """Return the requirements declared by a wheel.
 
     Raises:
-        NoWheelsError: it cannot be read.
+        NoWheelsError: the wheel cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -319,10 +319,10 @@ def _required(path: Path) -> list[str]:
 
 
 def _environment(wheels: Sequence[Path], states: Path) -> Environment:
-    """The tree of wheels that travels.
+    """Return the tree of wheels to send.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a wheel cannot be read.
     """
     digests = Digests(memory_of(states / FOLDER, states)).of((str(path), path.stat()) for path in wheels)
     entries = []
@@ -343,7 +343,7 @@ def _sha256(path: Path) -> str:
 
 
 def _prune(folder: Path) -> None:
-    """Remove what no job has wanted for UNUSED_S."""
+    """Remove environments that no job has used for UNUSED_S seconds."""
     oldest = time.time() - UNUSED_S
     named: set[str] = set()
     for record in folder.glob("*.json"):
