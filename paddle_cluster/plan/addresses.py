@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which address of each node carries the job's traffic: one in a network that all nodes share and whose routes work.
+"""Selects the address of each node for the job's traffic: one in a network that all nodes share and whose routes work.
 
-Pure. A network is common when every node has an address of its own in it; one that every machine has for itself, with
-the same address everywhere (docker0, virbr0), is not. Without a common network each node keeps the address that its
-interface or the login has.
+Pure. A network is common if every node has its own address in it; a network that is private to each machine, with the
+same address everywhere (docker0, virbr0), is not. Without a common network, each node uses the address of its interface
+or of the login.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paddle_cluster.plan.answers import Answer
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Way
 
-TRIED = 3  # networks whose ways are tried
-_LOOKED_AT = 16  # networks that most nodes have
+TRIED = 3  # networks whose routes are tried
+_LOOKED_AT = 16  # maximum number of networks considered
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
 class Common:
-    """A network in which all nodes have an address: by node id."""
+    """A network in which all nodes have an address, by node ID."""
 
     network: Network
     addresses: Mapping[int, str]
@@ -33,14 +33,14 @@ class Common:
 
 @dataclass(frozen=True)
 class Choice:
-    """Address by node id, and why these, in one line."""
+    """The addresses by node ID, and the reason for the choice, in one line."""
 
     addresses: Mapping[int, str]
     why: str
 
 
 def common_networks(answers: Mapping[int, Answer]) -> list[Common]:
-    """The networks that all nodes share: those that logins came in on first, then IPv4, then as they come."""
+    """Return the networks that all nodes share: those of logins first, then IPv4, then in order of appearance."""
     counted: Counter[Network] = Counter()
     for answer in answers.values():
         counted.update({_network(one.address, one.prefix) for one in answer.placed})
@@ -54,7 +54,7 @@ def common_networks(answers: Mapping[int, Answer]) -> list[Common]:
 
 
 def places(answers: Mapping[int, Answer]) -> dict[int, tuple[str, ...]]:
-    """Addresses by node id at which others should try it: one in each of the likeliest networks."""
+    """Return the addresses by node ID that peers should probe: one in each of the likeliest networks."""
     if len(answers) < 2:
         return dict.fromkeys(answers, ())
     common = common_networks(answers)[:TRIED]
@@ -67,9 +67,9 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
     """Choose an address for every node.
 
     Args:
-        answers: by node id, of all nodes that answered.
-        ways: by node id, what it found when it tried others.
-        nic: what PADDLE_NIC says; the nodes kept to it already.
+        answers: by node ID, of all nodes that answered.
+        ways: by node ID, the results of its probes of other nodes.
+        nic: the value of PADDLE_NIC; the nodes have already applied it.
     """
     by_itself = {node_id: answer.address for node_id, answer in answers.items()}
     if len(answers) < 2:
@@ -102,7 +102,7 @@ def _rank(
 
 
 def _tries(one: Common, ways: Mapping[int, Sequence[Way]]) -> tuple[int, int, float]:
-    """How many ways were tried in a network, how many failed, and the median of what the others took."""
+    """Return how many routes were probed in a network, how many failed, and the median time of the others."""
     tried = [way for found in ways.values() for way in found if one.addresses.get(way.peer) == way.address]
     took = [way.seconds for way in tried if way.ok]
     return len(tried), len(tried) - len(took), statistics.median(took) if took else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node answered to `probe`, as the job uses it."""
+"""A node's answer to `probe`, in the form that the job uses."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Answer:
     """The fields of `Probed`, ready for use.
 
     Attributes:
-        platform: what wheels its Python takes, if that is known.
-        modules: version by module, None: it cannot be imported.
-        placed: addresses that may carry the job's traffic, the likeliest first.
-        listen_ports: address -> port of a listener that peers may try.
-        cpus: cores that the job may use.
-        busy_ports: on `address`; `busy_at`: by each address that the job may get. Once set apart, those
-            configured for pservers alone; `busy_spare`: their spare ones; `busy_service`: the trainers'.
-        has_rdma: it has devices for remote memory access, as InfiniBand's.
-        variables: what its own environment says of those that it was asked for.
-        root: ROOT_DIR's disk; `disks`: others that were looked at.
-        code: digest by path of the code in a directory that nodes have; None where nobody asked.
-        parts: of checkpoints that its pserver may go on from.
-        steps: seconds by check.
+        platform: the platform that its Python needs wheels for, if known.
+        modules: version by module; None: it cannot be imported.
+        placed: candidate addresses for the job's traffic, the likeliest first.
+        listen_ports: address -> port of a listener that peers can probe.
+        cpus: number of cores that the job may use.
+        busy_ports: on `address`; `busy_at`: by each candidate address. Once set apart, `busy_ports` contains only ports
+            configured for pservers, `busy_spare` their spare ones, and `busy_service` those of trainers.
+        has_rdma: it has devices for remote memory access, such as InfiniBand.
+        variables: the requested variables of its own environment.
+        root: the disk of ROOT_DIR; `disks`: other examined disks.
+        code: digest by path of the code in a directory that exists on nodes; None if not requested.
+        parts: parts of checkpoints from which its pserver can resume.
+        steps: duration of each check, in seconds.
     """
 
     python_version: str = ""
@@ -63,7 +63,7 @@ class Answer:
 
 
 def answer_of(probed: Probed) -> Answer:
-    """Return the answer that a message holds.
+    """Convert a message to the answer that it contains.
 
     Raises:
         ValueError: the prefix of an address is too long.

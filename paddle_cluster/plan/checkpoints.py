@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes the state of pservers outlive them: its directory, and the checkpoints of a job's nodes. Pure.
+"""The state of pservers that outlives them: its directory, and the checkpoints of a job's nodes. Pure.
 
-Of checkpoints, it is decided here which are whole, and which one `--resume` takes. A node's processes may end, and
-their state remains in the node's memory. With the node the state is lost; then only a checkpoint brings the job back.
-A checkpoint is whole when all its parts are there and every node that serves has one of them, in a folder that all
-share or in one of its own. A node that cannot read a part has none.
+This module decides which checkpoints are whole, and which one `--resume` uses. If a node's processes end, their state
+remains in the node's memory. If the node is lost, so is the state; only a checkpoint can then restore the job. A
+checkpoint is whole if all its parts exist and every serving node has one of them, in a folder that all share or in its
+own. A part that a node cannot read does not count.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import STATE_DIR
 from paddle_node.contract.probed import Part
 
-PATIENCE_S = 60  # how long trainers wait for a pserver that is started again
+PATIENCE_S = 60  # how long trainers wait for a restarting pserver
 RESTARTS = 3
 
 
 def state_dir(settings: Settings) -> str:
-    """Where pservers keep their state; empty if the user wants none."""
+    """Return where pservers store their state; empty if disabled by the user."""
     return dict(settings.job.flags).get("state_dir", STATE_DIR)
 
 
 def pserver_restarts(settings: Settings) -> int:
-    """How often each pserver may be started again."""
+    """Return the maximum number of restarts of each pserver."""
     if settings.job.mode is Mode.COLLECTIVE or not state_dir(settings):
         return 0
     return max(RESTARTS, settings.job.max_restarts)
 
 
 def checkpoint_dir(settings: Settings) -> str | None:
-    """Where pservers write checkpoints, absolute; None if they write none, or below the job's own directory."""
+    """Return where pservers write checkpoints, absolute; None if they write none, or below the job's own directory."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
     is_written = settings.job.mode.has_pserver_command and flags.get("checkpoint_period", "0") != "0"
@@ -45,7 +45,7 @@ def checkpoint_dir(settings: Settings) -> str | None:
 
 
 def resumed_from(settings: Settings, job_dir: str) -> str | None:
-    """The folder on a node in which its pserver looks for the newest checkpoint; None if the job does not do that."""
+    """Return the folder in which a node's pserver searches for the newest checkpoint; None if it does not resume."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
     if (
@@ -58,7 +58,7 @@ def resumed_from(settings: Settings, job_dir: str) -> str | None:
 
 
 def checkpoints_below_root(settings: Settings, job_id: str) -> str:
-    """Where pservers write checkpoints, absolute or relative to ROOT_DIR; empty if they write none."""
+    """Return where pservers write checkpoints, absolute or relative to ROOT_DIR; empty if they write none."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")
     if not settings.job.mode.has_pserver_command or not folder or folder.startswith("/"):
         return folder if settings.job.mode.has_pserver_command else ""
@@ -66,7 +66,7 @@ def checkpoints_below_root(settings: Settings, job_id: str) -> str:
 
 
 def lies_in_job_dir(settings: Settings) -> bool:
-    """Whether pservers write checkpoints below the job's own directory, which must then outlive the job."""
+    """Whether pservers write checkpoints below the job's own directory, which must then be kept after the job."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")
     return bool(folder) and not folder.startswith("/")
 
@@ -77,7 +77,7 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
 
 
 def resume_hint(settings: Settings) -> list[str]:
-    """Return how a job continues that was stopped or lost its state, if there may be a checkpoint."""
+    """Return how to continue a job that was stopped or lost its state, if there may be a checkpoint."""
     flags, name = dict(settings.job.flags), settings.job.saving.name
     if not settings.job.mode.has_pserver_command and name:
         return [
@@ -97,11 +97,11 @@ _NEWEST_TOLD = 3
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint on all nodes.
+    """A checkpoint on all nodes.
 
     Attributes:
-        parts: every part that a node has, by node id; parts that several nodes see come several times.
-        nodes: ids of the nodes that serve.
+        parts: by node ID, the parts that each node has; parts visible to several nodes appear several times.
+        nodes: IDs of the serving nodes.
     """
 
     parts: Mapping[int, tuple[Part, ...]]
@@ -109,7 +109,7 @@ class Checkpoint:
 
     @property
     def first(self) -> Part:
-        """Any of its parts: all have its version, job and count."""
+        """Return any of its parts: all have its version, job and count."""
         return next(part for found in self.parts.values() for part in found)
 
     @property
@@ -122,13 +122,13 @@ class Checkpoint:
 
     @property
     def without(self) -> tuple[int, ...]:
-        """Nodes that have no part, or none that can be read."""
+        """Return the nodes that have no part, or none that is readable."""
         readable = self.readable
         return tuple(node for node in self.nodes if node not in readable)
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Servers whose part no node has."""
+        """Return the servers whose part no node has."""
         have = frozenset[int]().union(*self.readable.values())
         return tuple(server for server in range(self.first.servers) if server not in have)
 
@@ -139,16 +139,16 @@ class Checkpoint:
 
     @property
     def nbytes(self) -> int:
-        """Of all its own files, each part once."""
+        """Return the total size of its files in bytes, counting each part once."""
         return sum({(p.server): p.nbytes for parts in self.parts.values() for p in parts}.values())
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with parts, each text once."""
+        """Return the problems of its parts, without repetitions."""
         return tuple(dict.fromkeys(p.problem for parts in self.parts.values() for p in parts if p.problem))
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields for JSON output."""
         first = self.first
         return {
             "batch": first.version,
@@ -167,11 +167,11 @@ class Checkpoint:
 
 
 def together(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[Checkpoint, ...]:
-    """Every checkpoint of which a node has a part, the newest first.
+    """Return every checkpoint of which a node has a part, newest first.
 
     Args:
         found: node id -> its parts.
-        nodes: those that serve.
+        nodes: the serving nodes.
     """
     by_name: dict[tuple[int, str, int], dict[int, list[Part]]] = {}
     for node in nodes:
@@ -254,7 +254,7 @@ def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
 def marked(
     found: Mapping[int, Sequence[Part]], damaged: Sequence[tuple[int, Part, str]]
 ) -> dict[int, tuple[Part, ...]]:
-    """The parts of all nodes with what is wrong with some, which is wrong for all nodes that see the same file.
+    """Return the parts of all nodes with known problems; a problem applies to all nodes that see the same file.
 
     Args:
         damaged: (node, part, problem).

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of a job's processes, as docs/design.md lists it, without what only the node knows.
+"""The environment of a job's processes, as listed in docs/design.md, without values that only the node knows.
 
-Nothing secret passes through here: the agent adds PADDLE_JOB_KEY itself.
+It contains no secret: the agent adds PADDLE_JOB_KEY itself.
 
-Values that grow with the nodes are sent to a node once, not with each of its processes: a job of 3,000 nodes with 8
-trainers each has 400 KB of endpoints in each of 24,000 environments. A long value is cut into pieces of one size, so
-that values that differ in their last bytes alone, as TF_CONFIG, share the pieces before. A `start` names pieces by
-digest, and brings those that its node was not sent yet. What is longer than Linux takes in one string goes into a file
-on the node, and the process gets the file's path in NAME_FILE.
+Values that grow with the number of nodes are sent to a node once, not with each of its processes: in a job of 3,000
+nodes with 8 trainers each, each of 24,000 environments contains 400 KB of endpoints. A long value is cut into pieces of
+equal size, so that values that differ only in their last bytes, such as TF_CONFIG, share the preceding pieces. A
+`start` names pieces by digest, and includes those that its node has not received yet. Values above Linux's limit for a
+string are written to a file on the node, and the process gets the file's path in NAME_FILE.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ADDED_ON_NODE = (
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where one pserver listens: "ip:port" of each dense and each sparse port."""
+    """The endpoints of one pserver: "ip:port" of each dense and each sparse port."""
 
     dense: tuple[str, ...]
     sparse: tuple[str, ...]
@@ -45,14 +45,14 @@ class Endpoints:
 
 @dataclass(frozen=True)
 class SharedFacts:
-    """What the environments of one job are made of; what all of them hold is worked out once.
+    """The inputs of the environments of a job; the parts common to all are computed once.
 
     Attributes:
-        addresses: node id -> address for the job's traffic.
-        pserver_nodes: node id by rank.
+        addresses: node ID -> address for the job's traffic.
+        pserver_nodes: node ID by rank.
         seats: the trainers' places, by rank.
-        service_port: first port of the run for the trainers: the master port.
-        endpoints: node id of a pserver -> its endpoints.
+        service_port: first port of the trainers' run: the master port.
+        endpoints: node ID of a pserver -> its endpoints.
     """
 
     job_id: str
@@ -65,7 +65,7 @@ class SharedFacts:
 
     @cached_property
     def trainer_endpoints(self) -> tuple[str, ...]:
-        """One endpoint a trainer, by rank."""
+        """Return one endpoint per trainer, by rank."""
         return tuple(
             endpoint(self.addresses[seat.node_id], trainer_port(self.service_port, seat))
             for seat in self.seats
@@ -73,7 +73,7 @@ class SharedFacts:
 
     @cached_property
     def for_all(self) -> Mapping[str, str]:
-        """What is the same for every process."""
+        """Return the variables that are the same for every process."""
         env: dict[str, str] = {
             names.JOB_ID: self.job_id,
             names.WIRE: str(self.settings.cluster.wire),
@@ -111,7 +111,7 @@ class SharedFacts:
 
     @cached_property
     def pserver_lists(self) -> Mapping[str, str]:
-        """Where the pservers are: node-major, then port."""
+        """Return the locations of the pservers: node-major, then port."""
         dense = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].dense)
         sparse = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].sparse)
         return {
@@ -121,7 +121,7 @@ class SharedFacts:
 
     @cached_property
     def for_trainers(self) -> Mapping[str, str]:
-        """What is the same for every trainer. The plan's own values win over passed-through flags."""
+        """Return the variables that are the same for every trainer. The plan's values override passed-through flags."""
         settings, size = self.settings, str(len(self.seats))
         env = {
             f"PADDLE_INIT_{name.upper()}": value for name, value in settings.job.flags if name in INIT_FLAGS
@@ -143,22 +143,22 @@ class SharedFacts:
         return env
 
     def _base_port(self) -> int:
-        """The first port of all pservers where they agree; the lists of endpoints hold either way."""
+        """Return the common first port of all pservers, if there is one; the lists of endpoints are always valid."""
         bases = {int(self.endpoints[node_id].dense[0].rpartition(":")[2]) for node_id in self.pserver_nodes}
         return bases.pop() if len(bases) == 1 else self.settings.cluster.port
 
 
 def endpoint(address: str, port: int) -> str:
-    """`ip:port`, with brackets around an IPv6 address."""
+    """Return `ip:port`, with brackets around an IPv6 address."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
-    """A pserver's environment; a script has no flags that would tell it where its state is kept."""
+    """Return a pserver's environment; a script gets the location of its state here, because it has no flags for it."""
     is_kept_script = job.settings.job.mode is Mode.FLUID and checkpoints.pserver_restarts(job.settings)
     kept = {"PADDLE_PSERVER_STATE_DIR": checkpoints.state_dir(job.settings)} if is_kept_script else {}
     own = job.endpoints[node_id].dense[0]
-    # what scripts of 0.11 and 0.12 for the cloud take for PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ID
+    # cloud scripts of 0.11 and 0.12 use these for PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ID
     old = {"SERVER_ENDPOINT": own, "PADDLE_INIT_TRAINER_ID": str(rank)}
     is_script = job.settings.job.mode is Mode.FLUID
     return {**job.for_all, **kept, **(old if is_script else {}), **_own(job, node_id, "PSERVER", rank, own)}
@@ -175,28 +175,28 @@ def of_trainer(job: SharedFacts, seat: Seat) -> dict[str, str]:
         "OMPI_COMM_WORLD_RANK": rank,
         "OMPI_COMM_WORLD_LOCAL_RANK": local_rank,
         "OMPI_COMM_WORLD_LOCAL_SIZE": local_size,
-        "OMPI_COMM_WORLD_NODE_RANK": local_rank,  # Open MPI's word for the rank within a node
+        "OMPI_COMM_WORLD_NODE_RANK": local_rank,  # in Open MPI, the rank within a node
         "RANK": rank,
         "NODE_RANK": str(seat.node_rank),
         "LOCAL_RANK": local_rank,
         "LOCAL_WORLD_SIZE": local_size,
     }
-    if seat.local_size > 1:  # each its own link paddle_trainer.INFO
+    if seat.local_size > 1:  # separate links paddle_trainer.INFO
         env["GLOG_log_dir"] = f"./log/trainer_{local_rank}"
     return env
 
 
 def trainer_ports(job: SharedFacts, seat: Seat) -> tuple[int, ...]:
-    """Ports a trainer may listen on: its endpoint's, and on rank 0 the master port."""
+    """Return the ports a trainer may listen on: that of its endpoint, and on rank 0 the master port."""
     own = trainer_port(job.service_port, seat)
     return (own, job.service_port) if seat.rank == 0 else (own,)
 
 
 def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
-    """Which of a machine's GPUs a trainer is to use; nothing is said where it has the machine to itself.
+    """Return which of a machine's GPUs a trainer should use; empty if it has the machine to itself.
 
-    It sees its own alone, unless the user lets it see all. In collective mode it sees all: scripts for torchrun
-    and for Paddle's launch choose the one with their local rank. FLAGS_selected_gpus counts among those that it sees.
+    It sees only its own GPUs, unless the user lets it see all. In collective mode it sees all: scripts for torchrun and
+    for Paddle's launch select one by their local rank. FLAGS_selected_gpus is an index into the visible ones.
     """
     given = settings.variables_of(seat.node_id)
     own = share(count, seat) if seat.slots > 1 else range(0)
@@ -208,7 +208,7 @@ def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
 
 
 def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The thread variables: `count`, unless the user's environment sets them."""
+    """Return the thread variables: `count`, unless the user's environment sets them."""
     return dict.fromkeys(THREAD_VARIABLES, str(count)) | dict(given)
 
 
@@ -228,18 +228,18 @@ def _own(job: SharedFacts, node_id: int, role: str, rank: int, own_endpoint: str
     }
 
 
-PIECE = 16384  # characters; what is shorter goes as it is
+PIECE = 16384  # characters; shorter values are sent unchanged
 FILE_SUFFIX = "_FILE"
 
 
 @dataclass(frozen=True)
 class LongValues:
-    """An environment, its long values apart.
+    """An environment with its long values separated.
 
     Attributes:
-        short: names and values that go as they are.
-        pieces: name -> digests of the value's pieces, in their order.
-        in_files: the same, of values that no environment could hold.
+        short: names and values that are sent unchanged.
+        pieces: name -> digests of the value's pieces, in order.
+        in_files: the same, for values too large for any environment.
         texts: digest -> piece.
     """
 
@@ -250,7 +250,7 @@ class LongValues:
 
 
 def split_long(env: Mapping[str, str]) -> LongValues:
-    """Put the long values of an environment apart."""
+    """Separate the long values of an environment."""
     texts: dict[str, str] = {}
     pieces: dict[str, tuple[str, ...]] = {}
     in_files: dict[str, tuple[str, ...]] = {}
@@ -264,12 +264,12 @@ def split_long(env: Mapping[str, str]) -> LongValues:
 
 
 def pack_pieces(values: LongValues, known: Set[str]) -> bytes:
-    """The pieces that are not known yet, as the body of a `start`: a JSON list, compressed; empty if there are none."""
+    """Return unknown pieces as the body of a `start`: a JSON list, compressed; empty if there are none."""
     return _packed(tuple(text for digest, text in values.texts.items() if digest not in known))
 
 
 def is_too_long(name: str, value: str) -> bool:
-    """Whether no environment could hold it."""
+    """Whether the variable is too large for any environment."""
     room = LONGEST - len(name) - 1
     return len(value) > room or (not value.isascii() and len(os.fsencode(value)) > room)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan takes from the nodes' answers beside their addresses: cores, GPUs, interfaces, free ports."""
+"""The plan's inputs from the nodes' answers besides addresses: cores, GPUs, interfaces, free ports."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from paddle_node.contract.probed import Busy, Part
 
 @dataclass(frozen=True)
 class Machines:
-    """What is known of the machines, by node id; nothing before any connection.
+    """What is known about the machines, by node ID; empty before any connection.
 
     Attributes:
-        cpus: cores; 1 where it is not known.
-        gpus: GPUs; none where it is not known.
-        networks: which interface carries the job's traffic; not there where it is not known.
-        service_port: first port of the run for the trainers, or None: the likeliest one.
+        cpus: number of cores; 1 if unknown.
+        gpus: number of GPUs; 0 if unknown.
+        networks: the interface for the job's traffic; missing if unknown.
+        service_port: first port of the trainers' run, or None: the likeliest one.
         pserver_port: first port of every pserver, or None: the configured one.
-        parts: of checkpoints, where a job may go on from one.
+        parts: parts of checkpoints, if the job may resume from one.
     """
 
     cpus: Mapping[int, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Machines:
 
 
 def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Answer]) -> Machines:
-    """What the answers to `probe` tell, by node id, their ports set apart.
+    """Return the machines from the answers to `probe`, by node ID, with their ports set apart.
 
     Raises:
         PreflightError: the ports that the job needs are not free.
@@ -54,7 +54,7 @@ def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int,
 
 
 def set_ports_apart(answer: Answer, busy: Sequence[Busy], pserver_ports: PserverPorts) -> Answer:
-    """An answer to `probe` with these busy ports, each where it belongs."""
+    """Return an answer to `probe` with these busy ports assigned to their categories."""
     return replace(
         answer,
         busy_ports=tuple(one for one in busy if one.port in pserver_ports.configured),

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a job: which processes run on which node, with which argv, environment, ports and log.
+"""The plan of a job: the processes of each node, with argv, environment, ports and log.
 
-Pure: the same settings and facts give the same plan. What is only known later (a node's address and cores,
-the endpoints that pservers really have) comes in as arguments. No secret is ever part of a plan, and no shell ever
-sees an argv.
+Pure: the same settings and facts give the same plan. Facts that are only known later (a node's address and cores, the
+actual endpoints of pservers) are arguments. A plan never contains a secret, and no shell ever interprets an argv.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ SERVER_LOG = "log/server.log"
 ENTROPY_BYTES = 3
 
 PORT_TRIES = 64
-# Settled in Settings, or different on every node.
+# Decided in Settings, or different on every node.
 _DECIDED = frozenset({"port", "ports_num", "ports_num_for_sparse", "nics", "bind"})
 
 
 class Role(Enum):
-    """What a process of a job does."""
+    """The role of a process in a job."""
 
     PSERVER = "pserver"
     TRAINER = "trainer"
@@ -44,13 +43,13 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """One machine, or one embedded node, that has a role in the job.
+    """A machine, or an embedded node, with a role in the job.
 
     Attributes:
         node_id: index of the host in HOSTS.
         root_dir: parent of its job directories; may begin with ~, which the node expands.
-        job_dir: where the job runs; may begin with ~ too.
-        python: what the job's processes are run with.
+        job_dir: the job's directory; may begin with ~ too.
+        python: the interpreter for the job's processes.
         local_address: 127.0.0.<2+id> of an embedded node, None for a machine.
     """
 
@@ -63,20 +62,20 @@ class Node:
 
     @property
     def label(self) -> str:
-        """How the screen names it: the host, or `local-<id>`."""
+        """Return its name on the screen: the host, or `local-<id>`."""
         return f"local-{self.node_id}" if self.host.is_local else self.host.describe()
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process to start.
+    """A process to start.
 
     Attributes:
         name: "pserver-0", "trainer-2".
-        argv: never seen by a shell.
-        env: complete but for what is added on the node: `environment.ADDED_ON_NODE`.
+        argv: never interpreted by a shell.
+        env: complete except for the variables added on the node: `environment.ADDED_ON_NODE`.
         log: file for its stdout and stderr, relative to the job directory.
-        ports: TCP ports it means to listen on.
+        ports: TCP ports on which it is meant to listen.
     """
 
     name: str
@@ -91,11 +90,11 @@ class Process:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who runs what, where.
+    """The processes of a job and their nodes.
 
     Attributes:
-        nodes: those of HOSTS that have a role, in that order; `node()` finds one by id.
-        pserver_nodes, trainer_nodes: node id by rank; a node with several trainers comes as often.
+        nodes: the nodes of HOSTS that have a role, in that order; `node()` finds one by ID.
+        pserver_nodes, trainer_nodes: node ID by rank; a node appears once per trainer.
     """
 
     job_id: str
@@ -106,11 +105,11 @@ class Plan:
 
     @property
     def mode(self) -> Mode:
-        """What the job consists of."""
+        """Return the mode of the job."""
         return self.settings.job.mode
 
     def node(self, node_id: int) -> Node:
-        """The node with this id."""
+        """Return the node with this ID."""
         return self._by_id[node_id]
 
     @cached_property
@@ -119,19 +118,19 @@ class Plan:
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
-        """The trainers' places, by rank."""
+        """Return the trainers' places, by rank."""
         return seats(self.trainer_nodes, one_machine=self.settings.cluster.hosts[0].is_local)
 
     @cached_property
     def service_ports(self) -> ServicePorts:
-        """The ports that trainers may listen on."""
+        """Return the ports that trainers may listen on."""
         reserved = self.pserver_ports.configured
         reach = range(reserved.start, reserved.stop + PORT_TRIES)
         return ServicePorts(self.job_id, self.seats, reach)
 
     @cached_property
     def pserver_ports(self) -> PserverPorts:
-        """The ports that pservers may listen on."""
+        """Return the ports that pservers may listen on."""
         settings = self.settings
         if self.mode is Mode.FLUID:
             return fluid_ports(settings.cluster.port, is_explicit=settings.cluster.port_is_explicit)
@@ -140,7 +139,7 @@ class Plan:
 
 
 def new_job_id(now: datetime, entropy: bytes) -> str:
-    """`JOB20261121090807-a1b2c3`: sorts by time, differs between jobs of one second.
+    """Return an ID like `JOB20261121090807-a1b2c3`: sorts by time, differs between jobs of the same second.
 
     Args:
         entropy: at least ENTROPY_BYTES random bytes.
@@ -149,7 +148,7 @@ def new_job_id(now: datetime, entropy: bytes) -> str:
 
 
 def build(settings: Settings, job_id: str) -> Plan:
-    """The plan of one job."""
+    """Return the plan of a job."""
     used = sorted({*settings.cluster.pservers, *settings.cluster.trainers})
     nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
     trainer_nodes = tuple(
@@ -179,10 +178,10 @@ def planned_addresses(plan: Plan) -> dict[int, str]:
 def planned_endpoints(
     plan: Plan, addresses: Mapping[int, str], first_port: int | None = None
 ) -> dict[int, Endpoints]:
-    """Endpoints by node id if every pserver gets the ports it is meant to have.
+    """Return the endpoints by node ID if every pserver gets its intended ports.
 
     Args:
-        first_port: where they begin; None: where they are configured to.
+        first_port: the first port; None: the configured one.
     """
     configured = plan.pserver_ports.configured
     first = configured.start if first_port is None else first_port
@@ -200,11 +199,11 @@ def planned_endpoints(
 def pserver_processes(
     plan: Plan, addresses: Mapping[int, str], machines: Machines | None = None
 ) -> tuple[Process, ...]:
-    """The pservers by rank.
+    """Return the pservers by rank.
 
     Args:
-        addresses: node id -> address for the job's traffic.
-        machines: what else the nodes told.
+        addresses: node ID -> address for the job's traffic.
+        machines: other facts reported by the nodes.
     """
     machines = machines or Machines()
     resume = aligned(plan, machines).resume
@@ -233,7 +232,7 @@ def pserver_processes(
 
 
 def aligned(plan: Plan, machines: Machines) -> checkpoints.ResumeChoice:
-    """The checkpoint that pservers resume from, if `--resume` names none and nodes have different ones."""
+    """Return the checkpoint for pservers to resume from, if `--resume` names none and nodes have different ones."""
     names = {node.node_id: node.label for node in plan.nodes}
     given = dict(plan.settings.job.flags).get("resume", "")
     return checkpoints.choose(given, machines.parts, plan.pserver_nodes, names)
@@ -245,12 +244,12 @@ def trainer_processes(
     endpoints: Mapping[int, Endpoints],
     machines: Machines | None = None,
 ) -> tuple[Process, ...]:
-    """The trainers by rank.
+    """Return the trainers by rank.
 
     Args:
-        addresses: node id -> address for the job's traffic.
-        endpoints: node id of a pserver -> the endpoints it has; empty in collective mode.
-        machines: what else the nodes told.
+        addresses: node ID -> address for the job's traffic.
+        endpoints: node ID of a pserver -> its actual endpoints; empty in collective mode.
+        machines: other facts reported by the nodes.
     """
     machines = machines or Machines()
     job = _job_facts(plan, addresses, endpoints, machines)
@@ -292,7 +291,7 @@ def _ports(endpoints: Endpoints) -> tuple[int, ...]:
 
 
 def trainer_log(seat: Seat) -> str:
-    """The log of a trainer; its number is in the name where a node has several."""
+    """Return the log of a trainer; its name contains the number if a node has several."""
     return "log/train.log" if seat.local_size == 1 else f"log/train.{seat.local_rank}.log"
 
 
@@ -311,7 +310,7 @@ def _job_facts(
 
 
 def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) -> dict[int, dict[str, str]]:
-    """By node id: cores over the job's processes on that machine; embedded nodes all share this one."""
+    """Return by node ID: cores divided by the job's processes on that machine; embedded nodes all share this one."""
     machines = {n.node_id: "" if n.host.is_local else addresses[n.node_id] for n in plan.nodes}
     sharing = Counter(machines[node_id] for node_id in (*plan.pserver_nodes, *plan.trainer_nodes))
     return {
@@ -325,13 +324,13 @@ def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) 
 def pserver_argv(
     settings: Settings, python: str, job_id: str, address: str, resume: str = ""
 ) -> tuple[str, ...]:
-    """The argv of a pserver that listens on `address`.
+    """Return the argv of a pserver that listens on `address`.
 
-    In fluid mode the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: nothing in
-    it can stand in for the runtime.
+    In fluid mode, the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: none of its modules
+    can replace one of the runtime.
 
     Args:
-        resume: the checkpoint that all pservers have, in the place of the user's `--resume`; empty: that.
+        resume: the checkpoint that all pservers have, replacing the user's `--resume`; empty: no replacement.
     """
     if settings.job.mode is Mode.FLUID:
         return script_argv(settings, python)
@@ -353,17 +352,17 @@ def pserver_argv(
 
 
 def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
-    """The argv of a process that runs the entry, or `paddle train`; the passed-through tokens as they were given."""
+    """Return the argv of a process that runs the entry, or `paddle train`, with the passed-through tokens unchanged."""
     if settings.job.mode is Mode.V1:
         return (python, "-u", "-P", "-m", "paddle", "train", *settings.job.passthrough)
     return (*settings.job.entry.argv(python), *settings.job.passthrough)
 
 
 def values_in_files(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, ...]:
-    """Names of the variables whose values grow with the nodes until no environment can hold them.
+    """Return the names of variables whose values, which grow with the nodes, are too large for any environment.
 
     Args:
-        addresses: node id -> address; nodes without one are counted as if they had the longest that there is.
+        addresses: node ID -> address; nodes without one are counted with the maximum length.
     """
     widest = max(addresses.values(), key=len, default="")
     known = {node.node_id: addresses.get(node.node_id, widest) for node in plan.nodes}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as text for --dry_run: what the processes of a role share, then a line for each process."""
+"""Formats a plan as text for --dry_run: what the processes of a role share, then one line per process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_ITEMS = 12
 _MOST_GIVEN = 500  # characters of the trainers' arguments
 _KEPT_AT_START, _KEPT_AT_END = 4, 1
 
-# How a column of several names is headed; others by the first name of the alphabet.
+# The heading of a column with several names; otherwise, the alphabetically first name.
 _HEADINGS = ("RANK", "LOCAL_RANK", "NODE_RANK", "PADDLE_NODE_ID", "PADDLE_CURRENT_ENDPOINT", "POD_IP")
 
 
@@ -43,7 +43,7 @@ def describe(plan: Plan, files: Sequence[str] = ()) -> str:
     """Return the whole plan, as far as it is known before any connection.
 
     Args:
-        files: what is sent.
+        files: lines about the files to send.
     """
     addresses = planned_addresses(plan)
     pservers = pserver_processes(plan, addresses)
@@ -57,7 +57,7 @@ def describe(plan: Plan, files: Sequence[str] = ()) -> str:
 
 
 def opening(plan: Plan) -> str:
-    """The first lines of a job: where its hosts come from, and what the trainers get on their command line."""
+    """Return the first lines of a job: the source of its hosts, and the trainers' command-line arguments."""
     given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
     entry = plan.settings.job.entry.text
@@ -71,7 +71,7 @@ def opening(plan: Plan) -> str:
 
 
 def told_hosts(plan: Plan) -> str:
-    """Where the hosts and all else come from."""
+    """Return the sources of the hosts and of other settings."""
     sources, file = plan.settings.sources, plan.settings.conf
     conf = shown_path(file) if file is not None else "the defaults (no conf.py)"
     some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""
@@ -103,7 +103,7 @@ def _head(plan: Plan) -> Iterator[str]:
 
 
 def _bootstrap(plan: Plan) -> Iterator[str]:
-    """What nodes get beside the runtime."""
+    """Yield lines about what nodes get besides the runtime."""
     if plan.settings.job.bootstrap:
         asked = requirements.of_workspace(plan.settings.job.package)
         more = f" and what {asked.path} asks for" if asked is not None else ""
@@ -112,7 +112,7 @@ def _bootstrap(plan: Plan) -> Iterator[str]:
 
 
 def _group(plan: Plan, processes: Sequence[Process]) -> Iterator[str]:
-    """All processes of one role."""
+    """Yield lines about all processes of one role."""
     columns: dict[str, list[str]] = {
         "process": [
             f"{process.name} on node {process.node_id} ({plan.node(process.node_id).label})"
@@ -139,7 +139,7 @@ def _word(processes: Sequence[Process]) -> str:
 
 
 def _argv(processes: Sequence[Process], columns: dict[str, list[str]]) -> str:
-    """The command line for reading; nothing is run from this text. A word that differs becomes a column."""
+    """Return the command line for display; it is never executed. A word that differs by process becomes a column."""
     words = []
     for position, texts in enumerate(zip(*(process.argv for process in processes), strict=True)):
         if len(set(texts)) == 1:
@@ -156,7 +156,7 @@ def _argv(processes: Sequence[Process], columns: dict[str, list[str]]) -> str:
 def _environment(
     plan: Plan, processes: Sequence[Process], columns: dict[str, list[str]]
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What all have, and under which other names a column goes; the columns are added."""
+    """Yield the common variables, and other names of columns; add the differing ones to the columns."""
     added = {name: _HIDDEN if name == JOB_KEY else "(on the node)" for name in ADDED_ON_NODE}
     made = {name: text for name, text in _MADE_OF.items() if name in processes[0].env}
     shown = [
@@ -182,7 +182,7 @@ def _environment(
 
 
 def _place(names: Sequence[str]) -> tuple[int, str]:
-    """Where a column of these names stands."""
+    """Return the sort key of a column with these names."""
     return min((_HEADINGS.index(name) for name in names if name in _HEADINGS), default=99), names[0]
 
 
@@ -192,7 +192,7 @@ def _add(columns: dict[str, list[str]], name: str, values: list[str]) -> None:
 
 
 def _folded(value: str) -> str:
-    """A list with many items, shortened."""
+    """Shorten a list with many items."""
     items = value.split(",")
     if len(items) <= _MOST_ITEMS:
         return value

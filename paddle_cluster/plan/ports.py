@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where trainers sit, and the ports of a job: those that trainers may listen on, and those of parameter servers.
+"""The places of trainers, and the ports of a job: those for trainers, and those of parameter servers.
 
-Trainers have one for MASTER_PORT, then one for each trainer of a machine. They are a run of adjacent ports, the same on
-every node. Where it begins follows from the job's id, so that two jobs that start together look in different places;
-every node is asked about a few runs, and the first one that is free everywhere is taken.
+Trainers use one port for MASTER_PORT, then one for each trainer of a machine. They form a run of adjacent ports, the
+same on every node. Its start is derived from the job's ID, so that two jobs that start together try different places;
+every node is asked about a few runs, and the first one that is free everywhere is used.
 
-A `paddle pserver` finds free ports by itself and tells where it is. A Fluid script binds the port that its
-environment names, and every process is told all endpoints before it starts: one port that is free on all of its nodes.
+A `paddle pserver` finds free ports by itself and reports its endpoints. A Fluid script binds the port that its
+environment names, and every process gets all endpoints before it starts: one port that is free on all of its nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from paddle_cluster.errors import PreflightError
 from paddle_node.contract.classes import dataclass
 
-# Below the usual ephemeral range, so that no outgoing connection takes such a port in between.
+# Below the usual ephemeral range, so that no outgoing connection takes such a port in the meantime.
 FIRST_PORT = 20000
 END_PORT = 32768
 TRIES = 4
@@ -33,12 +33,12 @@ _END = 65536
 
 
 class Seat(NamedTuple):
-    """Where one trainer sits.
+    """The place of one trainer.
 
     Attributes:
         node_rank: index of its node among the nodes that have trainers.
-        local_rank, local_size: which one of how many on its node.
-        slot, slots: which one of how many on its machine; embedded nodes share one.
+        local_rank, local_size: its index on its node, and the number of trainers there.
+        slot, slots: its index on its machine, and the number of trainers there; embedded nodes share a machine.
     """
 
     rank: int
@@ -51,10 +51,10 @@ class Seat(NamedTuple):
 
 
 def seats(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[Seat, ...]:
-    """The seats by rank.
+    """Return the seats by rank.
 
     Args:
-        trainer_nodes: node id by rank.
+        trainer_nodes: node ID by rank.
         one_machine: all nodes are embedded nodes of this machine.
     """
     sizes = Counter(trainer_nodes)
@@ -70,17 +70,17 @@ def seats(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[Seat, ...
 
 
 def share(count: int, seat: Seat) -> range:
-    """Which of `count` things of a machine are a seat's own; with fewer things than seats some share one."""
+    """Return which of `count` items of a machine belong to a seat; with fewer items than seats, some are shared."""
     first = seat.slot * count // seat.slots
     return range(first, max((seat.slot + 1) * count // seat.slots, first + 1)) if count else range(0)
 
 
 @dataclass(frozen=True)
 class ServicePorts:
-    """Which ports one job may take.
+    """The ports that one job may use for trainers.
 
     Attributes:
-        reserved: the pservers' ports, which no run meets.
+        reserved: the pservers' ports, which runs never overlap.
     """
 
     job_id: str
@@ -89,7 +89,7 @@ class ServicePorts:
 
     @cached_property
     def runs(self) -> tuple[int, ...]:
-        """The first ports of the runs that may be taken, the best one first; the master port is the first of a run."""
+        """Return the first ports of candidate runs, the best first; the master port is the first of a run."""
         size = 1 + max(seat.slots for seat in self.seats)
         places = [
             at
@@ -100,11 +100,11 @@ class ServicePorts:
         start = int.from_bytes(digest[:4], "big")
         tried = (
             start + number * len(places) // TRIES for number in range(TRIES)
-        )  # far apart: a neighbour is large
+        )  # far apart: an adjacent job may be large
         return tuple(dict.fromkeys(places[at % len(places)] for at in tried))
 
     def asked(self, node_id: int) -> list[int]:
-        """The ports that a node is asked about."""
+        """Return the ports that a node is asked about."""
         return self._by_node.get(node_id, [])
 
     @cached_property
@@ -116,13 +116,13 @@ class ServicePorts:
         return {node_id: sorted(ports) for node_id, ports in found.items()}
 
     def choose(self, busy: Mapping[int, Taken]) -> int:
-        """The first port of a run that is free.
+        """Return the first port of a free run.
 
         Args:
-            busy: what is taken, by node id.
+            busy: the occupied ports, by node ID.
 
         Raises:
-            PreflightError: every run has a taken port; the message tells of one.
+            PreflightError: every run has an occupied port; the message names one.
         """
         taken = {(node_id, port): owner for node_id, ports in busy.items() for port, owner in ports}
         for first in self.runs:
@@ -135,25 +135,25 @@ class ServicePorts:
         )
 
     def _run(self, first: int) -> Iterator[tuple[int, int]]:
-        """(node id, port) of every port of a run."""
+        """Yield (node ID, port) for every port of a run."""
         yield self.seats[0].node_id, first
         for seat in self.seats:
             yield seat.node_id, trainer_port(first, seat)
 
 
 def trainer_port(first: int, seat: Seat) -> int:
-    """The port of one trainer in the run that begins with `first`."""
+    """Return the port of one trainer in the run that begins with `first`."""
     return first + 1 + seat.slot
 
 
 @dataclass(frozen=True)
 class PserverPorts:
-    """Which ports the pservers of one job may take.
+    """The ports that the pservers of one job may use.
 
     Attributes:
         configured: the ports of every pserver, dense ones first.
-        spare: ports that are asked about too; the first one that is free everywhere stands in for a single
-            configured one.
+        spare: further ports that are checked; the first one that is free everywhere replaces a single configured
+            one.
     """
 
     configured: range
@@ -161,14 +161,14 @@ class PserverPorts:
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """The ports that a pserver's node is asked about."""
+        """Return the ports that a pserver's node is asked about."""
         return (*self.configured, *self.spare)
 
     def choose(self, busy: Mapping[int, Taken]) -> int:
-        """The first port of every pserver.
+        """Return the first port of every pserver.
 
         Args:
-            busy: what is taken, by node id; where there are no spare ports it does not matter.
+            busy: the occupied ports, by node ID; without spare ports they are ignored.
 
         Raises:
             PreflightError: none is free on all nodes.
@@ -187,10 +187,10 @@ class PserverPorts:
 
 
 def fluid_ports(port: int, *, is_explicit: bool) -> PserverPorts:
-    """The ports of Fluid scripts, which have one each.
+    """Return the ports of Fluid scripts, which have one each.
 
     Args:
-        is_explicit: it is to be this port and no other.
+        is_explicit: only this port is allowed.
     """
     after = range(port + 1, port + 1 if is_explicit else min(port + 1 + SPARES, _END))
     return PserverPorts(range(port, port + 1), after)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which wheels a node's Python takes: implementation, version, machine and libc, and the platform tags that follow.
+"""The wheels that a node's Python accepts: implementation, version, machine and libc, and the resulting platform tags.
 
-Tags are those of PEP 600 (manylinux) and PEP 656 (musllinux), the best first.
+Tags follow PEP 600 (manylinux) and PEP 656 (musllinux), the best first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OLDER: Mapping[str, int] = MappingProxyType({"x86_64": 5, "i686": 5})
 _NAMED_BY_YEAR: Mapping[int, str] = MappingProxyType(
     {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 )
-_MUSL = ("musllinux_1_2", "musllinux_1_1", "musllinux_1_0")  # every musl below a Python 3.11 is 1.2
+_MUSL = ("musllinux_1_2", "musllinux_1_1", "musllinux_1_0")  # the musl under any Python 3.11 is 1.2
 _32_BITS: Mapping[str, str] = MappingProxyType({"x86_64": "i686", "aarch64": "armv7l"})
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?")
 _GLIBC = re.compile(r"glibc-2\.(\d{1,3})")
@@ -27,12 +27,12 @@ _WORD = re.compile(r"[a-z0-9_]{1,32}")
 
 @dataclass(frozen=True)
 class WheelPlatform:
-    """What a wheel must be made for.
+    """The platform that a wheel must support.
 
     Attributes:
-        version: of Python, with as many parts as are known: "3.11.2".
+        version: Python's version, with all known parts: "3.11.2".
         flags: ABI flags, such as "t" of a free-threaded Python.
-        machine: as wheels call it.
+        machine: the machine in the notation of wheels.
         libc: "glibc-2.36" or "musl".
     """
 
@@ -43,20 +43,20 @@ class WheelPlatform:
     libc: str
 
     def describe(self) -> str:
-        """For people."""
+        """Return a description for people."""
         release = ".".join(self.version.split(".")[:2]) + self.flags
         name = "CPython" if self.implementation == "cpython" else self.implementation
         return f"{name} {release} on {self.machine} with {self.libc.replace('-', ' ') or 'an unknown libc'}"
 
     @cached_property
     def abi(self) -> str:
-        """The ABI tag, such as cp311."""
+        """Return the ABI tag, such as cp311."""
         major, minor = self.version.split(".")[:2]
         return f"cp{major}{minor}{self.flags}"
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Platform tags, the best first; none where nothing is known of its wheels."""
+        """Return the platform tags, the best first; none if the platform is unknown."""
         if self.implementation != "cpython":
             return ()
         if self.libc == "musl":
@@ -72,7 +72,7 @@ class WheelPlatform:
         return tuple(tags)
 
     def markers(self) -> dict[str, str]:
-        """What PEP 508 markers are compared with; of the kernel nothing is said."""
+        """Return the values for PEP 508 markers; those about the kernel are omitted."""
         release = ".".join(self.version.split(".")[:2])
         return {
             "implementation_name": "cpython",
@@ -89,7 +89,7 @@ class WheelPlatform:
 
 
 def read(version: str, kind: Sequence[str]) -> WheelPlatform | None:
-    """Return the platform of a node's Python; None if it is not known."""
+    """Return the platform of a node's Python; None if unknown."""
     release = _VERSION.match(version)
     if len(kind) != 5 or release is None:
         return None
