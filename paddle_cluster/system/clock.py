@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks: one time line for a job's logs, and how far a node's clock is from ours, from pings.
+"""Clocks: a common time line for a job's logs, and the offset of a node's clock from this one, measured by pings.
 
-Of pings the fastest round trip counts, and half of it is the uncertainty: a node reads its clock somewhere between our
-sending and our receiving; assuming the middle is wrong by at most half the round trip, whatever the two ways take.
+The ping with the fastest round trip counts, and half of its time is the uncertainty: a node reads its clock at a moment
+between sending and receiving; assuming the midpoint is wrong by at most half the round trip in any case.
 
-The time line is this machine's wall clock as it was at the start, carried on by the monotonic clock. So a clock that is
-set while the job runs neither holds lines back nor puts them in another order. A node's clock is compared with it at
-every ping, for it may drift or be set too.
+The time line is this machine's wall clock at the start, advanced by the monotonic clock. Therefore setting the clock
+while the job runs neither delays nor reorders lines. A node's clock is compared with it at every ping, because it may
+drift or be set too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import field
 from paddle_node.contract.classes import dataclass
 
 PINGS = 5
-FIRST_SEQ = 1 << 40  # far from the numbers of the pings that renew leases
+FIRST_SEQ = 1 << 40  # far from the sequence numbers of pings that renew leases
 SAMPLES = 8
 STEP_S = 0.05  # a difference that no round trip explains: the node's clock was set
 _BASE = time.time() - time.monotonic()
@@ -34,7 +34,7 @@ class NodeClock:
     """A node's clock offset, from the last pings; the fastest round trip counts.
 
     Attributes:
-        guess_s: the node's clock minus ours until a ping is answered.
+        guess_s: the assumed offset until a ping is answered.
     """
 
     guess_s: float = 0.0
@@ -53,10 +53,10 @@ class NodeClock:
         return min(self._samples)[0] if self._samples else float("inf")
 
     def next_ping(self, moment: float | None = None) -> int | None:
-        """The seq of one more ping for the clock alone, which goes out now; None when enough were sent.
+        """Return the sequence number of another ping for the clock, to be sent now; None if enough were sent.
 
         Args:
-            moment: when, as `now` tells it.
+            moment: the time according to `now`.
         """
         if self._pings == PINGS:
             return None
@@ -69,7 +69,7 @@ class NodeClock:
         """Record the sending of a ping.
 
         Args:
-            moment: when, as `now` tells it.
+            moment: the time according to `now`.
         """
         self._asked[seq] = now() if moment is None else moment
         while len(self._asked) > SAMPLES:
@@ -80,7 +80,7 @@ class NodeClock:
 
         Args:
             clock: the node's wall clock in seconds when it answered.
-            moment: when it came, as `now` tells it.
+            moment: the time of arrival according to `now`.
         """
         sent = self._asked.pop(seq, None)
         if sent is None:

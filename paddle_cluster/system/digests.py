@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests of files, many at once on threads, and not again for files that have not changed since the last job; and a
-cache of what one job worked out, in files that begin with their digests, so that half a file is none.
+"""Digests of files, computed in parallel on threads, and not again for files unchanged since the last job; and a cache
+of results of jobs, in files that begin with their digests, so that truncated files are ignored.
 
-A file counts as unchanged while device, inode, size, mtime and ctime are what they were, unless it was changed just
-before it was hashed: a change within a clock tick would not show. Every file that is sent is digested once more.
+A file counts as unchanged if device, inode, size, mtime and ctime are the same, unless it was changed just before it
+was hashed: a change within a clock tick would not be visible. Every file that is sent is hashed once more.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from paddle_node.contract import checked_json
 DIGEST_SIZE = 32  # bytes of blake2b
 FRESH_S = 2.0
 UNUSED_S = 30 * 24 * 3600.0
-MEMORIES = ".digests"  # below the jobs' states
+MEMORIES = ".digests"  # below the jobs' state directories
 
 _CHUNK = 1 << 20
 _THREADS = min(8, os.cpu_count() or 1)
-_AT_ONCE = 64  # small files are hashed so many a task
+_AT_ONCE = 64  # number of small files hashed per task
 _FORM = 1
 
 
@@ -102,7 +102,7 @@ def memory_of(root: Path, jobs: Path) -> Path:
 
     Args:
         root: top of the tree.
-        jobs: the directory of the jobs' states; a name that begins with a dot is no job.
+        jobs: the directory of the jobs' states; a name that begins with a dot is not a job.
     """
     name = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=16).hexdigest()
     return jobs / MEMORIES / f"{name}.json"
@@ -161,7 +161,7 @@ def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
 
 
 def load_cached(path: Path) -> bytes | None:
-    """Return what an earlier job cached there, or None; only files of this user count, since nodes run them."""
+    """Return what an earlier job cached at the path, or None; the file must be this user's, because nodes execute it."""
     try:
         data = read_own_file(path)
     except OSError:
@@ -171,7 +171,7 @@ def load_cached(path: Path) -> bytes | None:
 
 
 def cache_file(path: Path, content: bytes) -> None:
-    """Cache bytes behind their digest for the next job, which does without where they cannot be written."""
+    """Cache bytes after their digest for later jobs; a failure to write is ignored."""
     with contextlib.suppress(OSError):
         own_directory(path.parent)
         replace_file(path, _digest(content) + content)

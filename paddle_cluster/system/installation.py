@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The location and the name of this program: `paddle.py` in a checkout, `paddle-cluster` where it is installed.
+"""The location and the name of this program: `paddle.py` in a checkout, `paddle-cluster` if installed.
 
-An installed `paddle_cluster` holds docs/, workspace_template/, conf.py and the lock file, which lie beside it in a
-checkout. The nodes' packages, `paddle` and `paddle_node`, lie beside it too; in a checkout, in runtime/.
+An installed `paddle_cluster` contains docs/, workspace_template/, conf.py and the lock file, which are next to it in a
+checkout. The nodes' packages, `paddle` and `paddle_node`, are next to it too; in a checkout, in runtime/.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXAMPLES_DIR = _HOME / "examples"
 
 
 def _name() -> str:
-    """By what was called: a checkout may be installed as well (`pip install --editable`)."""
+    """Return the name by which it was called: a checkout may also be installed (`pip install --editable`)."""
     called = Path(sys.argv[0])
     as_installed = called.name == "paddle-cluster" or called.parent.name == "paddle_cluster"
     return "paddle-cluster" if as_installed or not IS_CHECKOUT else "paddle.py"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A certificate of one job, and its key: by it nodes know each other while they pass files on, or their launcher.
+"""A job's certificate and its key, by which nodes authenticate each other when they relay files, or their launcher.
 
-The key travels inside SSH, or not at all.
+The key is sent only inside SSH, or not at all.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 
 from paddle_node.contract.classes import dataclass
 
-_FROM = datetime(2000, 1, 1, tzinfo=UTC)  # the job is short; the clocks of nodes may be anywhere
+_FROM = datetime(2000, 1, 1, tzinfo=UTC)  # jobs are short; the clocks of nodes may have any offset
 _UNTIL = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM texts.
+    """A certificate and its key, as PEM texts.
 
     Attributes:
         key: secret; not in the repr.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process a number means: a pid is used again, pid, start time and boot together are not."""
+"""Identifies processes: pids are reused, but the combination of pid, start time and boot is unique."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddle_node.linux.process_tree import living
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process, wherever it runs.
+    """A process on any machine.
 
     Attributes:
         start: clock ticks from the machine's boot to its start; 0 if unknown.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one thread that drains a queue: bounded, woken, joined, and its failure is a cause (`system.failed_threads`)."""
+"""A thread that drains a bounded queue, can be woken and joined, and reports its failure (`system.failed_threads`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class QueueThread(Generic[T]):
-    """Hands items to a function on a thread of its own, in their order. All methods but `join` return immediately.
+    """Passes items in order to a function on its own thread. All methods but `join` return immediately.
 
     Args:
-        name: of the thread.
-        drain: takes the items that wait, and whether these are the last. It is called when there are any, when it was
-            woken, and when the seconds have passed that it returned (None: no limit). If it raises, that is the end.
-        most: size of all items that may wait.
+        name: the thread's name.
+        drain: receives the waiting items, and whether they are the last. It is called when there are items, after a
+            wake-up, and after the number of seconds that it returned (None: no limit). If it raises, the thread ends.
+        most: maximum total size of the waiting items.
         at_once: number of items in one call.
         first_s: seconds until the first call without items.
         is_patient: items do not wake the thread; they wait until the time has passed.
@@ -64,7 +64,7 @@ class QueueThread(Generic[T]):
         self._thread.start()
 
     def put(self, item: T, size: int = 0) -> bool:
-        """Append an item; False: too much waits, or `finish` was called. An item without a size is always taken."""
+        """Append an item; return False if the queue is full or finished. An item without a size always fits."""
         with self._changed:
             if self._is_finishing or (size and self._most is not None and self._size + size > self._most):
                 return False
@@ -82,7 +82,7 @@ class QueueThread(Generic[T]):
             self._changed.notify()
 
     def finish(self) -> None:
-        """Accept no further items; the thread ends once it has drained the waiting ones."""
+        """Accept no further items; the thread ends after it has drained the waiting ones."""
         with self._changed:
             self._is_finishing = True
             self._changed.notify()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file that is appended to and rotated: NAME, NAME.1, NAME.2, each about `limit` bytes; older parts go.
+"""A file that is appended to and rotated: NAME, NAME.1, NAME.2, each about `limit` bytes; older parts are removed.
 
-A full disk costs lines, which are counted, in the file as soon as there is room again.
+Lines that do not fit on a full disk are counted, and the file reports them as soon as there is space again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RotatedFile:
 
     def _descriptor(self) -> int:
         if self._fd is not None and not os.fstat(self._fd).st_nlink:
-            self.close()  # somebody removed it: a new one of the same name is begun
+            self.close()  # another process removed it: create a new one
         if self._fd is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -78,7 +78,7 @@ class RotatedFile:
     def _rotate(self) -> None:
         self.close()
         self.size = 0
-        with contextlib.suppress(OSError):  # then it goes on in the same file
+        with contextlib.suppress(OSError):  # if this fails, it continues in the same file
             for number in range(KEPT - 1, 0, -1):
                 if self._part(number).exists():
                     os.replace(self._part(number), self._part(number + 1))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns signals, and failures of threads, into events: the job's loop decides what they mean.
+"""Turns signals, and failures of threads, into events: the job's loop decides how to react.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only notes which one came. The third one exits
+SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only records which one arrived. The third one exits
 immediately; nodes then stop their processes by themselves, because their standard input closes. A SIGHUP that is
-ignored stays so: that is what nohup asks for. A thread that fails posts its error, so that the job ends with its cause
-and waits for nothing.
+ignored stays ignored, as nohup requires. A failing thread posts its error, so that the job ends with its cause and does
+not wait for it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
         nonlocal count
         count += 1
         if count >= LEAVE_AT_ONCE:
-            with suppress(OSError):  # standard error may be closed, or a terminal that is paused
+            with suppress(OSError):  # standard error may be closed, or a paused terminal
                 if select.select([], [2], [], 0)[1]:
                     os.write(2, _LEFT.encode())
             os._exit(EXIT_CODES[signal.Signals(signum)])
@@ -136,7 +136,7 @@ def failures_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
     def post(failed: threading.ExceptHookArgs) -> None:
         if issubclass(failed.exc_type, SystemExit):
             return
-        import traceback  # brings tokenize, and most jobs need neither
+        import traceback  # imports tokenize, and most jobs need neither
 
         frames = traceback.extract_tb(failed.exc_traceback)
         where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

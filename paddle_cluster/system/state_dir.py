@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory with the state of jobs on this machine, and how files are written there.
+"""The directory with the state of jobs on this machine, and functions to read and write its files.
 
-One directory a job, for its user alone (0700). `PADDLE_STATE_DIR` or ~/.paddle/jobs holds them; where that cannot
-be written, a short directory of this user's that ends with the machine. Files appear whole, by rename. Small files that
-others name are read up to a limit, and never waited for without end: a pipe, as `--conf=<(command)` gives one, has a
-deadline.
+There is one directory per job, accessible only to its user (0700), in `PADDLE_STATE_DIR` or ~/.paddle/jobs; if that is
+not writable, in a short directory of the user that does not survive a reboot. Files appear atomically, by rename. Small
+files named by others are read up to a limit, and never waited for indefinitely: a pipe, as in `--conf=<(command)`, has
+a deadline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAILURE_FILE = "failure.json"
 SCREEN_FILE = "screen.log"
 SOCKET_FILE = "control"
 SOCKET_LIMIT = 107  # bytes of a path that fit into sockaddr_un with their NUL
-FILE_LIMIT = 8 << 20  # what a state file may hold before it is taken for somebody else's
+FILE_LIMIT = 8 << 20  # maximum size; a larger file is not a state file of this program
 
 _USUAL_JOB_ID = "JOB20991231235959-ffffff"
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -80,10 +80,10 @@ def is_job_id(name: str) -> bool:
 
 
 def own_directory(path: Path) -> Path:
-    """Make a directory that only this user can enter, its parents too.
+    """Create a directory that only this user can access, including its parents.
 
     Raises:
-        OSError: it cannot be made, or a link or somebody else's directory is there.
+        OSError: it cannot be created, or the path is a link or another user's directory.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -124,19 +124,19 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a file by a JSON object; readers see the old one or the new one.
 
     Raises:
-        OSError: it could not be written; the old one is still there.
+        OSError: it could not be written; the old one remains.
     """
-    # a line a field: with `indent` the library's encoder is Python, and takes ten times as long
+    # one line per field: with `indent`, the library uses its Python encoder, which takes ten times as long
     lines = (f" {json.dumps(name)}: {json.dumps(field)}" for name, field in value.items())
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     replace_file(path, text.encode("utf-8", "backslashreplace"))
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace what a file holds; readers see the old bytes or the new ones, and a failure leaves nothing behind.
+    """Replace the content of a file; readers see the old bytes or the new ones, and a failure leaves no other file.
 
     Raises:
-        OSError: it could not be written; the old one is still there.
+        OSError: it could not be written; the old one remains.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(
@@ -153,10 +153,10 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def read_own_file(path: Path) -> bytes:
-    """All of a file that nobody but this user can have written: what it says is acted on.
+    """Return the content of a file that only this user can have written, because its content is acted on.
 
     Raises:
-        OSError: it cannot be read, or is a link, no plain file, somebody else's, or one that others may write to.
+        OSError: it cannot be read, is a link or not a regular file, belongs to another user, or is writable by others.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
@@ -170,7 +170,7 @@ def read_own_file(path: Path) -> bytes:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, or None if there is none."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # others may put a pipe there, which would be waited for
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe that another user placed there would block
             return None
         return checked_json.as_object(read_bounded(path, FILE_LIMIT))
     except (OSError, ValueError):
@@ -185,7 +185,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """Return the whole content of a small file.
 
     Raises:
-        OSError: it cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that nobody writes to
+        OSError: it cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that no process writes to
             for PATIENCE_S (ETIMEDOUT).
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks on a workspace, into which only one job at a time collects, and on the name of a job, which it has alone.
+"""Locks on a workspace, into which only one job at a time collects, and on the name of a job, which is unique.
 
-Two jobs would mix their logs and overwrite each other's model. They are locks of the operating system, so they end
-with the process that holds them, however that ends.
+Two jobs would mix their logs and overwrite each other's model. These are locks of the operating system, so they are
+released by any end of the process that holds them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES = ".names"
 
 @contextlib.contextmanager
 def locked(directory: Path, job_id: str) -> Iterator[None]:
-    """Hold the directory for this job while the context lasts; a log/ that stays empty is removed again.
+    """Hold the directory for this job within the context; a log/ that remains empty is removed again.
 
     Raises:
         WorkspaceHeldError: another job holds it.
@@ -60,7 +60,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
-    """Hold the name of a job while the context lasts; where no state can be kept, no other job can be found by it.
+    """Hold the name of a job within the context; without a state directory, no other job can be found by it.
 
     Raises:
         UsageError: a running job has the name.
@@ -91,12 +91,12 @@ def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
 def _holder(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # it has just ended
+    except OSError:  # the job has just ended
         return ""
 
 
 def _sign(fd: int, job_id: str) -> None:
-    with contextlib.suppress(OSError):  # on a full disk the claim stays without a name
+    with contextlib.suppress(OSError):  # on a full disk, the lock file remains without a name
         os.ftruncate(fd, 0)
         os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
 
@@ -113,11 +113,11 @@ def try_lock(path: Path) -> int | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
-        os.close(fd)  # removed by its holder when it ended
+        os.close(fd)  # its holder removed it when it ended
 
 
 def _unmake(made: list[Path], log: Path) -> None:
-    """Remove the directories that this claim made, if nothing was collected."""
+    """Remove the directories that were created for the lock, if nothing was collected."""
     with contextlib.suppress(OSError):
         if made and os.listdir(log) == [LOCK_FILE]:
             (log / LOCK_FILE).unlink()
