@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for SSH: logins start agents, or agents of earlier jobs wait on the nodes."""
+"""The engine for SSH: logins start agents, or agents of earlier jobs wait on the nodes. A table entry."""
 
 from __future__ import annotations
 
