@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The beginning of a job: what can be refused without a connection, then the connections, then all the rest.
+"""The start of a job: checks that need no connection, then the connections, then everything else.
 
-Logins take their time on the network and on the nodes. They are on their way while this process imports the greater
-part of itself and sets up the job's control.
+Logins wait for the network and the nodes. Meanwhile, this process imports most of its modules and sets up the job's
+control.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ PREPARED_S = 10.0
 
 
 def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
-    """Run one job from its settings to its last screen.
+    """Run one job from its settings to its final screen.
 
     Args:
-        first: a connection of somebody who looks on from the start, or None.
+        first: a connection that watches from the start, or None.
 
     Raises:
         WorkspaceError: the workspace cannot be dispatched; no connection was made.
-        UsageError: another job has the name or collects into the same workspace, or an engine cannot be used; none was
-            made either.
-        PreflightError: the nodes were not free in time (--queue); none was made either.
+        UsageError: another job has the name or collects into the same workspace, or an engine cannot be used; no
+            connection was made.
+        PreflightError: the nodes were not free in time (--queue); no connection was made.
     """
     clock = PhaseClock()
     clock.enter("config")
@@ -73,7 +73,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
         engine.check()
         connector = Connector(events, engine)
         connector.begin(() if waits else plan.nodes)
-        prepared.join(PREPARED_S)  # whatever else is imported beside it would make the first login later
+        prepared.join(PREPARED_S)  # other imports at the same time would delay the first login
         try:
             from paddle_cluster.control.control import Control
             from paddle_cluster.job.job import Job
@@ -81,7 +81,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
             with Control(plan, collected, events, console, first) as control:
                 if waits:
                     _wait_for_nodes(settings, control, events, console, clock, claim)
-                    payload = Payload(plan)  # of what the workspace holds now
+                    payload = Payload(plan)  # of the workspace's current content
                     connector.begin(plan.nodes)
                 return Job(plan, collected, payload, connector, events, console, clock, control).run()
         except BaseException:
@@ -108,13 +108,13 @@ def _wait_for_nodes(
 
 
 def _collected_in(plan: Plan) -> Path:
-    """The directory that gets log/ and output/: the workspace, or one named after a job that lies on the nodes."""
+    """Return the directory that receives log/ and output/: the workspace, or one named after a job already on the nodes."""
     settings = plan.settings
     return settings.job.package or Path(Path(settings.job.workspace or plan.job_id).name)
 
 
 def _hang_up(connector: Connector, events: queue.SimpleQueue[Any]) -> None:
-    """Nobody will ask for these connections."""
+    """Close connections that are no longer needed."""
     connector.close()
     while not events.empty():
         event = events.get()

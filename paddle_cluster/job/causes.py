@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the failure that caused the others. Pure.
 
-When one process dies or freezes, others fail too, because their connections to it break or time out. So failures that
-arrive together are ordered by cause first, and by arrival second. A process whose last output reports a broken
-connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop the job
-was ended by the launcher, unless its last output is that of an echo or of the cause.
+When one process dies or freezes, others fail too, because their connections to it break or time out. Failures that
+arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
+broken connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop
+the job was ended by the launcher, unless its last output is that of an echo or of the cause.
 
 When one process of a synchronous job hangs, none makes progress, and any of them may be reported first. A process
 whose stacks show that it waits for its peers is an echo of one that does not.
@@ -22,7 +22,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind
 from paddle_node.contract.classes import dataclass
 
 _LAST_LINES = 12
-_LINE_END = 500  # characters of a line that are looked through; hundreds of processes may fail at once
+_LINE_END = 500  # characters of a line that are searched; hundreds of processes may fail simultaneously
 _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
 _RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:was lost|has left)")
-_TOGETHER_S = 1.0  # of news from different nodes
+_TOGETHER_S = 1.0  # between reports from different nodes
 _ADDRESS = re.compile(
     r"\[?(?:::ffff:)?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
 )
@@ -45,7 +45,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class Echo:
-    """A failure that followed from another one.
+    """A secondary failure.
 
     Attributes:
         why: for people: "connection to 10.0.0.7:7164 lost".
@@ -60,9 +60,9 @@ class Verdict:
     """The first cause of a failed job, and its consequences.
 
     Attributes:
-        same: failures with the same last words as the cause, but for numbers.
+        same: failures with the same last output as the cause, except for numbers.
         echoes: failures that followed from the cause.
-        others: failures of their own.
+        others: independent failures.
         ended: processes that ended because the job was stopped.
     """
 
@@ -74,13 +74,13 @@ class Verdict:
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
-    """The failure that explains the others; failures are in order of arrival, at least one."""
+    """Return the failure that explains the others; `failures` is in order of arrival, not empty."""
     early = [failure for failure in failures if not failure.late] or list(failures)
     return min(early, key=_rank)
 
 
 def judge(failures: Sequence[Failure]) -> Verdict:
-    """Tell the cause from what followed; failures as in `first_cause`."""
+    """Separate the cause from its consequences; `failures` as in `first_cause`."""
     cause = first_cause(failures)
     same, echoes, others, ended = [], [], [], []
     failed: dict[str, list[Failure]] = {}
@@ -131,7 +131,7 @@ def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Fa
             ranks.add(int(rank[1]))
         elif named:
             addresses |= named
-        else:  # a connection between ranks, and not to a database
+        else:  # a connection between ranks, not to a database, for example
             is_any = is_any or not line or any(map(_PEERS.search, failure.tail))
     last = min((failure.at for failure in early), default=0.0) + _TOGETHER_S
     found = [
@@ -141,8 +141,8 @@ def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Fa
 
 
 def waits_for_peers(stacks: str) -> bool:
-    """Whether the main thread of a process was waiting for servers or for other ranks when it was asked where it is."""
-    found = _MAIN_THREAD.search(stacks)  # a process tells of itself before those that it started
+    """Whether stacks show that the main thread of a process was waiting for servers or other ranks."""
+    found = _MAIN_THREAD.search(stacks)  # a process reports its own stacks before those of its children
     return found is not None and _PEERS.search(found[1]) is not None
 
 
@@ -152,9 +152,9 @@ def waits(failure: Failure) -> bool:
 
 
 def last_error(failure: Failure) -> str:
-    """The last line of the Python traceback at the end of its log, or nothing.
+    """Return the last line of the Python traceback at the end of its log, or "".
 
-    What is wrong with the script's text has none, and is told before anything runs.
+    Syntax errors of the script have no traceback, and are reported before anything runs.
     """
     begun = [i for i, line in enumerate(failure.tail) if line.startswith("Traceback (most recent call last)")]
     if not begun:

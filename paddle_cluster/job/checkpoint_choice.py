@@ -2,7 +2,7 @@
 """The phase in which nodes verify the checkpoint that a job resumes from; it changes nothing on the nodes.
 
 All nodes read the newest complete checkpoint in parallel. If a checksum differs, the next older one is tried. Servers
-resume from a checkpoint that is whole on all nodes; without one the job ends with the reasons.
+resume from a checkpoint that is intact on all nodes; without one, the job ends with the reasons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import size_text
 from paddle_node.contract.probed import Part
 
-PROGRESS_S = 5.0  # until the first report; the interval then doubles
+PROGRESS_S = 5.0  # seconds until the first report; the interval then doubles
 RAREST_S = 60.0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every handler of a job may use, and whether the job is being stopped. Belongs to the loop's thread."""
+"""The state shared by all handlers of a job, including whether it is being stopped. Belongs to the loop's thread."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from paddle_node.contract.classes import dataclass
 
 @dataclass
 class JobContext:
-    """One job as its handlers see it.
+    """A job as its handlers see it.
 
     Attributes:
         events: the queue of the loop; links post to it.
-        job_log: for what the screen need not say.
-        stopping: the job is being stopped: processes end because we end them.
-        asked_again: a request to stop that came while everything is being stopped, or None.
+        job_log: for messages that need not appear on the screen.
+        stopping: the job is being stopped: processes are ended by the launcher.
+        asked_again: a request to stop that arrived while the job was already being stopped, or None.
     """
 
     plan: Plan
@@ -45,7 +45,7 @@ class JobContext:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the plan."""
+        """Return the settings of the plan."""
         return self.plan.settings
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase in which a job with --bootstrap gets the wheels for its nodes' platforms; no node is changed yet."""
+"""The phase in which a job with --bootstrap fetches the wheels for its nodes' platforms; it changes no node."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from paddle_node.contract.classes import dataclass
 
 @dataclass(frozen=True)
 class Prepared:
-    """What came of it.
+    """The result of the phase.
 
     Attributes:
-        environments: by node id.
-        problems: why the job cannot go on, a line each.
+        environments: by node ID.
+        problems: why the job cannot continue, one line each.
     """
 
     environments: dict[int, Environment]
@@ -67,7 +67,7 @@ def prepare(plan: Plan, roster: Roster, loop: Loop, console: Console) -> Prepare
 
 
 def _fetch(wanted: EnvironmentRequest, plan: Plan, loop: Loop, roster: Roster) -> Environment | None:
-    """Have pip fetch; None when a node was lost meanwhile."""
+    """Have pip fetch the wheels; return None if a node was lost meanwhile."""
     fetch = Fetch(wanted, plan.settings.state.jobs)
     try:
         loop.until(lambda: fetch.is_over() or len(roster.live()) < len(roster.all()))
@@ -77,7 +77,7 @@ def _fetch(wanted: EnvironmentRequest, plan: Plan, loop: Loop, roster: Roster) -
 
 
 def _platforms(records: Sequence[NodeRecord]) -> dict[WheelPlatform, list[NodeRecord]]:
-    """Nodes by platform; those whose Pythons differ in the last part of their versions count as the oldest of them."""
+    """Return nodes by platform; Pythons that differ only in their patch versions count as the oldest of them."""
     groups: dict[WheelPlatform, list[NodeRecord]] = {}
     for record in records:
         platform = record.said.answer.platform if record.said.answer is not None else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports why a job failed: on the screen, and as `failure.json` next to the logs.
 
-The report has the first cause, the end of its log, and the failures that followed.
+The report contains the first cause, the end of its log, and the failures that followed.
 """
 
 from __future__ import annotations
@@ -142,11 +142,11 @@ def write(
     incidents: Sequence[Incident],
     stacks: Mapping[str, str],
 ) -> str:
-    """Write the file; what went wrong with that, or an empty text.
+    """Write the file; return the error, or "".
 
     Args:
         incidents: restarts and losses that the job survived.
-        stacks: process name -> where it was when another one hung.
+        stacks: process name -> its stacks when another process hung.
     """
     content = {
         "schema_version": SCHEMA_VERSION,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a job: connect, check, dispatch, start, watch, stop, collect.
+"""The lifecycle of a job: connect, check, dispatch, start, watch, stop, collect.
 
-Phases run one after the other on the main thread; while one waits, the loop handles every event. Whatever ends a
-phase (success, an error, a signal), the shutdown runs and says what is left.
+Phases run one after the other on the main thread; while one waits, the loop handles every event. After any end of a
+phase (success, an error, a signal), the shutdown runs and reports what remains.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from paddle_cluster.text.sizes import counted, some
 
 _TRAINERS_TOLD = 4
 _PREFLIGHT = "preflight\n  "
-_TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
+_TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # nothing was started or collected
 
 
 class Job:
@@ -116,7 +116,7 @@ class Job:
             code, cause = error.exit_code, _cause(error)
             lines = _explain_error(error, self._roster, self._plan.job_id)
         undone = self._shutdown.run()
-        if has_failed:  # the shutdown brings news of who died with it
+        if has_failed:  # the shutdown may report further failures
             verdict = judge([*self._roster.failures, *self._roster.late])
             cause = failure_report.headline(verdict.cause)
             lines = _explain(verdict, self._roster, self._plan.job_id, code)
@@ -148,13 +148,13 @@ class Job:
         return code
 
     def _weigh(self, code: ExitCode, undone: Undone) -> ExitCode:
-        """The exit code after the shutdown; a job that failed keeps the code of its failure."""
+        """Return the exit code after the shutdown; a failed job retains the code of its failure."""
         if code is not ExitCode.DONE and code not in signals.EXIT_CODES.values():
             return code
         if undone.unclean:
             return ExitCode.NOT_CLEAN
         asked = self._context.asked_again
-        if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
+        if code is ExitCode.DONE and asked is not None:  # its results were being collected
             return asked.exit_code
         if code is ExitCode.DONE and (undone.missing or not undone.is_proven):
             return ExitCode.NOT_CLEAN  # exit code 0 means that every file listed by a node was verified
@@ -188,7 +188,7 @@ class Job:
         checkpoint_choice.choose(self._plan, self._roster, self._loop, self._console, self._enter)
         if self._settings.job.bootstrap:
             self._enter("bootstrap")
-            from paddle_cluster.job import environments  # brings packaging, which other jobs can do without
+            from paddle_cluster.job import environments  # imports packaging, which other jobs do not need
 
             prepared = environments.prepare(self._plan, self._roster, self._loop, self._console)
             if prepared.problems:
@@ -209,7 +209,7 @@ class Job:
 
 
 def _remove(earlier: Path) -> None:
-    """Remove what an earlier job left; a link is not followed."""
+    """Remove the results of an earlier job, without following a link."""
     if earlier.is_symlink() or not earlier.is_dir():
         with contextlib.suppress(OSError):
             earlier.unlink()
@@ -218,13 +218,13 @@ def _remove(earlier: Path) -> None:
 
 
 def _cause(error: LauncherError) -> str:
-    """What an error says first; preflight may have found more than one."""
+    """Return the first line of an error; preflight may have found several."""
     first, *more = str(error).removeprefix(_PREFLIGHT).splitlines() or [""]
     return first.strip() + (f" (and {len(more)} more)" if more and isinstance(error, PreflightError) else "")
 
 
 def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> list[str]:
-    """Lines for a job that failed; writes `failure.json` too. Comes after the shutdown, which has news of its own."""
+    """Return the lines for a failed job and write `failure.json`; called after the shutdown, which may add failures."""
     log_dir = roster.collected / "log"
     problem = failure_report.write(
         log_dir,
@@ -239,7 +239,7 @@ def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> l
 
 
 def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[str]:
-    """Lines for an error of the launcher; `failure.json` only once something was sent to nodes."""
+    """Return the lines for an error of the launcher; write `failure.json` only if something was sent to nodes."""
     lines = f"FIRST ERROR: {error}".split("\n")
     if error.exit_code in _TOLD_ON_SCREEN:
         return lines
@@ -257,13 +257,13 @@ def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[st
 
 
 def _warnings(roster: Roster) -> list[str]:
-    """Lines for a job that was done without some of those that began it."""
+    """Return the lines for a job that finished without some of its initial participants."""
     lost = [incident.text for incident in roster.incidents if incident.kind == LEFT_OUT]
     return [f"WARNING: {text}" for text in lost]
 
 
 def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
-    """What is left of a job that its user stopped, and how it can go on."""
+    """Return what remains of a job that its user stopped, and how it can be continued."""
     used = [record for record in roster.all() if record.traces.used]
     if not used:
         return ["no process had been started on any node"]
@@ -273,7 +273,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 
 def discards(roster: Roster) -> list[str]:
-    """Return a line with the discarded gradients of each trainer, the most first; none if none were discarded."""
+    """Return a line with the discarded gradients of each trainer, largest first; none if none were discarded."""
     found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
@@ -299,7 +299,7 @@ def idle(roster: Roster) -> list[str]:
 
 
 def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
-    """Return a line if trainers wrote lines, but no number came from the patterns of PROGRESS or from a report."""
+    """Return a line if trainers produced output, but no number came from the patterns of PROGRESS or from a report."""
     trainers = roster.trainers()
     has_numbers = any(one.facts.progress or one.facts.metrics for one in trainers)
     if not patterns or has_numbers or not any(one.spoke for one in trainers):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Continues a job after a failure: `decide`, which is pure, says how; Recovery restarts trainers or leaves them out.
+"""Continues a job after a failure: `decide`, which is pure, makes the decision; Recovery restarts or removes trainers.
 
-A trainer may be started again, or be left out while enough remain. A pserver is started again where it was, on the
-node that keeps its state; what is lost with a node only a checkpoint brings back. In collective mode trainers only
-start together: a trainer left alone waits for peers that do not know it.
+A trainer can be restarted, or removed while enough remain. A pserver is restarted in place, on the node that stores
+its state; state lost with a node is only restored from a checkpoint. In collective mode trainers only start together: a
+single restarted trainer would wait for peers that do not know it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ NOT_A_PROCESS = "a restart would not fix this"
 
 @dataclass(frozen=True)
 class Policy:
-    """What the user wants.
+    """The user's settings for recovery.
 
     Attributes:
-        together: a restart of one trainer is one of all.
-        max_restarts: of each process, or of all together; 0: none.
-        min_trainers: how many must remain if some are left out; None: nobody is left out.
-        pserver_restarts: of each pserver; 0: none keeps its state.
+        together: the restart of one trainer restarts all.
+        max_restarts: per process, or for all together; 0: none.
+        min_trainers: number of trainers that must remain if some are removed; None: none is removed.
+        pserver_restarts: per pserver; 0: pservers do not store their state.
     """
 
     together: bool
@@ -52,7 +52,7 @@ class Policy:
     pserver_restarts: int = 0
 
     def is_stop(self, failures: Sequence[Failure]) -> bool:
-        """Whether such failures end the job, as a trainer's do by default."""
+        """Whether such failures end the job, as those of trainers do by default."""
         if self.pserver_restarts and all(failure.role == "pserver" for failure in failures):
             return False
         return self.max_restarts == 0 and self.min_trainers is None
@@ -60,10 +60,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class Trainer:
-    """One participating trainer.
+    """A participating trainer.
 
     Attributes:
-        restarts: how often it was started again.
+        restarts: the number of its restarts.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens now.
+    """The reaction to failures.
 
     Attributes:
-        refusal: why the job ends; empty: it goes on.
-        restart, leave_out: names of trainers.
-        revive: names of pservers that are started again.
+        refusal: why the job ends; empty: it continues.
+        restart, leave_out: names of trainers to restart and to remove.
+        revive: names of pservers to restart.
     """
 
     refusal: str = ""
@@ -94,17 +94,17 @@ def decide(
     failures: Sequence[Failure],
     pserver_restarts: Mapping[str, int] = MappingProxyType({}),
 ) -> Decision:
-    """What to do about failures, at least one.
+    """Decide how to react to failures, at least one.
 
     Args:
-        trainers: those that take part, the failed ones among them.
+        trainers: the participating trainers, including the failed ones.
         pserver_nodes: nodes that run a pserver.
-        pserver_restarts: how often each pserver was started again, by name.
+        pserver_restarts: number of restarts of each pserver, by name.
     """
     verdict = judge(failures)
     cause = verdict.cause
-    # one that might still recover, or goes on once its peer does, has failed only if others failed because of it
-    may_recover = cause.kind is not FailureKind.CUT_OFF  # a broken path is nothing that could act itself
+    # a process that may recover, or continue when its peer does, has failed only as a consequence of others
+    may_recover = cause.kind is not FailureKind.CUT_OFF  # a broken path cannot act by itself
     acting = [
         f
         for f in failures
@@ -143,23 +143,23 @@ def decide(
 
 
 def backoff_s(base_s: float, restart: int, chance: float) -> float:
-    """How long to wait before a restart: twice as long each time, 30 s at most, a little off from the others'.
+    """Return the delay before a restart in seconds: doubled each time, at most 30 s, with jitter.
 
     Args:
-        restart: 1 for the first.
-        chance: 0 to 1, evenly spread.
+        restart: 1 for the first one.
+        chance: a uniform random number from 0 to 1.
     """
     wait_s = base_s * 2.0 ** min(restart - 1, 30)
     return float(min(LONGEST_BACKOFF_S, wait_s * (1 + JITTER * (2 * chance - 1))))
 
 
-KILL_S = 8.0  # what an agent may take beyond the grace until killed processes are gone
+KILL_S = 8.0  # how long an agent may take beyond the grace period until killed processes have exited
 
 LOG = "log/leave.log"
 
 
 class JobFailed(Exception):
-    """Something of the job failed; the roster holds the failures."""
+    """A part of the job failed; the roster contains the failures."""
 
 
 class Recovery:
@@ -184,18 +184,18 @@ class Recovery:
         self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 
     def is_idle(self) -> bool:
-        """Whether no restart is waiting for its time."""
+        """Whether no restart is pending."""
         return not self._due
 
     def is_due(self) -> bool:
-        """Whether the time of a restart has come."""
+        """Whether a pending restart is due."""
         return any(at <= time.monotonic() for at in self._due.values())
 
     def absorb(self) -> None:
-        """Deal with the failures of the roster.
+        """Handle the failures of the roster.
 
         Raises:
-            JobFailed: the job does not go on; the failures stay.
+            JobFailed: the job does not continue; the failures remain in the roster.
         """
         failures = self._roster.failures
         if self._policy.is_stop(failures):
@@ -223,12 +223,12 @@ class Recovery:
             self._forget(decision.leave_out)
 
     def start_due(self) -> None:
-        """Start what is due."""
+        """Start the processes that are due."""
         now = time.monotonic()
         due = [name for name, at in self._due.items() if at <= now]
         for name in due:
             del self._due[name]
-        if not self._policy.together:  # there are pservers in no other job
+        if not self._policy.together:  # other jobs have no pservers
             for name in due:
                 record = self._roster.processes[name]
                 self._starter.again(record.process, record.restarts + 1)
@@ -280,7 +280,7 @@ class Recovery:
             self._roster.nodes[node_id].traces.leave_out()
 
     def _part(self, names: Collection[str]) -> None:
-        """End processes, and what they left behind, so that their names and ports are free."""
+        """End processes and their remaining children, so that their names and ports are free."""
         by_node: dict[int, list[str]] = {}
         records: list[ProcessRecord] = []
         for name in names:
@@ -307,10 +307,10 @@ class Recovery:
             record.move(Stage.EXITED)
 
     def _forget(self, names: Collection[str]) -> None:
-        """The job is smaller from now on: others must know."""
+        """Remove trainers from the job for good, and inform the pservers."""
         gone = [self._roster.processes.pop(name).process for name in sorted(names)]
         if self._policy.together:
-            # not by rank: who waits for a restart still has that of its last life
+            # not by rank: a trainer waiting for its restart still has its previous rank
             seated = tuple(record.process.node_id for record in self._roster.trainers())
             nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
             self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
@@ -329,8 +329,8 @@ def _listed(names: Collection[str]) -> str:
 def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
     """Inform the pservers that a trainer has left for good, so that no trainer waits for it.
 
-    A short-lived process on the first pserver's node does it, with the job's key: it takes the lost trainer's place and
-    leaves at once. Its end is a message like any other.
+    A short-lived process on the first pserver's node does so, with the job's key: it takes the lost trainer's place and
+    leaves immediately. Its end is a message like any other.
     """
     if plan.mode is Mode.COLLECTIVE:
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts `relay_plan` into effect: opens the nodes' relays, sends each node its sources, adds late nodes.
+"""Executes `relay_plan`: opens the nodes' relays, sends each node its sources, adds late nodes.
 
-Belongs to the loop's thread. A node without a way to others gets everything directly; so does one that does not
+Belongs to the loop's thread. A node that cannot reach others is sent everything directly; so is a node that does not
 answer in time.
 """
 
@@ -18,12 +18,12 @@ from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.system import job_certificate
 from paddle_node.contract.to_launcher import Relaying
 
-HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
-OPEN_S = 3.0  # for a node's relay to open
+HOLD_S = 3.0  # from the first answer until the plan is made without the missing ones
+OPEN_S = 3.0  # for opening a node's relay
 
 
 class RelayRun:
-    """The relays of one job's dispatch."""
+    """The relays of a job's dispatch."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -41,7 +41,7 @@ class RelayRun:
         return len(self._remote) > relay_plan.LEAST_TAKERS and record.node.node_id in self._remote
 
     def restart(self, record: NodeRecord) -> None:
-        """A node begins anew with another agent, or is gone."""
+        """Reset a node that restarts with another agent, or was lost."""
         node_id = record.node.node_id
         for known in (self._ports, self._opening, self._waiting):
             known.pop(node_id, None)
@@ -49,13 +49,13 @@ class RelayRun:
             self._planned = [member for member in self._planned if member.node_id != node_id]
 
     def leave(self, record: NodeRecord) -> None:
-        """A node will never have all files: have those that wait for it look elsewhere."""
+        """Record that a node will never have all files: nodes that wait for it use other sources."""
         if record.node.node_id in self._remote:
             record.send("relay", open=False)
         self.restart(record)
 
     def relaying(self, record: NodeRecord, relay: Relaying) -> None:
-        """Take the address of a node's relay, if it could be opened."""
+        """Record the address of a node's relay, if it could be opened."""
         node_id = record.node.node_id
         self._opening.pop(node_id, None)
         if relay.port:
@@ -63,7 +63,7 @@ class RelayRun:
         self.advance()
 
     def advance(self) -> None:
-        """Do what can be done by now; called after every answer and now and then."""
+        """Do everything that is possible now; called after every answer and regularly."""
         held = [record for record in self._roster.live() if self._is_held(record)]
         if not held:
             return
@@ -85,14 +85,14 @@ class RelayRun:
         self._send(now)
 
     def close(self) -> None:
-        """Have every relay closed."""
+        """Close every relay."""
         for node_id in self._ports:
             self._roster.nodes[node_id].send("relay", open=False)
         self._ports.clear()
 
     @property
     def relayed_to(self) -> int:
-        """How many nodes got bytes from other nodes."""
+        """Return the number of nodes that received bytes from other nodes."""
         return sum(
             any(dispatch.bytes_relayed for dispatch in record.delivery.dispatches.values())
             for record in self._roster.all()
@@ -124,7 +124,7 @@ class RelayRun:
         self._follow(found)
 
     def _add(self, record: NodeRecord) -> None:
-        """A node that answered after the plan was made."""
+        """Add a node that answered after the plan was made."""
         assert self._planned is not None
         member = _member(record)
         others = [other for other in self._planned if other.node_id in self._ports]
@@ -156,7 +156,7 @@ class RelayRun:
         )
 
     def _send(self, now: float) -> None:
-        """Tell those their sources whose sources are open, or will not be."""
+        """Send nodes their sources once these are open, or will not open."""
         for node_id, until in list(self._opening.items()):
             if now >= until:
                 del self._opening[node_id]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remarks about nodes on the screen: each within a rate limit of its node; those over it are counted."""
+"""Remarks about nodes on the screen: rate-limited per node; excess ones are counted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from paddle_node.contract.classes import dataclass
 
 @dataclass
 class RateLimit:
-    """One rate limit, a token bucket; what is refused is counted.
+    """A rate limit, implemented as a token bucket; rejected requests are counted.
 
     Attributes:
-        burst: how many at once.
-        rate: how many a second after that.
-        refused: how many were refused since the last one that was not.
+        burst: maximum number at one time.
+        rate: number per second after that.
+        refused: number of rejections since the last accepted request.
     """
 
     burst: float
@@ -32,7 +32,7 @@ class RateLimit:
         self._left = self.burst
 
     def take(self, now: float | None = None) -> bool:
-        """Whether one more is in order."""
+        """Whether one more is within the limit."""
         moment = time.monotonic() if now is None else now
         self._left = min(self.burst, self._left + (moment - self._at) * self.rate)
         self._at = moment
@@ -43,15 +43,15 @@ class RateLimit:
         return True
 
 
-BURST = 100  # more processes than most nodes have, which may all freeze at once
-A_SECOND = 1.0  # as agents limit themselves
+BURST = 100  # more processes than most nodes have, all of which may freeze simultaneously
+A_SECOND = 1.0  # the same limit as in agents
 
 
 class Remarks:
     """Shows the remarks of one kind.
 
     Args:
-        lease_s: for so long a node may be cut off; what it had to say meanwhile comes all at once.
+        lease_s: how long a node may be disconnected; its accumulated messages then arrive together.
     """
 
     def __init__(self, console: Console, lease_s: float) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends a job: stops its processes, collects its files, and reports what could not be done.
 
-Nothing that goes wrong here ends the shutdown, and every wait has a deadline: for collecting it is silence, so that
-a large model on a slow line arrives. A second request to stop kills at once and leaves seconds for the rest.
+No error during the shutdown ends it, and every wait has a deadline: that of collecting starts with silence, so that a
+large model on a slow network arrives. A second request to stop kills immediately and leaves seconds for the rest.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass
 
-MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
-FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed
+MARGIN_S = 3.0  # how long a node may exceed its deadline
+FORCED_STOP_S = 1.0  # after a second request: for the confirmation that everything was killed
 FORCED_S = 1.5  # after a second request: for the rest of logs and output
 FAREWELL_S = 0.5  # after a second request: for the goodbye
-ENDS_S = 3.0  # for the ends of all connections together
+ENDS_S = 3.0  # for all connections to end
 DRAIN_LIMIT_S = 86400.0
 STALL_TOLD_S = 10.0
 
@@ -35,9 +35,9 @@ class Undone:
     """What the shutdown could not do, as lines for the screen.
 
     Attributes:
-        unclean: processes that may still run.
-        missing: files that did not come back whole, and checkpoints that could not be written.
-        excused: both, of nodes that the job continued without, and processes that may be left.
+        unclean: processes that may still be running.
+        missing: files that were not collected completely, and checkpoints that could not be written.
+        excused: both, for nodes that the job continued without, and processes that may remain.
         is_proven: every file that the other nodes listed was verified.
     """
 
@@ -67,7 +67,7 @@ class Shutdown:
         self._has_told = False
 
     def run(self) -> Undone:
-        """Stop everything, collect the rest, close every connection; print this only if something was started."""
+        """Stop everything, collect the rest, close every connection; report this only if something was started."""
         self._context.stopping = True
         has_started = any(record.traces.used for record in self._roster.all())
         enter = self._enter if has_started else self._context.clock.enter
@@ -118,7 +118,7 @@ class Shutdown:
         )
 
     def _collect(self) -> None:
-        """Let the nodes send as long as they do; then have them say goodbye."""
+        """Let the nodes send until they are silent; then request their goodbye."""
         begun = time.monotonic()
         quiet_s = self._settings.limits.collect_timeout_s
 
@@ -158,7 +158,7 @@ class Shutdown:
             record.send("bye", grace_s=grace_s, drain_s=drain_s)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, forced_s: float) -> None:
-        """Wait for `done` for `timeout_s`, once the user has asked again for `forced_s`."""
+        """Wait for `done` for `timeout_s`, or for `forced_s` after the user's second request."""
         self._until(lambda: done() or self._context.forced, timeout_s)
         if self._context.forced:
             self._until(done, forced_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks agents to start the processes of the plan, with the values that only the nodes and this run know."""
+"""Asks agents to start the processes of the plan, with the values that are only known to the nodes and this run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddle_cluster.plan.environment import pack_pieces, split_long
 from paddle_cluster.plan.plan import Plan, Process, Role
 from paddle_node.contract.names import JOB_DIR, JOB_KEY, RESTART_COUNT
 
-HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
+HOOKS = "paddle/hooks"  # of the runtime; the first entry of PYTHONPATH
 
 
 class Starter:
@@ -31,14 +31,14 @@ class Starter:
         self._plan = context.plan
         self._roster = context.roster
         self._key = key
-        self._known: dict[int, set[str]] = {}  # node id -> pieces of long values that it was sent
+        self._known: dict[int, set[str]] = {}  # node ID -> pieces of long values already sent to it
 
     def pservers(self) -> tuple[Process, ...]:
         """Return the pservers of the plan."""
         return planning.pserver_processes(self._plan, self._addresses(), self._machines())
 
     def trainers(self, plan: Plan) -> tuple[Process, ...]:
-        """The trainers that a plan says, this job's or one with fewer trainers."""
+        """Return the trainers of a plan: this job's, or one with fewer trainers."""
         endpoints = {
             record.process.node_id: record.endpoints
             for record in self._roster.processes.values()
@@ -51,9 +51,9 @@ class Starter:
         return [self.again(process, 0) for process in processes]
 
     def again(self, process: Process, restarts: int) -> ProcessRecord:
-        """Start a process that was started `restarts` times before; its record begins anew."""
+        """Start a process that was started `restarts` times before; its record starts from scratch."""
         earlier = self._roster.processes.get(process.name)
-        # a pserver comes back where it was
+        # a pserver restarts at the same endpoints
         record = ProcessRecord(process, restarts, None if earlier is None else earlier.endpoints)
         self._roster.processes[process.name] = record
         name = process.name.replace("-", " ", 1)
@@ -71,7 +71,7 @@ class Starter:
         return record
 
     def send(self, process: Process, env: dict[str, str], **more: Any) -> None:
-        """Send the `start` of a process, with what only its node and this run know."""
+        """Send the `start` of a process, with the values that only its node and this run know."""
         node = self._roster.nodes[process.node_id]
         node.traces.use()
         self._roster.asked.add((process.node_id, process.name))

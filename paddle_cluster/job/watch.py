@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or the job failed.
+"""The main phases of a job: start the pservers, then the trainers; watch until all trainers finish or the job fails.
 
 Failures that arrive together are judged together, so that the cause is reported and not a secondary failure.
 """
@@ -28,12 +28,12 @@ from paddle_cluster.text.sizes import counted
 from paddle_node.contract.probed import Way
 
 PORTS_NAMED = 4
-SETTLE_S = 0.3  # failures that arrive within this time are weighed together
-ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
+SETTLE_S = 0.3  # failures that arrive within this time are judged together
+ECHO_S = 2.0  # if all of them look like secondary failures, the cause may still arrive within this time
 STACKS_S = 3.0
-QUIET_S = 60.0  # a job of which nothing is heard for so long at its begin may read data, or hang
-HANG_S = 2.0  # those that hang because of one another are told within so long
-WENT_ON_S = 3.0  # who made a step so long after the first one stopped is not what that one waits for
+QUIET_S = 60.0  # a job without output for this time after its start may be reading data, or hanging
+HANG_S = 2.0  # processes that hang because of one another are reported within this time
+WENT_ON_S = 3.0  # a process that made a step this long after the first one stopped is not the one waited for
 _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
 
 
@@ -61,7 +61,7 @@ class Watch:
         """Run the processes until all trainers are done.
 
         Raises:
-            JobFailed: something of the job failed, and it does not go on after that.
+            JobFailed: a part of the job failed, and the job cannot continue.
         """
         self._start_pservers()
         self._start_trainers()
@@ -119,7 +119,7 @@ class Watch:
         return self._note_failures()
 
     def _note_failures(self) -> bool:
-        """Count those that stay frozen as failed; whether anything has."""
+        """Count processes that stay frozen as failed; return whether any has."""
         now = time.monotonic()
         for record in self._roster.processes.values():
             stall = record.stall
@@ -132,14 +132,14 @@ class Watch:
     def _settle(self) -> None:
         """Wait for failures that arrive together, so that the cause is reported and not a secondary failure.
 
-        Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause. So is a
-        process that was frozen already when others failed.
+        Every node is pinged; one that stays silent for ALARM_S is itself the likeliest cause. So is a process that was
+        already frozen when others failed.
         """
         failures = self._roster.failures
         asked_at = time.monotonic()
         self._loop.ping()
         self._loop.until(lambda: False, SETTLE_S)
-        if self._all_wait(failures):  # the others' time is over within a moment too
+        if self._all_wait(failures):  # the others' timeouts expire within a moment too
             self._loop.until(lambda: not self._all_wait(failures), HANG_S)
         if not self._stalls():
             self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
@@ -171,7 +171,7 @@ class Watch:
         ]
 
     def _look_for_who_is_waited_for(self) -> None:
-        """Where all that hang wait for their peers: who makes no step either and waits for nobody is the cause."""
+        """If all hanging trainers wait for peers, find the cause: one that makes no step either and waits for none."""
         failures = self._roster.failures
         if not self._all_wait(failures):
             return
@@ -187,7 +187,7 @@ class Watch:
                 self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
 
     def _all_wait(self, failures: list[Failure]) -> bool:
-        """Whether all that failed are trainers that wait for their peers."""
+        """Whether all failed processes are trainers that wait for their peers."""
         return all(waits(one) and one.process in self._roster.processes for one in failures)
 
     def _taking_part(self) -> list[NodeRecord]:
@@ -203,7 +203,7 @@ class Watch:
         ]
 
     def _ask_for_stacks(self) -> None:
-        """Where is everybody? The answers go into the logs, and so a deadlock can be understood."""
+        """Request the stacks of every process and log them, so that a deadlock can be diagnosed."""
         asked: list[ProcessRecord] = []
         for record in self._roster.processes.values():
             if record.state is ProcessState.RUNNING and not record.stacks:
@@ -215,7 +215,7 @@ class Watch:
 
 
 def _ready(endpoints: Sequence[Endpoints]) -> str:
-    """ "3 pservers ready at :7164": the first port of each, said once where several have the same."""
+    """Format "3 pservers ready at :7164": the first port of each, without repetitions."""
     ports = sorted(
         {int(each.rpartition(":")[2]) for one in endpoints for each in (one.dense or one.sparse)[:1]}
     )
@@ -236,7 +236,7 @@ def silence(trainers: Sequence[ProcessRecord]) -> str:
 
 WAIT_S = 5.0  # without a step
 AGAIN_S = 4.0
-A_SECOND = 50.0  # nodes asked per second in a large job
+A_SECOND = 50.0  # nodes queried per second in a large job
 MOST_PEERS = 32
 MOST_TOLD = 8
 _REFUSED = os.strerror(errno.ECONNREFUSED)
@@ -254,12 +254,12 @@ class PathWatch:
         self._roster = context.roster
         self._console = context.console
         self._asked_at = 0.0
-        self._asked: dict[int, tuple[Way, ...] | None] = {}  # node -> what it had answered before
+        self._asked: dict[int, tuple[Way, ...] | None] = {}  # node -> its previous answer
         self._broken: dict[tuple[int, int], Way] = {}
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
     def look(self) -> None:
-        """Read the answers that arrived, and ask again when due; called repeatedly."""
+        """Read the answers that arrived, and query again when due; called repeatedly."""
         for node_id, before in list(self._asked.items()):
             ways = self._roster.nodes[node_id].said.ways
             if ways is not None and ways is not before:
@@ -284,7 +284,7 @@ class PathWatch:
         for_trainers, for_servers, for_both = map(
             sorted, (servers or self._plan.trainer_nodes, waiting, servers | waiting)
         )
-        # both directions: packets of full size may be lost in one alone
+        # both directions: full-size packets may be lost in only one of them
         for node_id in waiting | servers:
             is_both = node_id in servers and node_id in waiting
             self._ask(node_id, for_both if is_both else for_servers if node_id in servers else for_trainers)
@@ -306,7 +306,7 @@ class PathWatch:
         ]
 
     def _ask(self, node_id: int, ring: list[int]) -> None:
-        """Have a node try the next ones after it in a ring."""
+        """Have a node probe the next nodes in a ring."""
         record, at, asked = self._roster.nodes[node_id], bisect.bisect(ring, node_id), []
         for peer in (ring[at:] + ring[:at])[:MOST_PEERS]:
             answer = self._roster.nodes[peer].said.answer

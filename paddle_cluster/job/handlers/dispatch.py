@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when a node answers to the payload it was offered, and when the payload cannot get there.
+"""Handles a node's answers about the offered payload, and failures to deliver it.
 
-A node that fails does not stop the others: all finish first, so that a second try finds their files in place.
+A failing node does not stop the others: all finish first, so that a second run finds their files in place.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from paddle_cluster.text.output_events import Transferred
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_node.contract.to_launcher import Arrived, Committed, Failed, Lacking, Relaying
 
-LISTED = 20  # nodes that an error names
+LISTED = 20  # maximum number of nodes named in an error
 
 
 class DispatchHandlers:
-    """The trees on their way to the nodes."""
+    """The transfer of trees to the nodes."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -27,7 +27,7 @@ class DispatchHandlers:
         self._has_warned = False
 
     def offer(self, record: NodeRecord) -> None:
-        """Begin, or begin again, to bring the payload to a node."""
+        """Start, or restart, to send the payload to a node."""
         assert record.link is not None
         self._relays.restart(record)
         record.delivery.begin(
@@ -47,7 +47,7 @@ class DispatchHandlers:
             self.give_up(record, error)
 
     def _warn(self, record: NodeRecord) -> None:
-        """Say once what is large, as soon as a node lacks it."""
+        """Show one warning about large files, as soon as a node lacks them."""
         dispatch = record.delivery.dispatches.get(WORKSPACE)
         if self._has_warned or dispatch is None:
             return
@@ -78,15 +78,15 @@ class DispatchHandlers:
         self._relays.leave(record)
 
     def is_over(self) -> bool:
-        """Whether every node has all trees or never will; called now and then, goes on with what waits."""
+        """Whether every node has all trees or never will; called regularly, also continues pending transfers."""
         self._relays.advance()
         return all(record.delivery.is_over for record in self._context.roster.all())
 
     def finish(self) -> str:
-        """Close the ways between the nodes; returns what was sent, for the screen.
+        """Close the relays between the nodes; return what was sent, for the screen.
 
         Raises:
-            DispatchError: the trees did not get to some node; names all of these.
+            DispatchError: the trees did not reach some nodes; the message names all of them.
         """
         self._relays.close()
         records = self._context.roster.all()

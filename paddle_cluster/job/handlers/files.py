@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does with what nodes send: lines for the screen, chunks of files, notices."""
+"""Handles data from nodes: lines for the screen, chunks of files, notices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddle_node.contract.to_launcher import Line, Notice
 COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
 _LINE_SHOWN = 300  # characters of the last line
 _LINE_READ = 2048  # bytes
-MOST_LINES = 1 << 20  # bytes that an agent shows at once: a read, and the line that was open before it
+MOST_LINES = 1 << 20  # bytes that an agent sends at one time: a read, and the incomplete line before it
 
 
 class FileHandlers:
@@ -33,7 +33,7 @@ class FileHandlers:
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def line(self, record: NodeRecord, line: Line, body: bytes) -> None:
-        """Show lines of a process, or how many bytes of them were not sent."""
+        """Show lines of a process, or the number of its bytes that were not sent."""
         process = self._roster.process(record, line.proc)
         if line.unsent:
             self._console.unsent(line.proc, record.name, line.unsent, line.log)
@@ -47,7 +47,7 @@ class FileHandlers:
         self._console.process_line(line.proc, record.name, body, partial=line.partial, at=written)
 
     def collected(self, record: NodeRecord, what: Collected, body: bytes) -> None:
-        """Have what a node collected stored, or a part of its list compared."""
+        """Store what a node collected, or compare a part of its list."""
         self._collector.take(record.node.node_id, what, body)
 
     def compared(self, event: Compared) -> None:
@@ -61,18 +61,18 @@ class FileHandlers:
             record.send("verified", body, last=is_last)
 
     def stored(self, event: Stored) -> None:
-        """Chunks are on disk: the node may send more."""
+        """Acknowledge chunks that are on disk: the node may send more."""
         if event.problem:
             self._console.note(visible(event.problem))
         if event.size:
             self._roster.nodes[event.node_id].send("ack", bytes=event.size)
 
     def refused(self, event: FilesRefused) -> None:
-        """A node sent what no agent sends: its connection ends, since what follows cannot be trusted to be whole."""
+        """Handle an invalid message of a node: end its connection, since later messages may be incomplete."""
         self.refuse(self._roster.nodes[event.node_id], event.reason)
 
     def refuse(self, record: NodeRecord, reason: str) -> None:
-        """End the connection of a node whose files cannot be taken: no piece of a file is ever left out."""
+        """End the connection of a node whose files cannot be stored: parts of a file are never left out."""
         what = visible(f"malformed file data: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 

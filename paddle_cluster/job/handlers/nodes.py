@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when a node is connected, speaks of itself, falls silent or is lost."""
+"""Handles the connections and messages of nodes, their silence and their loss."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ DELIVERY = frozenset(("lacking", "committed"))
 
 
 class NodeHandlers:
-    """Connections and what comes of them.
+    """The connections to nodes.
 
     Attributes:
-        reconnecting: what is done about a connection that was lost.
+        reconnecting: the attempts to replace lost connections.
     """
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
@@ -61,12 +61,12 @@ class NodeHandlers:
         self.reconnecting = ReconnectHandlers(context, self.link_lost)
 
     def connect(self, record: NodeRecord) -> None:
-        """Begin to connect to a node."""
+        """Start to connect to a node."""
         record.connect(self._context.connector)
         self._context.node_state(record, "connecting")
 
     def connected(self, event: Connected) -> None:
-        """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
+        """Handle a new byte stream to an agent: greet it, and request a probe or a cleanup."""
         context = self._context
         record = self._roster.nodes[event.node_id]
         key = None if record.node.host.is_local else new_key(self._settings.limits.lease_s)
@@ -94,14 +94,14 @@ class NodeHandlers:
             record.send("probe", **handshake.probe_of(self._plan, record.node, size, files))
 
     def _resident(self, record: NodeRecord) -> dict[str, Any]:
-        """The field of `hello` for an agent that is to wait here for the next job, if there is to be one."""
+        """Return the field of `hello` for an agent that should wait on this node for the next job, if any."""
         if self._context.stopping:
             return {}
         wish = self._context.connector.engine.wish(record.node.node_id)
         return {} if wish is None else {"resident": wish}
 
     def resident(self, record: NodeRecord, resident: Resident) -> None:
-        """Note that an agent will wait on a node for the next job."""
+        """Record that an agent will wait on a node for the next job."""
         self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
@@ -114,7 +114,7 @@ class NodeHandlers:
             self._dispatch.give_up(record, DispatchError(record.name, reason))
 
     def link_lost(self, event: LinkLost) -> None:
-        """A connection broke: once during dispatch it is made again, later the node has failed."""
+        """Handle a broken connection: reconnect one time during dispatch; later, the node has failed."""
         record = self._roster.nodes[event.node_id]
         if record.link is None or (event.link is not None and event.link is not record.link):
             return
@@ -134,7 +134,7 @@ class NodeHandlers:
             self._lost(record, f"lost: {event.reason}")
 
     def hello(self, record: NodeRecord, hello: Hello) -> None:
-        """Take the agent's first frame; after a broken dispatch the payload is offered again."""
+        """Handle the agent's first frame; after an interrupted dispatch, the payload is offered again."""
         record.hello(hello)
         in_dispatch = self._context.clock.current == "dispatch"
         if in_dispatch and not self._context.stopping and record.said.answer is not None:
@@ -144,7 +144,7 @@ class NodeHandlers:
         """Handle a malformed message: skip and count a report, with one notice; a malformed answer ends the job.
 
         Raises:
-            ProtocolError: the job waits for such messages.
+            ProtocolError: the job depends on such messages.
         """
         text = visible(
             f"its {kind!r} message cannot be read: {str(error).removeprefix(record.name + ': '):.300}"
@@ -193,16 +193,16 @@ class NodeHandlers:
             self._console.note(f"{record.name}: {what}; its trainers had finished, the job continues")
 
 
-PAUSE_S = 0.5  # between two tries
+PAUSE_S = 0.5  # between two attempts
 
 
 @dataclass
 class _Tries:
-    """The tries to give a link another connection.
+    """The attempts to give a link another connection.
 
     Attributes:
-        broken: why the one before ended; empty while it is only silent.
-        problem: what became of the last try.
+        broken: why the previous connection ended; empty if the node is only silent.
+        problem: the error of the last attempt.
     """
 
     broken: str = ""
@@ -212,10 +212,10 @@ class _Tries:
 
 
 class ReconnectHandlers:
-    """One try after the other, for each link that wants it; the loop's clock calls again until the lease is over."""
+    """Repeated attempts for each link that needs them; the loop's clock triggers them until the lease has expired."""
 
     def __init__(self, context: JobContext, lost: Callable[[LinkLost], None]) -> None:
-        """Without any; `lost` is told of a link that gets no connection any more."""
+        """Start without attempts; `lost` is called for a link that does not get another connection."""
         self._context = context
         self._lost = lost
         self._tries: dict[Link, _Tries] = {}
@@ -228,7 +228,7 @@ class ReconnectHandlers:
             self.doubt(record)
 
     def doubt(self, record: NodeRecord) -> None:
-        """Two pings without an answer, or the connection ended: try another connection beside it, again and again."""
+        """React to two unanswered pings, or a broken connection: repeatedly try to open another connection."""
         link = record.link
         if link is None or not link.can_reconnect:
             return
@@ -238,7 +238,7 @@ class ReconnectHandlers:
             self._context.connector.reconnect(link, record.node.host, record.node.python)
 
     def reconnected(self, event: Reconnected) -> None:
-        """The conversation goes on over another connection; what came meanwhile follows."""
+        """Continue the conversation over another connection; messages sent in the meantime follow."""
         record = self._context.roster.nodes[event.node_id]
         tries = self._tries.pop(event.link, None)
         if record.link is event.link:
@@ -248,7 +248,7 @@ class ReconnectHandlers:
             )
 
     def reconnect_failed(self, event: ReconnectFailed) -> None:
-        """No other connection yet."""
+        """Handle a failed attempt."""
         record = self._context.roster.nodes[event.node_id]
         if record.link is not event.link:
             self._tries.pop(event.link, None)
@@ -262,7 +262,7 @@ class ReconnectHandlers:
             self._lost(LinkLost(event.node_id, f"{ended}; {tries.problem}", event.link))
 
     def give_up(self, link: Link | None) -> str:
-        """Try no more; what became of the last try, or nothing."""
+        """Stop trying; return the error of the last attempt, or ""."""
         tries = self._tries.pop(link, None) if link is not None else None
         return tries.problem if tries is not None else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when a process starts, is ready, makes progress or none, ends, or cannot be started."""
+"""Handles the start, readiness, progress, stalls and end of processes, and failures to start them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Exited, Failed, Recovered, Reported, Stacks, Stalled, Started
 
 _ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
-_TAIL_LINES = 41  # as an agent sends: 40 whole ones and one that is open
+_TAIL_LINES = 41  # as sent by an agent: 40 complete ones and an incomplete one
 _TOO_EARLY = (
     "ended with exit code 0 and never answered as a pserver; "
     "expected exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"
@@ -44,7 +44,7 @@ NO_STEP = "no step"
 
 
 class ProcessHandlers:
-    """The life of the job's processes."""
+    """The lifecycle of the job's processes."""
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class ProcessHandlers:
         self._dispatch = dispatch
 
     def failed(self, record: NodeRecord, failed: Failed) -> None:
-        """Handle that a request could not be carried out: for a tree, a process, or the node."""
+        """Handle a request that could not be carried out: for a tree, a process, or the node."""
         if failed.tree:
             self._dispatch.answered(record, failed)
             return
@@ -66,11 +66,11 @@ class ProcessHandlers:
         in_dispatch = self._context.clock.current == "dispatch"
         if record.said.answer is None:
             record.drop(ConnectError(record.name, f"refused {request}: {what}"))
-        elif self._context.stopping or (in_dispatch and not request):  # it may be connected to once more
+        elif self._context.stopping or (in_dispatch and not request):  # a reconnection is possible
             self._context.console.note(f"{record.name}: {what}")
         elif in_dispatch:
             self._dispatch.give_up(record, DispatchError(record.name, f"refused {request}: {what}"))
-        elif not request:  # it stops its part of the job; what follows from that is no cause
+        elif not request:  # it stops its part of the job; the consequences are not causes
             self._roster.fail_node(record, what)
         else:
             self._roster.fail_node(record, f"refused {request}: {what}", FailureKind.REFUSED)
@@ -78,7 +78,7 @@ class ProcessHandlers:
     def started(self, record: NodeRecord, started: Started) -> None:
         """Record that a process runs."""
         process = self._roster.process(record, started.proc)
-        if process is not None:  # else a messenger, or one that the job continues without
+        if process is not None:  # otherwise a messenger, or a process without which the job continues
             process.move(Stage.RUNNING)
             process.learn(life=Life(started.pid, time.time()), unsaved=None)
             self._context.node_state(record, "running")
@@ -103,13 +103,13 @@ class ProcessHandlers:
                 process.step(report)
         elif isinstance(report, Ready):
             endpoints = Endpoints(*(tuple(map(_endpoint, some)) for some in report))
-            if process is not None:  # else the job continues without it
+            if process is not None:  # otherwise the job continues without it
                 process.answer_at(endpoints)
         elif process is not None and process.process.role is Role.PSERVER:
             process.learn(**{reported.kind: report})
 
     def _known_trainers(self, report: Any) -> Any:
-        """A report without the trainers that the job does not have."""
+        """Return a report without trainers that the job does not have."""
         limit = len(self._context.plan.trainer_nodes)
         if isinstance(report, Pushes):
             return Pushes(tuple(count for count in report.trainers if count[0] < limit))
@@ -119,7 +119,7 @@ class ProcessHandlers:
         return report
 
     def usage(self, record: NodeRecord, node: NodeUsage) -> None:
-        """Take the measurements of a node and its processes; processes of other jobs are left out."""
+        """Record the measurements of a node and its processes; processes of other jobs are ignored."""
         here = tuple(one for one in node.processes if self._runs_there(record, one[0]))
         usage = node._replace(
             gpus=tuple((NO_PERCENT if one[0] is None else one[0], *one[1:]) for one in node.gpus),
@@ -158,12 +158,12 @@ class ProcessHandlers:
         tail = end_of(exited.tail, _TAIL_LINES)
         if is_trainer and code == 0:
             process.leave(tail)
-            # in collective mode all are started again together, if one is
+            # in collective mode, if one is restarted, all are
             if self._context.settings.job.mode is not Mode.COLLECTIVE:
                 process.move(Stage.DONE)
             return
         if self._is_fluid_pserver(process) and code == 0:
-            if process.endpoints is not None:  # it ends when all trainers have left it
+            if process.endpoints is not None:  # it ends after all trainers have disconnected
                 process.move(Stage.DONE)
                 return
             how = _TOO_EARLY
@@ -196,7 +196,7 @@ class StallHandlers:
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def stalled(self, record: NodeRecord, stalled: Stalled) -> None:
-        """Report it: a trainer without a step has had its time already, a frozen process gets a lease."""
+        """Report a stall: a trainer without steps has already timed out, a frozen process gets a lease."""
         process = self._roster.process(record, stalled.proc)
         what, stacks = stalled.what, _limited(stalled.stacks)
         if process is None or process.stage is Stage.ENDING or self._context.stopping:
@@ -222,7 +222,7 @@ class StallHandlers:
         self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, answer: Stacks) -> None:
-        """Take the requested stacks of a process; its log has them too."""
+        """Handle the requested stacks of a process; its log contains them too."""
         process = self._roster.process(record, answer.proc)
         if process is not None:
             process.note_stacks(_limited(answer.stacks))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when it is asked to stop, and when a node reports that it has stopped."""
+"""Handles requests to stop the job, and nodes' reports that they have stopped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StopHandlers:
         raise LauncherError(visible(f"the launcher's thread {event.name!r} failed: {event.what}"))
 
     def stopped(self, record: NodeRecord, stopped: to_launcher.Stopped) -> None:
-        """Handle that the requested processes have ended on a node, except those that are left."""
+        """Handle that the requested processes have ended on a node, except the remaining ones."""
         if stopped.procs is not None:
             record.traces.parted()
             for pid, command in stopped.left:
@@ -57,7 +57,7 @@ class StopHandlers:
         self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord) -> None:
-        """Handle the agent's last frame; in the middle of a job it was not requested, and the node is lost."""
+        """Handle the agent's last frame; during a job it is unexpected, and the node counts as lost."""
         if not self._context.stopping:
             lost = LinkLost(record.node.node_id, "its agent ended in the middle of the run", record.link)
             self._context.events.put(lost)

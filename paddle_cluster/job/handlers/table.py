@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when something happens: the one table of handlers.
+"""The table of handlers for all events of a job.
 
-Each family of events has a module of its own beside this one: nodes, dispatch, processes, files, stop. A handler runs
-on the loop's thread, is small and never waits. What ends a phase at once is raised; what has to be weighed first goes
-to the roster's failures.
+Each family of events has its own module in this package: nodes, dispatch, processes, files, stop. A handler runs on
+the loop's thread, is short and never waits. Failures that end a phase immediately are raised; those that must be judged
+first are added to the roster's failures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paddle_node.contract.facts import REPORTS
 def handlers(
     context: JobContext, nodes: NodeHandlers, dispatch: DispatchHandlers, processes: ProcessHandlers
 ) -> Handlers:
-    """Which method handles what."""
+    """Return the method that handles each event."""
     files = FileHandlers(context)
     stop = StopHandlers(context)
     stalls = StallHandlers(context)
