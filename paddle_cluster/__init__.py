@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher, a package and the command `paddle-cluster`: runs on the submitting machine, never on nodes.
 
-Nodes get `paddle` and `paddle_node`. In a checkout both lie in runtime/, which importing this package puts on the path.
+Nodes get `paddle` and `paddle_node`. In a checkout, both are in runtime/, which this package adds to the path.
 """
 
 import gc
@@ -10,12 +10,12 @@ from pathlib import Path
 
 _RUNTIME = Path(__file__).resolve().parents[1] / "runtime"
 if _RUNTIME.is_dir() and str(_RUNTIME) not in sys.path:
-    sys.path.insert(0, str(_RUNTIME))  # before an installed version of another checkout
+    sys.path.insert(0, str(_RUNTIME))  # takes precedence over an installed version of another checkout
 
 
 def main() -> int:
-    """Be the command; returns its exit code."""
-    gc.set_threshold(50_000)  # imports make objects and no garbage: looking for it took a fifth of their time
+    """Run the command and return its exit code."""
+    gc.set_threshold(50_000)  # imports create no garbage: searching for it took a fifth of their time
     try:
         from paddle_cluster.cli.main import main as launch
 
@@ -23,4 +23,4 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        gc.freeze()  # the interpreter's end looks through all that it made once more, for nothing
+        gc.freeze()  # otherwise the interpreter would scan all objects once more at its exit, in vain

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs from Python: start one, follow its events, stop it, learn how it ended. For notebooks and other programs.
+"""Jobs from Python: start one, follow its events, stop it, get its outcome. For notebooks and other programs.
 
     from paddle_cluster import api
 
@@ -10,8 +10,8 @@
         print(job.status().phase, job.wait().cause or "done")
     print(*job.logs("trainer-0"), sep="\\n")
 
-A job is a process of its own, `paddle.py --json`, so that nothing in the caller's process can disturb it. It is stopped
-by `stop` and at the end of `with`; a caller that is killed leaves it, and `paddle.py stop` ends it.
+A job is a separate process, `paddle.py --json`, so that the caller's process cannot disturb it. It is stopped by `stop`
+and at the end of `with`; if the caller is killed, the job continues, and `paddle.py stop` ends it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ __all__ = [
 
 
 class Run:
-    """A job that was started; iterating over it yields its events as they happen, one time.
+    """A running or finished job; iterating over it yields its events as they happen, one time.
 
     Only `stop`, `status` and `logs` may be called from other threads.
     """
@@ -97,7 +97,7 @@ class Run:
         self._directory: Path | None = None
 
     def __iter__(self) -> Iterator[Event]:
-        """What happens, until the job is over. Blocks while nothing does."""
+        """Yield events until the job ends; block while there are none."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             event = from_fields(checked_json.as_object(line))
@@ -106,14 +106,14 @@ class Run:
             yield event
 
     def stop(self) -> None:
-        """Ask the job to stop, as Ctrl+C does; the second call kills it immediately. Its end is `wait`'s to tell."""
+        """Ask the job to stop, as Ctrl+C does; a second call kills it immediately. `wait` returns its end."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def status(self) -> JobStatus:
-        """Return the state of the job; before it wrote one, its phase is "starting", and its id may be empty.
+        """Return the state of the job; before the first record, its phase is "starting", and its ID may be empty.
 
-        A launcher that ended without a word, or whose record was removed, has ended with the code that `wait` tells.
+        A launcher that exited without recording an end, or whose record was removed, has the code that `wait` returns.
         """
         code = self._process.poll()
         known = self._known()
@@ -133,7 +133,7 @@ class Run:
         return iter(()) if known is None else log_lines.lines_of(known, process)
 
     def _known(self) -> KnownJob | None:
-        """What the state directory knows of the job, which it finds by its launcher."""
+        """Return the job in the state directory, found by its launcher."""
         if self._directory is not None:
             return store.read(self._directory)
         for job in store.all_jobs(places(os.environ)):
@@ -146,7 +146,7 @@ class Run:
         """Return how the job ended, after dropping events that were not read.
 
         Returns:
-            Its end. A job that never began (a wrong option, an unknown host) has no id; `lines` say why.
+            Its end. A job that never began (an invalid option, an unknown host) has no ID; `lines` contain the reason.
         """
         if self._ended is None:
             for _ in self:
@@ -173,12 +173,12 @@ class Run:
 
 
 def _exit_code(code: int) -> ExitCode:
-    """What the end of a launcher's process means; a signal is not one of its codes."""
+    """Return the exit code for the end of a launcher's process; a signal is not one of its codes."""
     return ExitCode(code) if code in ExitCode.__members__.values() else ExitCode.LOST
 
 
 class Options(TypedDict, total=False):
-    """The options of a job by their names on the command line; `package` is --job_dispatch_package."""
+    """The options of a job by their command-line names; `package` is --job_dispatch_package."""
 
     package: str | Path
     job_workspace: str
@@ -213,8 +213,8 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
     """Start a job: `run(package="ws", hosts=["a", "b"], mode="collective", script=["--lr=0.1"])`.
 
     Args:
-        options: those of the command line, such as "-p", "ws", "--conf=conf.py"; what the script gets comes last.
-        script: what the script gets.
+        options: command-line options, such as "-p", "ws", "--conf=conf.py"; arguments of the script follow them.
+        script: the arguments of the script.
         named: options by name: True for a switch, a list for several values, a dictionary for `env`.
 
     Raises:
@@ -226,7 +226,7 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
 
 
 def tokens(named: Mapping[str, Any]) -> list[str]:
-    """Return options by name as the command line has them.
+    """Convert options by name to command-line arguments.
 
     Raises:
         TypeError: an option is unknown.

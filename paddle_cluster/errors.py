@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in the launcher, each with the exit code it means.
+"""The errors of the launcher, each with its exit code.
 
-Errors carry data (node, address, path); `cli` alone turns them into an exit code and a last screen.
+Errors carry data (node, address, path); only `cli` turns them into an exit code and a final screen.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class ExitCode(IntEnum):
 
 
 class LauncherError(Exception):
-    """Base of every error the launcher explains to its user.
+    """Base class of all errors that the launcher explains to its user.
 
     Attributes:
-        exit_code: what the launcher exits with when this error ends the job.
+        exit_code: the launcher's exit code when this error ends the job.
     """
 
     exit_code: ExitCode = ExitCode.PROCESS_FAILED
 
 
 class AnswerLost(LauncherError):
-    """What a command was asked for could not be written."""
+    """The result of a command could not be written."""
 
 
 class UsageError(LauncherError):
-    """The command line is wrong; no connection was made."""
+    """The command line is invalid; no connection was made."""
 
     exit_code = ExitCode.USAGE
 
@@ -49,7 +49,7 @@ class WorkspaceHeldError(UsageError):
     """Another job collects into the workspace.
 
     Attributes:
-        holder: its id and its launcher, as it signed; or "another job".
+        holder: its ID and its launcher, as recorded in the lock; or "another job".
     """
 
     def __init__(self, holder: str, message: str) -> None:
@@ -58,10 +58,10 @@ class WorkspaceHeldError(UsageError):
 
 
 class ConfError(LauncherError):
-    """conf.py is wrong; no connection was made.
+    """conf.py is invalid; no connection was made.
 
     Attributes:
-        where: `file:line` of the assignment at fault, or the file alone.
+        where: `file:line` of the faulty assignment, or only the file.
     """
 
     exit_code = ExitCode.USAGE
@@ -72,13 +72,13 @@ class ConfError(LauncherError):
 
 
 class WorkspaceError(LauncherError):
-    """The workspace holds something that cannot be dispatched; no connection was made."""
+    """The workspace contains an item that cannot be dispatched; no connection was made."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConnectError(LauncherError):
-    """A node could not be reached or did not let us in.
+    """A node could not be reached or rejected the login.
 
     Attributes:
         node: the host as the user wrote it.
