@@ -294,7 +294,7 @@ def listed(plan: Plan) -> list[str]:
 
 
 def _withheld(plan: Plan) -> frozenset[str]:
-    """Return the workspace's files of variables, relative to it: they are not sent, because they may contain secrets."""
+    """Return the workspace's files of variables, relative to it: they are not sent, as they may contain secrets."""
     root = plan.settings.job.package
     found = [form for path in plan.settings.job.env_files for form in (path.absolute(), path.resolve())]
     roots = [root.absolute(), root.resolve()] if root is not None else []

@@ -161,7 +161,7 @@ def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
 
 
 def load_cached(path: Path) -> bytes | None:
-    """Return what an earlier job cached at the path, or None; the file must be this user's, because nodes execute it."""
+    """Return what an earlier job cached there, or None; the file must be this user's, because nodes execute it."""
     try:
         data = read_own_file(path)
     except OSError:
