@@ -108,7 +108,7 @@ def _wait_for_nodes(
 
 
 def _collected_in(plan: Plan) -> Path:
-    """Return the directory that receives log/ and output/: the workspace, or one named after the job if the nodes have it."""
+    """Return the directory that receives log/ and output/: the workspace, or one with its name if it is on nodes."""
     settings = plan.settings
     return settings.job.package or Path(Path(settings.job.workspace or plan.job_id).name)
 
