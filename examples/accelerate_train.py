@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Hugging Face accelerate: the Accelerator reads torchrun's names; on CPUs it wants ACCELERATE_USE_CPU=true.
+"""Hugging Face accelerate: the Accelerator reads torchrun's variables; on CPUs it needs ACCELERATE_USE_CPU=true.
 
     python paddle.py --job_dispatch_package=examples --entry=accelerate_train.py --mode=collective --nproc_per_node=2 \\
         --env=ACCELERATE_USE_CPU=true
@@ -18,7 +18,7 @@ FEATURES = 8
 
 
 def main():
-    """Trains a linear function on all nodes."""
+    """Train a linear function on all nodes."""
     set_seed(1)
     points = torch.randn(4096, FEATURES)
     values = points @ torch.arange(1.0, FEATURES + 1).unsqueeze(1) + 0.01 * torch.randn(4096, 1)

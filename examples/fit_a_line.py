@@ -2,7 +2,7 @@
 # ruff: noqa: T201  a script talks to its user
 """Predicts the price of a house from 13 features: linear regression on Boston housing, on this machine.
 
-The data (49 kB) are downloaded at first use into ~/.cache/paddle/dataset, or looked for in PADDLE_DATA_HOME.
+The data (49 kB) is downloaded at first use into ~/.cache/paddle/dataset, or read from PADDLE_DATA_HOME.
 """
 
 import itertools
@@ -13,7 +13,7 @@ PASSES = 30
 
 
 def main():
-    """Trains, tests after every tenth pass, and shows a few predictions beside the true prices."""
+    """Train, test after every tenth pass, and print a few predictions next to the true prices."""
     paddle.init(use_gpu=False, trainer_count=1)
 
     x = paddle.layer.data(name="x", type=paddle.data_type.dense_vector(13))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Plain JAX over several processes: each has a share of the samples, and the gradients are summed between all devices.
+"""Plain JAX over several processes: each has a share of the samples, and the gradients are summed over all devices.
 
-`jax.distributed.initialize()` finds the other processes by itself: paddle.py sets what it looks for.
+`jax.distributed.initialize()` finds the other processes by itself, through variables that paddle.py sets.
 
     python paddle.py --job_dispatch_package=examples --entry=jax_allreduce.py --mode=collective --nproc_per_node=2
 """
@@ -21,7 +21,7 @@ FEATURES = 8
 
 
 def samples(count):
-    """Returns points (count, FEATURES) float32 and what a linear function with a little noise makes of them."""
+    """Return points (count, FEATURES) float32 and the values of a linear function with a little noise."""
     random = np.random.default_rng(1)
     points = random.normal(size=(count, FEATURES)).astype(np.float32)
     noise = random.normal(size=count).astype(np.float32)
@@ -29,18 +29,18 @@ def samples(count):
 
 
 def cost(weights, points, values):
-    """Returns the mean squared error."""
+    """Return the mean squared error."""
     return jnp.mean((points @ weights - values) ** 2)
 
 
 @jax.jit
 def step(weights, points, values):
-    """Returns the weights after one step; the sum over all processes is in the gradient of the mean."""
+    """Return the weights after one step; the sum over all processes is in the gradient of the mean."""
     return weights - 0.1 * jax.grad(cost)(weights, points, values)
 
 
 def main():
-    """Trains, and checks that every process has the same weights."""
+    """Train, and check that every process has the same weights."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--samples", type=int, default=6144)

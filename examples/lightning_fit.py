@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch Lightning: its environment of a cluster finds NODE_RANK, LOCAL_RANK and the master by itself.
+"""PyTorch Lightning: its cluster environment finds NODE_RANK, LOCAL_RANK and the master by itself.
 
 python paddle.py --job_dispatch_package=examples --entry=lightning_fit.py --mode=collective --nproc_per_node=2
 """
@@ -34,17 +34,17 @@ class Line(lightning.LightningModule):
         self.line = nn.Linear(FEATURES, 1)
 
     def training_step(self, batch, batch_idx):
-        """Returns the mean squared error."""
+        """Return the mean squared error."""
         points, values = batch
         return nn.functional.mse_loss(self.line(points), values)
 
     def configure_optimizers(self):
-        """Returns plain gradient descent."""
+        """Return plain gradient descent."""
         return torch.optim.SGD(self.parameters(), lr=0.05)
 
 
 def main():
-    """Trains on all nodes."""
+    """Train on all nodes."""
     lightning.seed_everything(1)
     points = torch.randn(4096, FEATURES)
     values = points @ torch.arange(1.0, FEATURES + 1).unsqueeze(1) + 0.01 * torch.randn(4096, 1)

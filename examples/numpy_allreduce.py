@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Data-parallel linear regression in numpy alone: each process has a share of the data; gradients go round in a ring.
+"""Data-parallel linear regression in plain numpy: each process has a share of the data; gradients circulate in a ring.
 
 No MPI and no parameter server: the processes find each other through PADDLE_TRAINER_ENDPOINTS, which paddle.py sets.
 
     python paddle.py --job_dispatch_package=examples --entry=numpy_allreduce.py --mode=collective --nproc_per_node=2
 
-Run by hand, without paddle.py, it is one process with all the data, and finds the same weights.
+Without paddle.py, it runs as one process with all the data, and finds the same weights.
 """
 
 import argparse
@@ -24,7 +24,7 @@ HELLO = struct.Struct("!I32s")
 
 
 class Ring:
-    """All processes of the job in a circle: each one sends to the next and receives from the one before."""
+    """All processes of the job in a ring: each one sends to the next and receives from the previous one."""
 
     def __init__(self, rank, endpoints, key):
         self.rank, self.size = rank, len(endpoints)
@@ -36,21 +36,21 @@ class Ring:
             self._before = self._accept(listener, (rank - 1) % self.size)
 
     def sum(self, array):
-        """Returns the sum of everybody's array (float64), bit for bit the same in every process.
+        """Return the sum of all processes' arrays (float64), bit for bit the same in every process.
 
         Each process sums one part of the array and passes it on: 2 (N - 1) messages of 1/N of the array.
         """
         parts = np.array_split(array.astype(np.float64).ravel(), self.size)
-        for step in range(self.size - 1):  # the part that has gone round is complete
+        for step in range(self.size - 1):  # the part that has circulated is complete
             mine, comes = (self.rank - step) % self.size, (self.rank - step - 1) % self.size
             parts[comes] = parts[comes] + self._exchange(parts[mine], len(parts[comes]))
-        for step in range(self.size - 1):  # and is handed to everybody
+        for step in range(self.size - 1):  # and is passed to all processes
             mine, comes = (self.rank + 1 - step) % self.size, (self.rank - step) % self.size
             parts[comes] = self._exchange(parts[mine], len(parts[comes]))
         return np.concatenate(parts).reshape(array.shape)
 
     def _exchange(self, sent, count):
-        # Somebody must begin by receiving, or full buffers would make everybody wait for everybody.
+        # One process must start by receiving, or full buffers would cause a deadlock.
         if self.rank % 2 == 0:
             self._next.sendall(sent.tobytes())
         received = _receive(self._before, count * 8)
@@ -67,14 +67,14 @@ class Ring:
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{endpoint} did not answer within {CONNECT_S:g} s") from error
-                time.sleep(0.05)  # it has not begun to listen
+                time.sleep(0.05)  # it is not listening yet
         peer.settimeout(STEP_S)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.sendall(HELLO.pack(self.rank, self._proof(self.rank)))
         return peer
 
     def _accept(self, listener, expected):
-        """Waits for the process before this one; whoever does not know the job's key is sent away."""
+        """Wait for the previous process; reject peers that do not know the job's key."""
         deadline = time.monotonic() + CONNECT_S
         while True:
             listener.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -114,7 +114,7 @@ def _receive(peer, size):
 
 
 def make_data(samples, features):
-    """Returns the inputs (samples, features), the outputs (samples,) and the true weights (features,)."""
+    """Return the inputs (samples, features), the outputs (samples,) and the true weights (features,)."""
     random = np.random.default_rng(1)
     weights = random.normal(size=features)
     inputs = random.normal(size=(samples, features))
@@ -122,7 +122,7 @@ def make_data(samples, features):
 
 
 def main():
-    """Trains by gradient descent and prints the weights."""
+    """Train by gradient descent and print the weights."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--samples", type=int, default=6000)

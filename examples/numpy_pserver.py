@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""A parameter server from plain numpy: words that stand together get vectors that are alike.
+"""Uses a parameter server from plain numpy: words that occur together get similar vectors.
 
 Each process has a share of the pairs. The table grows with the words seen; a step fetches the rows of its words and
-sends their gradients, while the one dense tensor, a bias, comes back with the answer to the push.
+sends their gradients, while the single dense tensor, a bias, is returned in the answer to the push.
 
     python paddle.py --job_dispatch_package=examples --entry=numpy_pserver.py
 
-By hand, with a server of its own (`paddle pserver --port=7164 --wire=plain`):
+Without paddle.py, with a separate server (`paddle pserver --port=7164 --wire=plain`):
 
     PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:7164 PADDLE_WIRE=plain python examples/numpy_pserver.py
 """
@@ -21,7 +21,7 @@ from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec
 
 
 def make_pairs(samples, groups, seed):
-    """Returns word ids (samples, 2) int64, any numbers, and whether both are of one group (samples,) float32."""
+    """Return word IDs (samples, 2) int64, arbitrary numbers, and whether both are in one group (samples,) float32."""
     random = np.random.default_rng(seed)
     group = random.integers(0, groups, (samples, 2))
     group[::2, 1] = group[::2, 0]  # half of the pairs belong together
@@ -30,7 +30,7 @@ def make_pairs(samples, groups, seed):
 
 
 def gradients(vectors, bias, same):
-    """Returns the mean cost of pairs (n, 2, width), and the gradients of vectors and bias."""
+    """Return the mean cost of pairs (n, 2, width), and the gradients of vectors and bias."""
     left, right = vectors[:, 0], vectors[:, 1]
     score = (left * right).sum(axis=1) + bias[0]
     likely = 1 / (1 + np.exp(-score))
@@ -40,7 +40,7 @@ def gradients(vectors, bias, same):
 
 
 def main():
-    """Trains, and prints how many unseen pairs are told apart."""
+    """Train, and print how many unseen pairs are classified correctly."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--passes", type=int, default=12)
     parser.add_argument("--samples", type=int, default=4096)
@@ -67,7 +67,7 @@ def main():
                 cost, of_vectors, of_bias = gradients(vectors, bias, same[batch])
                 client.push_pull({"vectors": (words[batch], of_vectors), "bias": of_bias}, {"bias": bias})
                 costs.append(cost)
-            client.barrier()  # shares may differ in size: nobody is far ahead, nobody waits for a step
+            client.barrier()  # shares may differ in size: no trainer is far ahead, and none waits for a step
             if client.trainer_id == 0:
                 print(f"pass {number}, cost {np.mean(costs):.4f}")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""A dashboard of a running job: what tensors its servers hold, and how they change, until the job ends.
+"""A dashboard of a running job: which tensors its servers have, and how they change, until the job ends.
 
-The job's trainers do not notice it. It needs the job's endpoints and, unless its wire is plain, the job's key:
+It does not affect the job's trainers. It needs the job's endpoints and, unless its wire is plain, the job's key:
 
     PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:7164 PADDLE_WIRE=plain python examples/read_pserver.py
 """
@@ -17,7 +17,7 @@ from paddle.pserver import Reader
 
 
 def main():
-    """Prints tensors once, then a line for each look."""
+    """Print the tensors once, then one line per poll."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--looks", type=int, default=0, help="how often to look; 0: until the servers end")
     parser.add_argument("--every_s", type=float, default=1.0)

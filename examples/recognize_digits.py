@@ -2,7 +2,7 @@
 # ruff: noqa: T201  a script talks to its user
 """Recognizes handwritten digits: two hidden layers on MNIST, trained on this machine.
 
-The digits (12 MB) are downloaded at first use into ~/.cache/paddle/dataset, or looked for in PADDLE_DATA_HOME.
+The digits (12 MB) are downloaded at first use into ~/.cache/paddle/dataset, or read from PADDLE_DATA_HOME.
 """
 
 import gzip
@@ -14,7 +14,7 @@ BATCH_SIZE = 128
 
 
 def network():
-    """Returns the probabilities of the ten digits (layer) and the cost (layer)."""
+    """Return the probabilities of the ten digits (layer) and the cost (layer)."""
     pixels = paddle.layer.data(name="pixel", type=paddle.data_type.dense_vector(784))
     label = paddle.layer.data(name="label", type=paddle.data_type.integer_value(10))
     hidden = paddle.layer.fc(input=pixels, size=128, act=paddle.activation.Relu())
@@ -24,7 +24,7 @@ def network():
 
 
 def main():
-    """Trains, tests after every pass, writes the model and reads a few digits with it."""
+    """Train, test after every pass, write the model and classify a few digits with it."""
     paddle.init(use_gpu=False, trainer_count=1)
     predicted, cost = network()
     parameters = paddle.parameters.create(cost)

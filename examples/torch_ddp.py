@@ -2,8 +2,8 @@
 # ruff: noqa: T201  a script talks to its user
 """Plain PyTorch DistributedDataParallel: learns which of two spirals a point belongs to; gloo on CPUs, nccl on GPUs.
 
-It reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as scripts for torchrun do. `paddle_job` comes with
-every job; under torchrun `pip install paddle-cluster` brings it, and `report` does nothing.
+It reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as scripts for torchrun do. Every job includes
+`paddle_job`; under torchrun, `pip install paddle-cluster` provides it, and `report` does nothing.
 
     python paddle.py --job_dispatch_package=examples --entry=torch_ddp.py --mode=collective --nproc_per_node=2
 """
@@ -25,7 +25,7 @@ WAIT = datetime.timedelta(seconds=60)
 
 
 def two_spirals(samples, seed):
-    """Returns points (samples, 2) float32 and which spiral each lies on (samples, 1) float32."""
+    """Return points (samples, 2) float32 and the spiral of each (samples, 1) float32."""
     random = torch.Generator().manual_seed(seed)
     turn = torch.rand(samples, generator=random).sqrt() * 3 * torch.pi
     arm = torch.randint(2, (samples,), generator=random)
@@ -35,7 +35,7 @@ def two_spirals(samples, seed):
 
 
 def network():
-    """Returns a small network from points to one logit."""
+    """Return a small network from points to one logit."""
     return nn.Sequential(
         nn.Linear(2, 64),
         nn.Tanh(),
@@ -48,7 +48,7 @@ def network():
 
 
 def digest(model):
-    """Returns a short digest of all parameters."""
+    """Return a short digest of all parameters."""
     state = hashlib.sha256()
     for parameter in model.parameters():
         state.update(parameter.detach().cpu().numpy().tobytes())
@@ -56,7 +56,7 @@ def digest(model):
 
 
 def main():
-    """Trains, tests, and checks that every process has the same model."""
+    """Train, test, and check that every process has the same model."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--samples", type=int, default=8192)
@@ -65,7 +65,7 @@ def main():
 
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     use_gpu = torch.cuda.is_available()
-    # paddle.py shows each process its own GPUs alone; torchrun shows all of them to each. This holds for both.
+    # paddle.py shows each process only its own GPUs; torchrun shows all of them to each. This works for both.
     device = torch.device("cuda", local % torch.cuda.device_count()) if use_gpu else torch.device("cpu")
     if use_gpu:
         torch.cuda.set_device(device)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""An embedding of 10^11 rows with PyTorch: the rows lie on parameter servers, and only those that a step needs travel.
+"""An embedding of 10^11 rows with PyTorch: the rows are on parameter servers, which send only those needed for a step.
 
-Who clicks on what? Ads are shown to people; both have a number out of 10^11, and no table of them would fit anywhere. A
-growing table has a row for each, made when its first gradient comes. Each person and each ad likes one of a few themes,
-which nobody tells: vectors of people and of ads that belong together become alike.
+Who clicks on what? Ads are shown to people; both have a number out of 10^11, and a table of all of them would not fit
+anywhere. A growing table has a row for each, created by its first gradient. Each person and each ad prefers one of a
+few hidden themes: vectors of people and ads with the same theme become similar.
 
     python paddle.py --job_dispatch_package=examples --entry=torch_embedding.py
 """
@@ -17,12 +17,12 @@ import torch
 from paddle.pserver import Adagrad, RowWiseAdagrad
 from paddle.pserver.torch import Embedding, Prefetching, ServerOptimizer
 
-NUMBERS = 10**11  # of people, and of ads; an id is kind * NUMBERS + number
+NUMBERS = 10**11  # of people, and of ads; an ID is kind * NUMBERS + number
 THEMES = 8
 
 
 def shown(number_of_people, number_of_ads, samples, seed):
-    """Returns a data set: ids (samples, 2) int64 of a person and an ad, and clicks (samples,) float32."""
+    """Return a data set: IDs (samples, 2) int64 of a person and an ad, and clicks (samples,) float32."""
     world = np.random.default_rng(11)  # the same for all trainers
     people, ads = (world.integers(0, NUMBERS, count) for count in (number_of_people, number_of_ads))
     random = np.random.default_rng(seed)
@@ -42,13 +42,13 @@ class Clicks(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(1))
 
     def forward(self, ids):
-        """Returns a score for each pair; above 0 is a click."""
+        """Return a score for each pair; above 0 is a click."""
         person, ad = self.rows(ids).unbind(dim=1)
         return (person * ad).sum(dim=1) + self.bias
 
 
 def train(args, client=None):
-    """Trains; returns the share of unseen pairs that are told apart."""
+    """Train; return the share of unseen pairs that are classified correctly."""
     model = Clicks(args)
     with ServerOptimizer(model, Adagrad(lr=args.learning_rate), client=client) as optimizer:
         client = optimizer.client
@@ -72,7 +72,7 @@ def train(args, client=None):
 
 
 def main():
-    """Trains, and tells what was learnt."""
+    """Train, and print what was learned."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--passes", type=int, default=8)
     parser.add_argument("--samples", type=int, default=8192, help="of each trainer in a pass")
@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--people", type=int, default=500, help="that are seen at all, of 10^11")
     parser.add_argument("--ads", type=int, default=200)
     parser.add_argument("--learning_rate", type=float, default=0.2)
-    args, _ = parser.parse_known_args()  # what paddle.py gave to its servers comes here too
+    args, _ = parser.parse_known_args()  # receives the servers' options from paddle.py too
     train(args)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""A recommender whose dense layers DistributedDataParallel trains, by gloo or nccl, and whose rows lie on servers.
+"""A recommender whose dense layers DistributedDataParallel trains, by gloo or nccl, and whose rows are on servers.
 
-Each sample is a person and the ads of one page, of any number; the page is clicked on if the person likes most of them.
-Both kinds of ids are of 10^11. `torch_embedding.py` lets the servers train everything.
+Each sample is a person and the ads of one page, in any number; the page is clicked on if the person likes most of them.
+Both kinds of IDs are out of 10^11. In `torch_embedding.py`, the servers train everything.
 
     python paddle.py -p examples --entry=torch_embedding_ddp.py --nproc_per_node=2
 """
@@ -23,7 +23,7 @@ THEMES = 4
 
 
 def shown(samples, seed):
-    """Returns people (samples,), ads (m,), offsets (samples,) of the pages among the ads, and clicks (samples,)."""
+    """Return people (samples,), ads (m,), offsets (samples,) of the pages among the ads, and clicks (samples,)."""
     world = np.random.default_rng(11)  # the same for all trainers
     people, ads = (world.integers(0, NUMBERS, count) for count in (300, 100))
     random = np.random.default_rng(seed)
@@ -49,24 +49,24 @@ class Clicks(torch.nn.Module):
         )
 
     def forward(self, who, ads, offsets):
-        """Returns a score for each sample; above 0 is a click."""
+        """Return a score for each sample; above 0 is a click."""
         person, page = self.person(who), self.page(ads, offsets)
         return self.top(torch.cat((person, page, person * page), dim=1))
 
 
 def main():
-    """Trains, and tells what was learnt."""
+    """Train, and print what was learned."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--passes", type=int, default=4)
     parser.add_argument("--batches", type=int, default=40, help="of each trainer in a pass")
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--width", type=int, default=8)
-    args, _ = parser.parse_known_args()  # what paddle.py gave to its servers comes here too
+    args, _ = parser.parse_known_args()  # receives the servers' options from paddle.py too
 
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     torch.manual_seed(0)
     model = Clicks(args.width)
-    # dense=False: the servers have the tables alone.
+    # dense=False: the servers only have the tables.
     with ServerOptimizer(model, RowWiseAdagrad(lr=0.3), dense=False) as rows:
         ddp = DistributedDataParallel(model)
         dense = torch.optim.Adam(ddp.parameters(), lr=5e-3)

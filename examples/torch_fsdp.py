@@ -21,7 +21,7 @@ WORDS, WIDTH, LENGTH = 64, 64, 16
 
 
 def batch(samples, generator):
-    """Returns sequences (samples, LENGTH) whose next word is the sum of the two before it, mod WORDS."""
+    """Return sequences (samples, LENGTH) whose next word is the sum of the previous two, mod WORDS."""
     words = torch.randint(WORDS, (samples, LENGTH), generator=generator)
     for at in range(2, LENGTH):
         words[:, at] = (words[:, at - 1] + words[:, at - 2]) % WORDS
@@ -29,7 +29,7 @@ def batch(samples, generator):
 
 
 class Model(nn.Module):
-    """Guesses a word from the two before it."""
+    """Predicts a word from the previous two."""
 
     def __init__(self):
         super().__init__()
@@ -37,14 +37,14 @@ class Model(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(2 * WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WORDS)])
 
     def forward(self, words):
-        """Returns logits (N, LENGTH - 2, WORDS) for the words from the third on."""
+        """Return logits (N, LENGTH - 2, WORDS) for the words from the third on."""
         known = self.embedding(words)
         pairs = torch.cat((known[:, :-2], known[:, 1:-1]), dim=-1)
         return self.layers[1](torch.relu(self.layers[0](pairs)))
 
 
 def main():
-    """Trains, and saves the whole model on rank 0."""
+    """Train, and save the whole model on rank 0."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch_size", type=int, default=64, help="of each process")

@@ -2,8 +2,8 @@
 # ruff: noqa: T201  a script talks to its user
 """A PyTorch model whose parameters and optimizer live on parameter servers: learns which of two spirals a point is on.
 
-PyTorch computes gradients and nothing else; they go out, and values come back into the same tensors, in place. Only
-`spirals_in_torch` knows PyTorch: `train` works with tensors of any library that has DLPack.
+PyTorch only computes gradients; they are sent to the servers, and the values are returned into the same tensors, in
+place. Only `spirals_in_torch` uses PyTorch: `train` accepts tensors of any library that supports DLPack.
 
     python paddle.py --job_dispatch_package=examples --entry=torch_pserver.py
 """
@@ -15,15 +15,15 @@ from paddle.pserver import Client, OptimizerSpec
 
 
 def train(client, parameters, gradients_of, batches, learning_rate=0.01):
-    """Trains tensors in place.
+    """Train tensors in place.
 
     Args:
         client: a paddle.pserver.Client.
-        parameters: float32 tensors by name; every trainer's begin alike with whoever comes first.
-        gradients_of: takes a batch, returns the mean cost and the gradients by name. What all trainers push is
-            summed, so that each gives its share of the mean.
-        batches: of this trainer; others may have more of them, or fewer.
-        learning_rate: of Adam.
+        parameters: float32 tensors by name; all trainers start with the values of the first one to connect.
+        gradients_of: takes a batch, returns the mean cost and the gradients by name. The pushes of all trainers are
+            summed, so each trainer returns its share of the mean.
+        batches: this trainer's batches; other trainers may have more or fewer.
+        learning_rate: learning rate of Adam.
 
     Returns:
         The mean cost of this trainer's batches.
@@ -41,8 +41,8 @@ def train(client, parameters, gradients_of, batches, learning_rate=0.01):
 
 
 def spirals_in_torch(rank, world, epochs, batch_size):
-    """Returns the parameters, how to get gradients, this trainer's batches, how to test, and how to save."""
-    import torch  # gigabytes that no other part of the project needs
+    """Return the parameters, the gradient function, this trainer's batches, and functions to test and to save."""
+    import torch  # needs gigabytes, which no other part of the project does
     from torch import nn
 
     def spirals(samples, seed):
@@ -84,7 +84,7 @@ def spirals_in_torch(rank, world, epochs, batch_size):
 
 
 def main():
-    """Trains, tests and saves the model."""
+    """Train, test and save the model."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch_size", type=int, default=256, help="of each process")

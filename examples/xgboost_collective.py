@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Plain XGBoost over several processes: each has a share of the rows, and together they grow one model.
+"""Plain XGBoost over several processes: each has a share of the rows, and together they train one model.
 
-XGBoost 2.1 and newer take where the others are as arguments, older ones look for the same words in the environment:
-DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID, which paddle.py sets.
+XGBoost 2.1 and newer take the location of the other processes as arguments, older versions from environment variables
+of the same names: DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID, which paddle.py sets.
 
     python paddle.py --job_dispatch_package=examples --entry=xgboost_collective.py --mode=collective --nproc_per_node=2
 """
@@ -21,7 +21,7 @@ WAIT_S = 60
 
 
 def two_spirals(samples, seed):
-    """Returns points (samples, 2) float32 and which spiral each lies on (samples,) float32."""
+    """Return points (samples, 2) float32 and the spiral of each (samples,) float32."""
     random = np.random.default_rng(seed)
     turn = np.sqrt(random.random(samples)) * 3 * np.pi
     arm = random.integers(2, size=samples)
@@ -31,7 +31,7 @@ def two_spirals(samples, seed):
 
 
 def train(rank, world, args):
-    """Returns the model that all processes have grown together."""
+    """Return the model that all processes have trained together."""
     points, arms = two_spirals(args.samples, seed=1)
     own = xgboost.DMatrix(points[rank::world], arms[rank::world])
     settings = {"objective": "binary:logistic", "max_depth": 6, "eta": 0.3, "nthread": args.threads}
@@ -39,7 +39,7 @@ def train(rank, world, args):
 
 
 def main():
-    """Trains, tests, and says which model each process has."""
+    """Train, test, and print which model each process has."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--samples", type=int, default=6144)
@@ -52,12 +52,12 @@ def main():
         name: os.environ[name.upper()] for name in ("dmlc_tracker_uri", "dmlc_tracker_port", "dmlc_task_id")
     }
     tracker = None
-    if int(os.environ["RANK"]) == 0:  # where DMLC_TRACKER_URI is
+    if int(os.environ["RANK"]) == 0:  # runs where DMLC_TRACKER_URI points to
         tracker = RabitTracker(
             n_workers=int(os.environ["WORLD_SIZE"]),
             host_ip=where["dmlc_tracker_uri"],
             port=int(where["dmlc_tracker_port"]),
-            sortby="task",  # ranks as paddle.py gave them
+            sortby="task",  # ranks as assigned by paddle.py
             timeout=WAIT_S,
         )
         tracker.start()

@@ -19,7 +19,7 @@ TRAINER_ID = int(os.getenv("PADDLE_TRAINER_ID", "0"))
 
 
 def network():
-    """Returns the two inputs, the mean cost and the accuracy of two layers of convolutions."""
+    """Return the two inputs, the mean cost and the accuracy of two convolutional layers."""
     image = fluid.layers.data(name="image", shape=[1, 28, 28])
     label = fluid.layers.data(name="label", shape=[1], dtype="int64")
     first = fluid.nets.simple_img_conv_pool(image, 16, 5, pool_size=2, pool_stride=2, act="relu")
@@ -30,10 +30,10 @@ def network():
 
 
 def own_batches():
-    """Batches of this process's part of the digits.
+    """Yield batches of this process's part of the digits.
 
-    A step needs all processes: each one takes equally many batches, and the few digits that are left over are
-    another one's after the next shuffle.
+    A step needs all processes: each one uses the same number of batches, and the few remaining digits belong to another
+    process after the next shuffle.
     """
     random.seed(1)  # the same order in all processes
     digits = paddle.reader.shuffle(paddle.dataset.mnist.train(), 60000)
@@ -43,7 +43,7 @@ def own_batches():
 
 
 def measured(executor, program, feeder, fetched):
-    """Returns cost and accuracy over all digits of the test set."""
+    """Return cost and accuracy over all digits of the test set."""
     sums = np.zeros(2)
     for batch in paddle.reader.batch(paddle.dataset.mnist.test(), 500)():
         sums += np.array([float(v.item()) for v in executor.run(program, feeder.feed(batch), fetched)]) * len(
@@ -53,7 +53,7 @@ def measured(executor, program, feeder, fetched):
 
 
 def main():
-    """Trains; process 0 tests after every pass."""
+    """Train; process 0 tests after every pass."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--passes", type=int, default=3)
     arguments.add_argument("--batches", type=int, default=0, help="of a pass, at most; 0: all")
@@ -85,7 +85,7 @@ def main():
             (value,) = executor.run(parallel, feeder.feed(batch), [cost])
             if batch_id % 100 == 0:
                 print(f"Pass {number}, Batch {batch_id}, Cost {value.item():f}")
-        parallel.average(executor)  # where parameters are averaged, all have the same from here on
+        parallel.average(executor)  # if parameters are averaged, all processes have the same from here on
         if TRAINER_ID == 0:
             test_cost, right = measured(executor, test_program, feeder, [cost, accuracy])
             print(f"Pass {number}, Test cost {test_cost:f}, Test accuracy {right:.4f}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the Criteo click logs: a label, 13 numbers, 26 categories of 32 bits, separated by tabs; empty is missing.
+"""Rows of the Criteo click logs: a label, 13 numbers, 26 categories of 32 bits, separated by tabs; fields may be empty.
 
-Where there is no file, rows are made up: 26 categories of which a few rule whether there is a click.
+Without a file, rows are generated: 26 categories, a few of which determine whether there is a click.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ POSSIBLE_IDS = CATEGORIES << 32  # 111,669,149,696
 
 
 def rows(path):
-    """Returns a reader of (ids (26, 1) int64, numbers (13,) float32, label (1,) int64) of a file."""
+    """Return a reader of (ids (26, 1) int64, numbers (13,) float32, label (1,) int64) from a file."""
 
     def read():
         with open(path, encoding="ascii") as lines:
@@ -29,7 +29,7 @@ def rows(path):
 
 
 def made_up(count, seed):
-    """Returns a reader of so many rows that nobody clicked; those of other seeds have the same taste."""
+    """Return a reader of `count` generated rows; other seeds give other rows with the same preferences."""
     taste = np.random.default_rng(2017).standard_normal((CATEGORIES, 50)) * 0.6
 
     def read():
@@ -45,7 +45,7 @@ def made_up(count, seed):
 
 
 def _ids(texts):
-    # The field before the category: no two values share an id. A missing one has an id of its own, below 0.
+    # The field precedes the category: no two values share an ID. A missing one has its own ID, below 0.
     return np.array(
         [[field << 32 | int(text, 16) if text else -1 - field] for field, text in enumerate(texts)]
     )

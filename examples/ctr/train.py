@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Predicts clicks from categories of which there are 10^11: pserver and trainer of a Fluid job."""
+"""Predicts clicks from 10^11 categories: pserver and trainer of a Fluid job."""
 
 import argparse
 import itertools
@@ -21,7 +21,7 @@ TRAINER_ID = int(os.environ["PADDLE_TRAINER_ID"])
 
 
 def network(table_rate):
-    """Returns the inputs, the mean cost and the probability of a click."""
+    """Return the inputs, the mean cost and the probability of a click."""
     ids = fluid.layers.data(name="ids", shape=[criteo.CATEGORIES, 1], dtype="int64")
     numbers = fluid.layers.data(name="numbers", shape=[criteo.NUMBERS], dtype="float32")
     label = fluid.layers.data(name="label", shape=[1], dtype="int64")
@@ -29,11 +29,11 @@ def network(table_rate):
         input=ids,
         size=[criteo.POSSIBLE_IDS, WIDTH],
         is_sparse=True,
-        is_distributed=True,  # rows are on the pservers alone, and only of ids that came
+        is_distributed=True,  # rows exist only on the pservers, and only for IDs that occurred
         param_attr=fluid.ParamAttr(
             name="features",
             initializer=fluid.initializer.Uniform(-0.05, 0.05, seed=1),
-            learning_rate=table_rate,  # the pservers take plain gradient descent to the table
+            learning_rate=table_rate,  # the pservers apply plain gradient descent to the table
         ),
     )
     flat = fluid.layers.reshape(embedding, [-1, criteo.CATEGORIES * WIDTH])
@@ -46,12 +46,12 @@ def network(table_rate):
 
 
 def own_part(reader):
-    """Every trainer takes the rows whose number is its own, so that all together take each once."""
+    """Return this trainer's share of the rows, so that all trainers together use each row once."""
     return lambda: itertools.islice(reader(), TRAINER_ID, None, TRAINERS)
 
 
 def train(executor, program, feeder, reader, cost, passes):
-    """Goes through this trainer's part of the rows."""
+    """Train on this trainer's share of the rows."""
     batches = paddle.reader.batch(paddle.reader.shuffle(own_part(reader), 10_000), BATCH_SIZE)
     for number in range(passes):
         costs = [
@@ -62,8 +62,8 @@ def train(executor, program, feeder, reader, cost, passes):
 
 
 def evaluate(executor, program, inputs, reader, probability):
-    """Returns the mean log loss and the area under the ROC curve of rows; nothing is learned from them."""
-    guesses = program._prune([probability])  # without what is sent to the servers
+    """Return the mean log loss and the area under the ROC curve of rows, without training on them."""
+    guesses = program._prune([probability])  # without the operators that send to the servers
     feeder = fluid.DataFeeder(feed_list=inputs, place=executor.place)
     chances, labels = [], []
     for batch in paddle.reader.batch(reader, BATCH_SIZE)():
@@ -78,7 +78,7 @@ def evaluate(executor, program, inputs, reader, probability):
 
 
 def main():
-    """Does what TRAINING_ROLE says."""
+    """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--train", help="a file of rows; otherwise they are made up")
     arguments.add_argument("--test", help="rows that are held back")
@@ -97,7 +97,7 @@ def main():
         here = os.environ["PADDLE_CURRENT_ENDPOINT"]
         served, begin = transpiler.get_pserver_programs(here)
         executor.run(begin)
-        executor.run(served)  # until all trainers are done
+        executor.run(served)  # until all trainers have finished
         return
 
     program = transpiler.get_trainer_program()

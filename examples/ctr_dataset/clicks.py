@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipe command: rows of the Criteo click logs on standard input, MultiSlot text on standard output.
 
-A row has a label, 13 numbers and 26 categories, separated by tabs; empty is missing.
+A row has a label, 13 numbers and 26 categories, separated by tabs; a field may be empty.
 """
 
 import math
@@ -21,7 +21,7 @@ class Clicks(dg.MultiSlotDataGenerator):
         self.buckets = buckets
 
     def generate_sample(self, line):
-        """Returns a function that yields the sample of a row."""
+        """Return a function that yields the sample of a row."""
 
         def sample():
             fields = line.rstrip("\n").split("\t")
@@ -37,7 +37,7 @@ class Clicks(dg.MultiSlotDataGenerator):
         return sample
 
     def bucket(self, field, text):
-        """Returns the id of a category; Python's own hash would differ from process to process."""
+        """Return the ID of a category; Python's own hash differs between processes."""
         return zlib.crc32(f"{field}:{text}".encode()) % self.buckets
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Predicts clicks from files that a pipe command makes samples of: alone, or as pserver or trainer of a Fluid job."""
+"""Predicts clicks from files that a pipe command converts to samples: alone, or as pserver or trainer in Fluid."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ TRAINER_ID = int(os.environ.get("PADDLE_TRAINER_ID", 0))
 
 
 def network(width):
-    """Returns the inputs in the order of the slots, the mean cost, the AUC so far, and the states of that."""
+    """Return the inputs in slot order, the mean cost, the AUC so far, and the AUC's state variables."""
     dense = fluid.layers.data(name="dense_input", shape=[NUMBERS])
     categories = [
         fluid.layers.data(name=f"C{at}", shape=[1], lod_level=1, dtype="int64")
@@ -44,7 +44,7 @@ def network(width):
 
 
 def dataset(inputs, files, batch_size, threads):
-    """Returns a dataset of rows that clicks.py makes samples of."""
+    """Return a dataset of rows that clicks.py converts to samples."""
     made = fluid.DatasetFactory().create_dataset("QueueDataset")
     made.set_use_var(inputs)
     made.set_pipe_command(f"python {HERE / 'clicks.py'} {BUCKETS}")
@@ -55,7 +55,7 @@ def dataset(inputs, files, batch_size, threads):
 
 
 def made_up(folder, files, rows):
-    """Writes files of rows in which a few categories rule whether there is a click; returns their paths."""
+    """Write files of rows in which a few categories determine whether there is a click; return their paths."""
     taste = np.random.default_rng(2017).standard_normal((CATEGORIES, 20))
     paths = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def made_up(folder, files, rows):
 
 
 def evaluate(executor, program, inputs, files, auc, states):
-    """Prints the AUC of rows that were held back."""
+    """Print the AUC of held-out rows."""
     for state in states:
         tensor = fluid.global_scope().find_var(state.name).get_tensor()
         tensor.set(np.zeros_like(np.array(tensor)), executor.place)
@@ -81,7 +81,7 @@ def evaluate(executor, program, inputs, files, auc, states):
 
 
 def main():
-    """Does what TRAINING_ROLE says."""
+    """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--train", nargs="*", help="files of rows; otherwise they are made up")
     arguments.add_argument("--test", help="rows that are held back")
@@ -103,12 +103,12 @@ def main():
         if ROLE == "PSERVER":
             served, begin = transpiler.get_pserver_programs(os.environ["PADDLE_CURRENT_ENDPOINT"])
             executor.run(begin)
-            executor.run(served)  # until all trainers are done
+            executor.run(served)  # until all trainers have finished
             return
         program = transpiler.get_trainer_program()
 
     executor.run(startup)
-    # Every trainer takes the files whose number is its own.
+    # Every trainer uses the files whose number matches its rank.
     files = (
         options.train[TRAINER_ID::TRAINERS] if options.train else made_up(HERE / "data", 4, options.made_up)
     )

@@ -25,13 +25,13 @@ TRAINER_ID = int(os.getenv("PADDLE_TRAINER_ID", "0"))
 
 
 def network(dict_size):
-    """Returns the five inputs and the mean cost of predicting the last one."""
+    """Return the five inputs and the mean cost of predicting the last one."""
     inputs = [fluid.layers.data(name=name, shape=[1], dtype="int64") for name in WORDS]
     embeddings = [
         fluid.layers.embedding(
             input=word,
             size=[dict_size, EMBEDDING_SIZE],
-            is_sparse=True,  # a trainer sends and fetches the rows of its words alone
+            is_sparse=True,  # a trainer sends and fetches only the rows of its words
             param_attr=fluid.ParamAttr(name="shared_w"),
         )
         for word in inputs[:-1]
@@ -43,12 +43,12 @@ def network(dict_size):
 
 
 def own_part(reader):
-    """Every trainer takes the samples whose number is its own, so that all together take each once."""
+    """Return this trainer's share of the samples, so that all trainers together use each sample once."""
     return lambda: itertools.islice(reader(), TRAINER_ID, None, TRAINERS)
 
 
 def train(executor, program, words, inputs, cost, options):
-    """Goes through this trainer's part of the text."""
+    """Train on this trainer's part of the text."""
     feeder = fluid.DataFeeder(feed_list=inputs, place=executor.place)
     reader = own_part(paddle.dataset.imikolov.train(words, N))
     batches = paddle.reader.batch(paddle.reader.shuffle(reader, 10000), BATCH_SIZE)
@@ -65,7 +65,7 @@ def train(executor, program, words, inputs, cost, options):
 
 
 def main():
-    """Does what TRAINING_ROLE says."""
+    """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--passes", type=int, default=1)
     arguments.add_argument("--batches", type=int, default=0, help="of a pass, at most; 0: all")
@@ -86,7 +86,7 @@ def main():
         here = os.environ["PADDLE_CURRENT_ENDPOINT"]
         served = transpiler.get_pserver_program(here)
         executor.run(transpiler.get_startup_program(here, served))
-        executor.run(served)  # until all trainers are done
+        executor.run(served)  # until all trainers have finished
         return
     if ROLE == "TRAINER":
         main_program = transpiler.get_trainer_program()
