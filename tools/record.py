@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records a command on a terminal of its own as an animated SVG: the picture of docs/index.md and README.
+"""Records a command in its own terminal as an animated SVG: the picture of docs/index.md and README.
 
     python tools/record.py docs/run.svg -- sh run.sh
 
-needs `termtosvg` on the path, which is no dependency of anything else here: `pipx install termtosvg`, with
-`pipx inject termtosvg 'setuptools<81'`. The recording is of a real run, every second of it, played so fast that it is
-over in half a minute; frames that are less than half a second apart are one, and the last one stays for a while.
+It needs `termtosvg` on the path, which is not a dependency of anything else here: `pipx install termtosvg`, with
+`pipx inject termtosvg 'setuptools<81'`. The recording is of a complete real run, accelerated to half a minute; frames
+less than half a second apart are merged, and the last one is shown for a while.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = 1 << 16
 
 
 def main() -> int:
-    """Record, and draw."""
+    """Record and render the command."""
     parser = argparse.ArgumentParser(description="Records a command as an animated SVG.")
     parser.add_argument("svg", type=Path)
     parser.add_argument("command", nargs="+", help="after --: what to run")
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def record(cast: Path, command: list[str], columns: int, rows: int) -> int:
-    """Run a command on a terminal and write what comes as an asciicast; its exit code."""
+    """Run a command in a terminal and write its output as an asciicast; return its exit code."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES=str(rows))
@@ -70,7 +70,7 @@ def _blocks(terminal: int) -> Iterator[bytes]:
     while True:
         try:
             data = os.read(terminal, BLOCK)
-        except OSError:  # nobody has the other end any more
+        except OSError:  # the other end has been closed by all processes
             return
         if not data:
             return
@@ -78,7 +78,7 @@ def _blocks(terminal: int) -> Iterator[bytes]:
 
 
 def hasten(cast: Path, seconds: float) -> None:
-    """Have an asciicast be over within so many seconds."""
+    """Accelerate an asciicast to the given number of seconds."""
     head, *events = [json.loads(line) for line in cast.read_text(encoding="utf-8").splitlines()]
     share = min(1.0, seconds / events[-1][0])
     hastened = [head, *([at * share, kind, text] for at, kind, text in events)]
@@ -86,7 +86,7 @@ def hasten(cast: Path, seconds: float) -> None:
 
 
 def draw(cast: Path, svg: Path) -> None:
-    """Draw an asciicast."""
+    """Render an asciicast."""
     limits = ["-m", str(FRAME_MS), "-D", str(STAYS_MS), "-t", "window_frame"]
     subprocess.run(["termtosvg", "render", str(cast), str(svg), *limits], check=True)
 

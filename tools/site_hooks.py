@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of the site's build: the version in its footer, and the page of commands, written from what `--help` prints."""
+"""Hooks of the site's build: the version in its footer, and the page of commands, generated from `--help`."""
 
 from __future__ import annotations
 

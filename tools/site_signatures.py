@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of functions that a decorator declares (`@takes("input, size=None")`), for the site's reference pages."""
+"""Signatures of functions declared by a decorator (`@takes("input, size=None")`), for the site's reference pages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import griffe
 
 
 class DeclaredSignatures(griffe.Extension):
-    """Takes the parameters of decorated functions from the functions as they are imported."""
+    """Reads the parameters of decorated functions from the imported functions."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        """Replace what the source says, which is one dictionary of all arguments."""
+        """Replace the parameters in the source, which are a single dictionary of all arguments."""
         if [parameter.name for parameter in func.parameters] != ["given"]:
             return
         runtime = str(Path(__file__).resolve().parents[1] / "runtime")

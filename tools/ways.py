@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the product's files and functions that five ways of data enter: python tools/ways.py [WAY ...] [--files]
+"""Counts the product's files and functions that five data paths enter: python tools/ways.py [WAY ...] [--files]
 
-Each way runs in a process of its own, in which a profile function notes every Python function that is called. What
-other threads do meanwhile counts too, so figures vary by a few. What a module does while it is imported does not.
+Each path runs in its own process, in which a profile function records every Python function that is called. Concurrent
+calls of other threads count too, so figures vary slightly. Code executed while a module is imported does not count.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BYTES = (bytes, bytearray)
 
 
 class Tracer:
-    """Notes which functions of the product are called, in all threads.
+    """Records which functions of the product are called, in all threads.
 
     Args:
-        begins: asked at each call until it says yes; calls are noted from that one on.
-        ends: asked at each noted call until it says yes; none is noted after that one.
+        begins: evaluated at each call until it returns True; calls are recorded from that one on.
+        ends: evaluated at each recorded call until it returns True; none is recorded after that one.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Tracer:
         sys.setprofile(self._note)
 
     def begin(self) -> None:
-        """Note calls from now on."""
+        """Record calls from now on."""
         self._is_on = True
 
     def end(self) -> None:
-        """Note no more calls."""
+        """Stop recording calls."""
         self._is_over = True
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
@@ -63,7 +63,7 @@ class Tracer:
             self._imports.depth = getattr(self._imports, "depth", 0) + (1 if event == "call" else -1)
         if getattr(self._imports, "depth", 0):
             return
-        is_function = code.co_flags & inspect.CO_OPTIMIZED  # the bodies of modules and classes are none
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # except bodies of modules and classes
         if event != "call" or self._is_over or not is_function or not code.co_filename.startswith(PRODUCT):
             return
         self._is_on = self._is_on or self._begins(frame)
@@ -73,7 +73,7 @@ class Tracer:
 
 
 def never(_: FrameType) -> bool:
-    """Leave the beginning to `Tracer.begin`."""
+    """Leave the start to `Tracer.begin`."""
     return False
 
 
@@ -85,7 +85,7 @@ class Watched(io.StringIO):
         self._tracer = tracer
 
     def write(self, text: str) -> int:
-        """Take text."""
+        """Receive text."""
         if MARK in text:
             self._tracer.end()
         return super().write(text)
@@ -212,7 +212,7 @@ def _job(script: str, screen: io.StringIO, *options: str) -> None:
 
 
 def main() -> int:
-    """Run the ways that are asked for and print a table."""
+    """Run the selected ways and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="default: all")
     parser.add_argument("--files", action="store_true", help="list the files, each with its functions")
@@ -225,7 +225,7 @@ def main() -> int:
             "\n" + json.dumps(sorted([file.removeprefix(f"{ROOT}/"), name] for file, name in entered)),
             flush=True,
         )
-        os._exit(0)  # threads of the pserver may go on
+        os._exit(0)  # threads of the pserver may still be running
     found = {}
     for way in given.ways or WAYS:
         path = f"{ROOT}/runtime:{ROOT}"
