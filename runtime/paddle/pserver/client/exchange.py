@@ -41,12 +41,7 @@ class Outgoing(NamedTuple):
 
 
 class Patience:
-    """How long a conversation waits, in seconds: for a silent server, and in total.
-
-    Attributes:
-        ask_after_s: after this much silence, a server is asked what it is waiting for.
-        look_every_s: how often to check the clock while no message arrives.
-    """
+    """Time limits of a conversation, in seconds: for a silent server, and in total."""
 
     def __init__(self, timeout_s: float, wait_s: float) -> None:
         self.timeout_s, self.wait_s = timeout_s, wait_s

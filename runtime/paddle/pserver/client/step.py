@@ -258,7 +258,7 @@ class TrainerStep:
         return sections
 
     def _travelling(self, rows: npt.NDArray[np.float32], width: int) -> npt.NDArray[Any]:
-        """Return rows as they travel: in 16 bits only if their shows and clicks stay what they are."""
+        """Return rows in their wire form: in 16 bits only if that does not change their shows and clicks."""
         found = packed(rows, self._stored.rows_as)
         return found if np.array_equal(widened(found[:, width:]), rows[:, width:]) else rows
 

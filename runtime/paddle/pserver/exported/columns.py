@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of rows on their way into a file, which begins with how many there are: raw files until that is known.
+"""Columns of rows for a file that begins with their number: raw files until that number is known.
 
-Each column is appended to a file of its own and then copied by the system, so that memory is bounded by a piece.
+Each column is appended to a separate file and then copied by the system, so that memory is bounded by a piece.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COPY = 1 << 20
 
 
 class Column(NamedTuple):
-    """One column of a file: shape (n,) or (n, width), and where its bytes lie."""
+    """One column of a file: shape (n,) or (n, width), and the place of its bytes."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
@@ -40,17 +40,17 @@ class Column(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it."""
+        """Number of bytes in the column."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def copy_to(self, file: BinaryIO | _Writes) -> None:
-        """Append its bytes to a file."""
+        """Append the column's bytes to a file."""
         with open(self.path, "rb") as source:
             while block := source.read(_COPY):
                 file.write(block)
 
     def pieces(self, rows: int) -> Iterator[npt.NDArray[np.generic]]:
-        """Yield it, `rows` rows at a time."""
+        """Yield the column in pieces of `rows` rows."""
         row = int(np.prod(self.shape[1:], dtype=np.int64))
         with open(self.path, "rb") as source:
             while len(block := np.fromfile(source, self.dtype, rows * row)):
@@ -62,15 +62,15 @@ class _Writes(Protocol):
 
 
 class Spool:
-    """Collects pieces of rows. A context manager that leaves no file of its own.
+    """Collects pieces of rows. A context manager that removes its files at the end.
 
     Attributes:
-        count: rows so far.
-        digest: of these, see `digest_of`.
+        count: number of rows so far.
+        digest: digest of these rows, see `digest_of`.
     """
 
     def __init__(self, folder: Path, width: int, states: int | None) -> None:
-        """Begin in a folder that is there; `states`: numbers of each row, or None."""
+        """Start in an existing folder; `states`: numbers of each row, or None."""
         self.count, self.digest = 0, 0
         self._sizes = {"ids": (), "rows": (width,), "ages": ()} | (
             {} if states is None else {"states": (states,)}
@@ -95,7 +95,7 @@ class Spool:
         self.digest = (self.digest + digest_of(rows)) % (1 << 64)
 
     def columns(self) -> dict[str, Column]:
-        """Return what there is, for a writer of files."""
+        """Return the collected columns, for a writer of files."""
         for file in self._files.values():
             file.flush()
         return {
@@ -118,10 +118,10 @@ def digest_of(rows: TableRows) -> int:
 
 
 def checked(rows: TableRows, what: str) -> TableRows:
-    """Return rows that were read from a file, whose dtypes are converted.
+    """Return rows from a file, converted to the expected dtypes.
 
     Raises:
-        ConfigError: shapes do not fit, or a value is NaN or infinite.
+        ConfigError: shapes do not match, or a value is NaN or infinite.
     """
     n = len(rows.ids)
     if rows.ids.dtype.kind not in "iu" or rows.ids.ndim != 1 or rows.rows.ndim != 2 or len(rows.rows) != n:

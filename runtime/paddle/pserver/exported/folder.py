@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exported table: a folder with one file for each server and a manifest; it is there as a whole or not at all.
+"""An exported table: a folder with one file for each server and a manifest; it appears complete or not at all.
 
     DIR/base-000000000120/        a base: all rows
         rows-0-of-2.safetensors
         rows-1-of-2.safetensors
         manifest.json             sizes, digest, and the batch of each server
-    DIR/delta-000000000180/       rows that changed after the batches of the folder before
+    DIR/delta-000000000180/       rows that changed after the batches of the previous folder
 
 A folder is written under another name, synced and renamed. Rows of a later folder replace those of an earlier one.
 """
@@ -41,18 +41,18 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an exported folder holds.
+    """The contents of an exported folder.
 
     Attributes:
         table: its name.
         width: elements of a row.
-        states: numbers of each row that the rule keeps; None: they are not here.
-        rule: of the optimizer.
-        since: the batch of each server whose later changes are here; empty: all rows are.
-        clocks: the batch of each server at which the copy began.
+        states: size of the rule's state of each row; None: states are not included.
+        rule: rule of the optimizer.
+        since: for each server, the batch after which changes are included; empty: all rows are.
+        clocks: for each server, the batch at which the copy began.
         files: name of each server's file.
-        rows: of all files.
-        digest: of ids, values and states, 16 hex digits; it does not depend on the order or the number of files.
+        rows: number of rows in all files.
+        digest: digest of ids, values and states, 16 hex digits; it does not depend on the order or the number of files.
     """
 
     table: str
@@ -67,7 +67,7 @@ class Description:
 
     @property
     def name(self) -> str:
-        """The folder's."""
+        """The name of the folder."""
         return f"{DELTA if self.since else BASE}-{min(self.clocks, default=0):012d}"
 
     @classmethod
@@ -109,13 +109,13 @@ class Description:
 
 
 class FolderWriter:
-    """A folder on its way. A context manager: without `publish` it leaves nothing."""
+    """Writes a folder. A context manager: without `publish` it removes the folder at the end."""
 
     def __init__(self, root: Path, kind: str) -> None:
-        """Begin below `root`, in a format of `FORMATS`.
+        """Start below `root`, in a format of `FORMATS`.
 
         Raises:
-            ConfigError: the format is unknown, or the folder cannot be made.
+            ConfigError: the format is unknown, or the folder cannot be created.
         """
         if kind not in FORMATS:
             raise ConfigError(f"format {kind!r}: expected one of {', '.join(FORMATS)}")
@@ -145,7 +145,7 @@ class FolderWriter:
             ) from None
 
     def spool(self, width: int, states: int | None) -> Spool:
-        """Return where the rows of one file are collected."""
+        """Return a collector for the rows of one file."""
         return Spool(self._folder, width, states)
 
     def write(self, server: int, count: int, spool: Spool) -> None:
@@ -158,10 +158,10 @@ class FolderWriter:
         self._digest = (self._digest + spool.digest) % (1 << 64)
 
     def publish(self, said: Description) -> Path:
-        """Give the folder its name; return it.
+        """Rename the folder to its final name; return it.
 
         Raises:
-            ConfigError: there is one of that name already.
+            ConfigError: a folder of that name already exists.
         """
         whole = asdict(said) | {"files": self._files, "rows": self._rows, "digest": f"{self._digest:016x}"}
         path = self._folder / MANIFEST
@@ -215,7 +215,7 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
     """Yield the rows of one folder in bounded pieces, and compare them with its manifest.
 
     Raises:
-        ConfigError: it is damaged; what was yielded before is not to be used.
+        ConfigError: it is damaged; the rows yielded before must not be used.
     """
     said, rows, digest = Description.read(folder), 0, 0
     for name in said.files:
@@ -231,15 +231,15 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
 
 
 def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRows]:
-    """Yield the rows that a table begins with: of exported folders, or of one file of another program.
+    """Yield the initial rows of a table: of exported folders, or of one file of another program.
 
     Args:
         key: see `read_file`.
-        width: of the table.
-        rule: of its optimizer; states of another one are left out, with a warning.
+        width: width of the table.
+        rule: rule of its optimizer; states of another rule are skipped, with a warning.
 
     Raises:
-        ConfigError: they are of another width, or cannot be read.
+        ConfigError: the rows have another width, or cannot be read.
     """
     for pieces in _sources(path, key, rule):
         for piece in pieces:
@@ -260,7 +260,7 @@ def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
 
 
 def _lock(folder: Path, how: int) -> int:
-    """Return the descriptor of a folder, with the lock that a process loses when it ends."""
+    """Return the descriptor of a folder, with a lock that is released when the process ends."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, how)
@@ -271,7 +271,7 @@ def _lock(folder: Path, how: int) -> int:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Remove what writers left that were killed."""
+    """Remove the unfinished folders of killed writers."""
     for folder in root.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             os.close(_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))

@@ -26,7 +26,7 @@ def format_of(path: Path) -> ModuleType:
     """Return the module that reads a file.
 
     Raises:
-        ConfigError: none does; of a pickle the text has what writes the same as another file.
+        ConfigError: no module does; for a pickle, the message has the code that writes another format.
     """
     if path.suffix in _PICKLES:
         raise ConfigError(
@@ -45,9 +45,9 @@ def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterato
     """Yield the rows of a file in bounded pieces.
 
     Args:
-        path: with `ids`, `rows` and perhaps `ages` and `states`; or with a matrix whose row i has the id i.
-        key: of the matrix; needed if there are several.
-        with_states: whether states are wanted if there are any.
+        path: a file with `ids`, `rows` and perhaps `ages` and `states`; or with a matrix whose row i has the id i.
+        key: name of the matrix; required if there are several.
+        with_states: whether to read states if there are any.
 
     Raises:
         ConfigError: it is not a valid file, or has neither.
@@ -73,7 +73,7 @@ def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterato
 def _names(
     path: Path, shapes: Mapping[str, tuple[int, ...]], key: str, *, with_states: bool
 ) -> dict[str, str]:
-    """Return which arrays of a file are wanted, and as what."""
+    """Return which arrays of a file to read, and their meaning."""
     if not key and {"ids", "rows"} <= set(shapes):
         wanted = ("ids", "rows", "ages", "states") if with_states else ("ids", "rows", "ages")
         return {name: name for name in wanted if name in shapes}

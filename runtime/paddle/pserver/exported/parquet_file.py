@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet by pyarrow, which is needed only for it. A table entry of `formats`."""
+"""Parquet by pyarrow, which only this format needs. A table entry of `formats`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the columns of a file; a list whose size is not fixed has the width 0 here. Raises ConfigError."""
+    """Return the columns of a file; a list without a fixed size has the width 0. Raises ConfigError."""
     arrow, parquet = _arrow()
     try:
         with parquet.ParquetFile(path) as file:

@@ -46,7 +46,7 @@ def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, 
     """Yield arrays of the same length, `rows` rows at a time.
 
     Args:
-        names: what to call each array -> its name in the file.
+        names: result name of each array -> its name in the file.
 
     Raises:
         ConfigError: it is not a valid file.
@@ -75,7 +75,7 @@ def _widened(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
-    """Return dtype, shape and place of each array."""
+    """Return dtype, shape and position of each array."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -252,7 +252,7 @@ class Engine:
         self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
 
     def answer_apart(self, address: bytes, message: Message) -> Message:
-        """Return the answer to what has nothing to do with the service: PING, or a question to the task queues.
+        """Return the answer to a request independent of the service: PING, or a question to the task queues.
 
         Raises:
             PaddleError: the question is refused.
