@@ -142,7 +142,7 @@ class NetworkMessage:
         )
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
-        """The network as JSON: see `Network.to_json`."""
+        """Return the network as JSON: see `Network.to_json`."""
         return self.network.to_json()
 
 

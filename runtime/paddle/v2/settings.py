@@ -108,7 +108,7 @@ def init(**arguments: object) -> None:
 
 
 def current() -> Settings:
-    """What the last ``init`` resolved, or environment and defaults."""
+    """Return the settings of the last ``init``, or of environment and defaults."""
     if _state.settings is None:
         _state.settings = resolve({}, JobEnvironment.read())
     return _state.settings

@@ -121,7 +121,7 @@ def deformable_conv_grad(
 def deformable_conv_v1_grad(
     x: Array, offset: Array, filters: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """The same gradients without a mask."""
+    """Return the same gradients without a mask."""
     dx, doffset, _, dfilters = deformable_conv_grad(x, offset, None, filters, dout, attrs=attrs)
     return dx, doffset, dfilters
 

@@ -58,7 +58,7 @@ def l1_norm(x: Any) -> Array:
 
 @gradient("l1_norm", "X Out@GRAD -> X@GRAD")
 def l1_norm_grad(x: Array, dout: Array) -> Array:
-    """The sign of x times dOut."""
+    """Return the sign of x times dOut."""
     return array_module(x).sign(x) * dout
 
 

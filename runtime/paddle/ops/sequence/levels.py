@@ -21,7 +21,7 @@ def _infer_join(x: Spec) -> Spec:
 
 @operator("sequence_join", "X+ -> Out+", infer=_infer_join)
 def sequence_join(x: Any) -> LoDArray:
-    """The outermost sequences of X, each with all rows that it contains."""
+    """Return the outermost sequences of X, each with all rows that it contains."""
     data, _ = sequences(x, "X")
     return LoDArray(data, (joined(x.lod),))
 

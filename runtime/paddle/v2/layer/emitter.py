@@ -272,7 +272,7 @@ class Emitter:
         return found if tuple(found.shape) == tuple(shape) else self.reshape(found, shape)
 
     def factors(self, link: InputConfig) -> tuple[Variable, Variable]:
-        """The two matrices whose product is x W: (N, K) and (K, width)."""
+        """Return the two matrices whose product is x W: (N, K) and (K, width)."""
         if link.layer in self.sparse:
             columns, matrix = self.sparse[link.layer]
             return matrix, self.lookup(columns, link.parameter)
@@ -305,7 +305,7 @@ class Emitter:
         )
 
     def temp(self, shape: Sequence[int] = (), dtype: str = "float32") -> Variable:
-        """A new variable for an operator's output."""
+        """Return a new variable for an operator's output."""
         self._count += 1
         return self.block.create_var(name=f"{self._layer}.tmp_{self._count}", shape=list(shape), dtype=dtype)
 
@@ -327,7 +327,7 @@ class Emitter:
         return self.op(kind, {"X": x, "Y": y}, attrs)
 
     def row_sum(self, value: Variable) -> Variable:
-        """The sum of each row, (N, 1)."""
+        """Return the sum of each row, (N, 1)."""
         return self.unary("reduce_sum", value, dim=[1], keep_dim=True)
 
     def columns(self, value: Variable, start: int, end: int, axis: int = 1) -> Variable:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a layer function returns, and how a layer is declared.
+"""What layer functions return, and how a layer is declared.
 
-A LayerOutput is a name for a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares
-further layers, so these rules live here and ``slope_intercept``, ``mixed`` and ``scaling`` share them.
+A LayerOutput names a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares
+further layers, so these rules are defined in this module and shared by ``slope_intercept``, ``mixed`` and ``scaling``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_IMAGE = (0, 0, 0)
 
 
 class Weight(NamedTuple):
-    """A parameter that a layer has for one of its inputs; `size` says how large it is where `dims` is empty."""
+    """The parameter of a layer for one of its inputs; `size` is its number of elements if `dims` is empty."""
 
     dims: Sequence[int]
     attr: WeightAttr = None
@@ -56,12 +56,12 @@ class LayerOutput:
 
     @property
     def full_name(self) -> str:
-        """The same; of a step of a group it ends with ``@<group>``."""
+        """The same; in a step of a group it ends with ``@<group>``."""
         return self.config.name
 
     @property
     def outputs(self) -> list[str]:
-        """Names that `get_output` takes."""
+        """Names that `get_output` accepts."""
         return ["default", "state"] if self.layer_type == "lstm_step" else ["default"]
 
     @property
@@ -123,7 +123,7 @@ class LayerOutput:
         return self.config.input_type
 
     def set_input(self, input: LayerOutput) -> None:
-        """Set the layer of the step whose previous value a memory without a name holds."""
+        """Set the layer of the step whose previous value an unnamed memory holds."""
         require_layer(input, "set_input")
         space = model.current()
         if self.layer_type != "memory" or self.name not in space.layers:
@@ -176,7 +176,7 @@ def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
 
 
 def register(layer: LayerOutput) -> None:
-    """Add a layer to the model, unless an input should be a sequence and is none."""
+    """Add a layer to the model; fails if an input must be a sequence and is not."""
     layer.origin = origin_of(layer.config, {parent.name: parent.origin for parent in layer.parents})
     model.current().add_layer(layer.config)
 
@@ -202,15 +202,15 @@ def build(
 
     Args:
         kind: its type, an entry of LAYERS.
-        inputs: in order.
+        inputs: its inputs in order.
         size: width of its rows.
-        prefix: of the name that it gets otherwise; the kind by default.
-        weights: of the first inputs, one each.
-        links: what it stores of its inputs, where that is more than names and weights.
-        act: given by the user; `default_act` is the name of the one it has otherwise.
-        bias: given by the user, or the layer's default; it is [1, size] unless there are `bias_dims`.
+        prefix: prefix of its automatic name; the kind by default.
+        weights: weights of the first inputs, one each.
+        links: configurations of its inputs, if they contain more than names and weights.
+        act: the user's activation; `default_act` is the name of the default one.
+        bias: the user's bias, or the layer's default; it is [1, size] unless there are `bias_dims`.
         layer_attr: dropout and error clipping.
-        image: channels, height and width of what comes out.
+        image: channels, height and width of the output.
         attrs: settings of the kind.
     """
     space = model.current()
@@ -239,7 +239,7 @@ def build(
 def affine(
     layer: LayerOutput, slope: float, intercept: float, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
-    """Slope * x + intercept."""
+    """Declare slope * x + intercept."""
     return build(
         "slope_intercept",
         [layer],
@@ -253,7 +253,7 @@ def affine(
 
 
 def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
-    """Sum of two layers; one of size 1 is added to every column of the other."""
+    """Declare the sum of two layers; one of size 1 is added to every column of the other."""
     if left.size == 1 and right.size > 1:
         left, right = right, left
     if right.size not in (1, left.size):
@@ -266,7 +266,7 @@ def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
 
 
 def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
-    """Rows of one layer scaled by another of size 1."""
+    """Declare the rows of one layer scaled by another of size 1."""
     if left.size != 1 and right.size != 1:
         raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
     weight, rows = (left, right) if left.size == 1 else (right, left)
@@ -277,7 +277,7 @@ def parse_network(
     output_layers: LayerOutput | Sequence[LayerOutput],
     extra_layers: LayerOutput | Sequence[LayerOutput] | None = None,
 ) -> NetworkMessage:
-    """What some layers need as data, in the shape of the original's protobuf message."""
+    """Return the network of some layers as data, in the structure of the original's protobuf message."""
     outputs = as_list(output_layers, "parse_network")
     extra = [] if extra_layers is None else as_list(extra_layers, "parse_network")
     names = [layer.name for layer in outputs], [layer.name for layer in extra]
@@ -285,7 +285,7 @@ def parse_network(
 
 
 def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[LayerOutput]:
-    """One layer or several, as a list."""
+    """Return one layer or several as a list."""
     if not isinstance(layers, (list, tuple)):
         require_layer(layers, who)
     found = [layers] if isinstance(layers, LayerOutput) else list(layers)
@@ -297,26 +297,26 @@ def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[Layer
 
 
 def require_layer(layer: object, who: str) -> None:
-    """Refuse anything that is no layer, by name."""
+    """Check that an argument is a layer; the error names the function."""
     if not isinstance(layer, LayerOutput):
         raise UsageTypeError(f"{who} takes layers, got {type(layer).__name__}: {layer!r:.80}")
 
 
 def is_index(layer: LayerOutput) -> bool:
-    """Whether samples of a data layer, or what a step sees of one, are integers, as far as that is known."""
+    """Return whether a data layer, or a step's view of one, has integers; True for a data layer of unknown type."""
     if layer.data_type is None:  # a configuration of `paddle train` leaves it to its data provider
         return layer.layer_type == "data"
     return layer.data_type.type == DataType.Index
 
 
 def require_size(layer: LayerOutput, size: int, who: str) -> None:
-    """Refuse a layer of another width."""
+    """Check that a layer has this width."""
     if layer.size != size:
         raise UsageError(f"{who}: layer {layer.name!r} has size {layer.size}, expected {size}")
 
 
 def require_same_size(layers: Iterable[LayerOutput], who: str) -> int:
-    """Refuse layers of different widths; return the common one."""
+    """Check that layers have the same width; return it."""
     sizes = {layer.name: layer.size for layer in layers}
     if len(set(sizes.values())) != 1:
         raise UsageError(f"{who}: inputs must have the same size, got {sizes}")
@@ -324,7 +324,7 @@ def require_same_size(layers: Iterable[LayerOutput], who: str) -> int:
 
 
 def activation_name(act: Act, default: str) -> str:
-    """Name of an activation, or of the layer's default one."""
+    """Return the name of an activation, or of the layer's default one."""
     if act is None:
         return default
     if isinstance(act, type) or not isinstance(act, activation.Base):
@@ -333,7 +333,7 @@ def activation_name(act: Act, default: str) -> str:
 
 
 def pooling_of(given: pooling.BasePoolingType | None, argument: str) -> pooling.BasePoolingType:
-    """The pooling that a layer's argument asks for, Max by default."""
+    """Return the pooling that a layer's argument selects, Max by default."""
     if given is None:
         return pooling.Max()
     if not isinstance(given, pooling.BasePoolingType):
@@ -342,7 +342,7 @@ def pooling_of(given: pooling.BasePoolingType | None, argument: str) -> pooling.
 
 
 def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
-    """What a layer_attr says of a layer's output."""
+    """Return the settings in a layer_attr for a layer's output."""
     if layer_attr is None:
         return Extras()
     if not isinstance(layer_attr, ExtraLayerAttribute):
@@ -353,7 +353,7 @@ def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
 
 
 def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> ParameterAttribute:
-    """The attribute of a weight, given as an argument of this name, or one that leaves everything to defaults."""
+    """Return the attribute of a weight, given as an argument of this name, or one with all defaults."""
     if param_attr is None:
         return ParameterAttribute()
     if not isinstance(param_attr, ParameterAttribute):
@@ -362,7 +362,7 @@ def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> Paramet
 
 
 def or_zeros(bias_attr: BiasAttr) -> BiasAttr:
-    """The bias of a layer that has one unless the user says False."""
+    """Return the bias attribute of a layer that has a bias unless the user passes False."""
     return True if bias_attr is None else bias_attr
 
 

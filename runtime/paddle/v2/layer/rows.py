@@ -117,7 +117,7 @@ def _linear_comb(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def _sum_of(emitter: Emitter, config: LayerConfig, weights: Variable, vectors: Variable) -> Variable:
-    """The sum of vectors (N, M, size), weighted by (N, M)."""
+    """Return the sum of vectors (N, M, size), weighted by (N, M)."""
     row = emitter.reshape(weights, [-1, 1, weights.shape[1]])
     return emitter.reshape(emitter.binary("matmul", row, vectors), [-1, config.size])
 

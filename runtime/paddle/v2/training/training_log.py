@@ -23,7 +23,7 @@ _NO_BATCH = (
 
 
 def trainer_logger(environment: JobEnvironment) -> Logger:
-    """The logger of these lines, with its file opened once; without GLOG_logtostderr a trainer stays silent."""
+    """Return the logger of these lines; its file is opened once. Without GLOG_logtostderr a trainer logs nothing."""
     if environment.glog_to_stderr is not None and not logging.getLogger("paddle").handlers:
         open_log(TRAINER, environment)
     return logging.getLogger(__name__)

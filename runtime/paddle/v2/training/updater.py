@@ -113,7 +113,7 @@ class LocalUpdater(Updater):
             updater.catch_up(self.table(name), rate)
 
     def table(self, name: str) -> NDArray[np.float32]:
-        """The array of a sparse parameter itself."""
+        """Return the array of a sparse parameter itself."""
         return self._machine.flat(name).reshape(self._machine.network.parameters[name].shape)
 
 
