@@ -27,7 +27,7 @@ PAGES = (
     "README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("tutorial-*.md"))),
     *("docs/pserver-client.md", "docs/sparse-tables.md", "docs/any-script.md"),
-    *("docs/inside-tables.md", "docs/inside-pserver.md"),
+    *("docs/serving.md", "docs/inside-tables.md", "docs/inside-pserver.md"),
 )
 TURNS = 60  # of what two processes do at the same time
 _BLOCK = re.compile(r"^    .*\n(?:\n*    .*\n)*", re.MULTILINE)
@@ -112,18 +112,26 @@ PROGRAMS = (
         "torch",
     ),
     Program(
-        "docs/pserver-client.md",
+        "docs/inside-pserver.md",
         _BEGIN + "w = np.zeros((256, 10), np.float32)\n"
         "batches = [(np.ones((8, 256), np.float32), np.ones((8, 10), np.float32))] * 3\n"
         "with Client() as client:\n    client.create({'w': w}, OptimizerSpec('sgd', learning_rate=1.0))\n"
-        "    <2>\n    assert np.allclose(seen, -24.0), seen\n",
+        "    <1>\n    assert np.allclose(seen, -24.0), seen\n",
     ),
     Program(
         "docs/pserver-client.md",
         _BEGIN + "of_vectors, of_w = np.ones((2, 2, 64), np.float32), np.ones_like(w)\n"
-        "with Client() as client:\n    <3>\n    assert vectors.shape == (2, 2, 64)\n"
-        "    <4>\n    assert vectors.max() < 0\n    key = os.environ['PADDLE_JOB_KEY']\n"
-        "    <5>\n    assert version == 2 and out['w'].max() < 0, (version, out)\n",
+        "with Client() as client:\n    <2>\n    assert vectors.shape == (2, 2, 64)\n"
+        "    <3>\n    assert vectors.max() < 0\n",
+    ),
+    Program(
+        "docs/serving.md",
+        _BEGIN + "from paddle.pserver import Reader\nkey = os.environ['PADDLE_JOB_KEY']\n"
+        "rows = np.ones((4, 64), np.float32)\nids = ids.reshape(-1)\n"
+        "with Client() as client:\n"
+        "    client.create({'emb': GrowingTable(64), 'w': w}, OptimizerSpec('sgd', learning_rate=1.0))\n"
+        "    client.push_pull({'emb': (ids, rows), 'w': np.ones_like(w)}, {})\n"
+        "    <0>\n    assert version == 1 and out['w'].max() < 0 and vectors.max() < 0, (version, out)\n",
         instead=(
             '["10.0.0.1:7164", "10.0.0.2:7164"]',
             "os.environ['PADDLE_PSERVERS_IP_PORT_LIST'].split(','), "

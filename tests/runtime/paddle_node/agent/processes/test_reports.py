@@ -84,6 +84,8 @@ def test_progress_is_told_at_most_four_times_a_second_and_the_last_one_always(no
 
 def test_who_waits_for_whom_is_passed_on(node: Node) -> None:
     told = {"version": 7, "requests": 40, "waiting": 2, "missing": [1], "waited_s": 12.5, "lags": [[0, 3]]}
+    told |= {"rows": 900, "rows_bytes": 1 << 40, "rows_disk_bytes": 1 << 41, "rows_made": 1000}
+    told |= {"rows_dropped": 100, "rows_asked": 5000, "rows_found": 4000}
     report(node, {"event": "queue", **told})
     assert node.expect("queue").fields == {"proc": "trainer-0", **told}
 
