@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line that benchmarks of several measurements share."""
+"""The command line shared by benchmarks with several measurements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def parser(module: str, doc: str | None, measurements: Collection[str]) -> argpa
     """Return a parser of --json, --plot, --quick and --only, to which a benchmark adds its own.
 
     Args:
-        module: its name; "benchmarks.pserver".
-        doc: its docstring, whose first line says what it measures.
-        measurements: names in the order in which they are made; `a_b` also answers to `a`.
+        module: the module's name, such as "benchmarks.pserver".
+        doc: its docstring, whose first line describes what it measures.
+        measurements: names in the order of measurement; `a_b` also responds to `a`.
     """
 
     def names(text: str) -> list[str]:
@@ -46,7 +46,7 @@ def parser(module: str, doc: str | None, measurements: Collection[str]) -> argpa
 
 
 def add_peers_python(to: argparse.ArgumentParser, packages: str) -> None:
-    """Add --peers_python, the interpreter that has what we are compared with."""
+    """Add --peers_python, the interpreter that has the packages to compare with."""
     to.add_argument(
         "--peers_python",
         default=sys.executable,

@@ -4,7 +4,7 @@
     python -m benchmarks.asynchronous [--json FILE] [--quick] [--only resnet_50,200m]
 
 Two servers and three trainers on three nodes of this machine, started by paddle.py with default settings. The 200
-million parameters need 12 GB of memory. docs/benchmarks-pserver.md says what each figure means.
+million parameters need 12 GB of memory. docs/benchmarks-pserver.md explains each figure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORKSPACE = Path(__file__).with_name("serving") / "straggler_workspace"
 _SLOWNESS = 4
 _LIMIT_S = 570.0
 _DISCARDED = re.compile(r"^.*gradients were discarded as too old.*$", re.MULTILINE)
-# name -> (is it asynchronous, how many times slower is the last trainer)
+# name -> (whether it is asynchronous, slowdown factor of the last trainer)
 WAYS: Mapping[str, tuple[int, int]] = {
     "alike": (1, 1),
     "slow": (1, _SLOWNESS),
@@ -41,11 +41,11 @@ WAYS: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The amount of measurements.
 
     Attributes:
-        turns: of each way.
-        steps: of each fast trainer.
+        turns: number of turns per way.
+        steps: number of steps of each fast trainer.
     """
 
     report: Report
@@ -54,10 +54,10 @@ class Plan:
 
 
 def run(model: str, steps: int, is_async: int, slowness: int) -> tuple[list[dict[str, Any]], str]:
-    """Run a whole job; return what each trainer wrote down, by rank, and what the last screen says of discards.
+    """Run a whole job; return each trainer's record, by rank, and the last screen's report of discards.
 
     Raises:
-        RuntimeError: it failed; says its last lines.
+        RuntimeError: it failed; the message contains its last lines.
     """
     with tempfile.TemporaryDirectory(prefix="asynchronous-") as scratch:
         place = Path(scratch)
@@ -111,7 +111,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = parser("benchmarks.asynchronous", __doc__, MEASUREMENTS).parse_args(argv)
     plan = Plan(Report(tell=tell), 1 if given.quick else 3, 6 if given.quick else 30)
     for name in given.only:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint of a large shard costs: training meanwhile, the time to write it, the time to begin with it.
+"""What a checkpoint of a large shard costs: training during it, the time to write it, the time to resume from it.
 
     python -m benchmarks.checkpoints [--gb 8] [--dense_gb 3.6] [--dir DIR] [--only sparse,dense] [--rounds 1]
                                      [--json FILE]
 
-With --rounds=5 training goes on for five checkpoints, and pushes beside them and between them alternate: on a machine
-that others use too, `kept` is then worth more.
+With --rounds=5, training continues for five checkpoints, alternating pushes during and between them: on a shared
+machine, `kept` is then more reliable.
 
 One server with AdaGrad and one trainer on this machine, a growing table or dense parameters. Needs memory for the state
 and, for dense parameters, three times that; the disk of DIR needs twice the state. docs/checkpoints.md has figures.

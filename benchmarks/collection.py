@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends trees of many shapes home from nodes, and to nodes, over slow disks and cut connections, and compares bytes.
+"""Collects trees of many shapes from nodes, or sends them, over slow disks and cut connections, and compares bytes.
 
     python -m benchmarks.collection [--direction collect] [--files 0,1,8000,20000,100000] [--json FILE]
 
-Each case is one job. In the direction "collect" node 0 writes the tree into output/ and every other node into log/, as
-fast as it can; in the direction "dispatch" the tree is a part of the workspace. A slow disk (of the submitter, or of
-the nodes for "dispatch") takes writes a quarter of the time. A cut kills the SSH connection of the last node in the
-middle of the job. A case is right when the job ends with 0 and every file and log is bit-equal on both sides. Needs
-root. The exit code is 0 if all cases are right.
+Each case is one job. In the direction "collect", node 0 writes the tree into output/ and every other node into log/, as
+fast as possible; in the direction "dispatch", the tree is a part of the workspace. A slow disk (of the submitter, or of
+the nodes for "dispatch") accepts writes a quarter of the time. A cut kills the SSH connection of the last node during
+the job. A case passes if the job ends with 0 and every file and log is bit-equal at both ends. Needs root. The exit
+code is 0 if all cases pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.cluster.stalling_disk import StallingDisk
 COUNTS = (0, 1, 8_000, 20_000, 100_000)
 SHAPES = {"0 B": 0, "1 B": 1, "250 B": 250, "4 kB": 4096, "mixed": -1}
 LARGE = 3 << 20  # of a mixed tree
-LARGE_SHARE = 500  # one of so many files is large
+LARGE_SHARE = 500  # one of this many files is large
 DISKS = ("fast", "slow")
 ENDED_S = 1200.0
 MAKE = f"""
@@ -68,10 +68,10 @@ make("output" if os.environ["PADDLE_NODE_ID"] == "0" else "log/tree", int(sys.ar
 
 @dataclass(frozen=True)
 class Case:
-    """One job.
+    """The job of a case.
 
     Attributes:
-        cut: whether the connection to the last node is killed; then nodes are reached over SSH, else they are embedded.
+        cut: whether the connection to the last node is killed; nodes are then reached over SSH, otherwise embedded.
     """
 
     direction: str
@@ -84,11 +84,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it.
+    """The result of a case.
 
     Attributes:
-        compared: files that were compared; differing: those that are not the same on both sides.
-        has_cut: whether a cut came before the job's end.
+        compared: number of compared files; differing: those that differ between the two ends.
+        has_cut: whether the cut came before the job's end.
     """
 
     case: Case
@@ -101,12 +101,12 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is missing, and the exit code says so."""
+        """Whether nothing is missing, and the exit code reports success."""
         return self.problem == ""
 
 
 class Bench:
-    """Runs cases, each in a folder of its own; the disk is made before the hosts, so that they see it."""
+    """Runs cases, each in its own folder; the disk is created before the hosts, so that they see it."""
 
     def __init__(self, disk: StallingDisk, cluster: Cluster | None) -> None:
         self._disk = disk
@@ -115,11 +115,11 @@ class Bench:
         self._scratch = Path(tempfile.mkdtemp(prefix="paddle-collection-", dir="/var/tmp"))
 
     def close(self) -> None:
-        """Remove what it made."""
+        """Remove everything that it created."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(self, case: Case) -> Result:
-        """Run one job and compare both sides."""
+        """Run one job and compare both ends."""
         self._count += 1
         place = self._scratch / str(self._count)
         collects = case.direction == "collect"
@@ -232,9 +232,7 @@ class Bench:
 
     def _clean(self, workspace: Path, roots: Path, place: Path) -> None:
         shutil.rmtree(roots if workspace.is_relative_to(self._disk.path) else workspace, ignore_errors=True)
-        shutil.rmtree(
-            place, ignore_errors=True
-        )  # what is on the disk stays: ext4 passes by inodes freed lately
+        shutil.rmtree(place, ignore_errors=True)  # files stay on the disk: ext4 skips recently freed inodes
         for host in self._cluster.hosts if self._cluster is not None else ():
             for path in host.path(HOME).glob("JOB*"):
                 if path.name != CANARY_ID:
@@ -266,14 +264,14 @@ def cases(
     nodes: Sequence[int],
     cuts: Sequence[bool],
 ) -> Iterator[Case]:
-    """The matrix; a tree of no file has one shape."""
+    """Return the matrix of cases; a tree without files has one shape."""
     for direction, count, shape, disk, node, cut in product(directions, counts, shapes, disks, nodes, cuts):
         if count or shape == shapes[0]:
             yield Case(direction, count, shape, disk, node, cut)
 
 
 def campaign(wanted: Sequence[Case]) -> Iterator[Result]:
-    """Run cases on a disk and, where one has a cut, hosts of its own."""
+    """Run cases on a disk and, for cases with a cut, on their own hosts."""
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(StallingDisk())
         hosts = max((case.nodes for case in wanted if case.cut), default=0)
@@ -285,7 +283,7 @@ def campaign(wanted: Sequence[Case]) -> Iterator[Result]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a case."""
+    """Print one line per case."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.collection", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long ranks take to sum arrays, beside torch.distributed (gloo) and MPI, on one machine.
+"""How long ranks take to sum arrays, compared with torch.distributed (gloo) and MPI, on one machine.
 
     python -m benchmarks.collective [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
                                     [--congestion NAME]
 
-Float32, one thread a rank; TCP under one congestion control for all, that of the machine or the one that is named,
-which takes root and a loopback of the run's own. docs/benchmarks-collective.md says what each figure means.
+Float32, one thread per rank; TCP with one congestion control for all, that of the machine or the named one, which needs
+root and a separate loopback for the run. docs/benchmarks-collective.md explains each figure.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MAX_STEPS = 500
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The amount of measurements.
 
     Attributes:
-        turns: of each side.
-        scale: large sizes have this share of their full size.
+        turns: number of turns per side.
+        scale: large sizes are multiplied by this factor.
         peers_python: the Python that may have torch and mpi4py.
     """
 
@@ -48,11 +48,11 @@ class Plan:
     peers_python: str
 
     def size(self, full: int) -> int:
-        """Bytes of an array that is `full` at full scale; small ones are not scaled."""
+        """Return the bytes of an array that is `full` at full scale; small ones are not scaled."""
         return full if full < 1 << 20 else max(int(full * self.scale) // 4096, 1) * 4096
 
     def steps(self, nbytes: int) -> int:
-        """Steps of a turn."""
+        """Return the number of steps per turn."""
         return max(3, min(_MAX_STEPS, int(_TURN_BYTES * self.scale) // nbytes))
 
 
@@ -100,7 +100,7 @@ def _sides(plan: Plan, count: int, ways: Sequence[str], name: str) -> Iterator[d
 
 
 def _in_turns(plan: Plan, figures: Mapping[str, tuple[Ranks, Sequence[int]]]) -> None:
-    """Microseconds of a step: the median of a turn's steps, of the slowest rank."""
+    """Report microseconds per step: the median of a turn's steps, of the slowest rank."""
 
     def took(side: Ranks, sizes: Sequence[int]) -> float:
         return max(map(statistics.median, side.steps(sizes, plan.steps(sum(sizes))))) * 1e6
@@ -120,7 +120,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     arguments = parser("benchmarks.collective", __doc__, MEASUREMENTS)
     add_peers_python(arguments, "torch and mpi4py")
     arguments.add_argument("--congestion", default="", metavar="NAME", help="for all sides: reno, bbr, cubic")

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a `kill -9` of a parameter server costs a whole job, and whether any of it is lost.
+"""What a `kill -9` of a parameter server costs a whole job, and whether any data is lost.
 
     python -m benchmarks.durability [--kills 20] [--kills_a_job 4] [--seed 1] [--json FILE]
 
-Two embedded nodes with a server and a trainer each, through paddle.py. Ends with 1 if a job did not end by itself with
-code 0, ended with other bits, lost or repeated a push, or took longer than 5 s a kill; docs/checkpoints.md has figures.
+Two embedded nodes with a server and a trainer each, through paddle.py. Exits with 1 if a job did not end by itself
+with code 0, ended with other bits, lost or repeated a push, or took longer than 5 s per kill; docs/checkpoints.md has
+figures.
 
-Judges what trainers saw while their servers were killed: every push is there once, and nothing ever went back.
+Judges what trainers observed while their servers were killed: every push is applied once, and none is undone.
 
-Each trainer has a counter of its own in a vector that a server holds, and every push adds one to it. What the
-answers show is then the server's history: of any two states that anybody saw, one holds all of the other.
+Each trainer has its own counter in a vector on a server, and every push adds one to it. The answers therefore show the
+server's history: of any two observed states, one contains all of the other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ State = Sequence[float]
 
 
 def measure(jobs: Jobs, report: Report, is_async: bool, args: argparse.Namespace) -> list[str]:
-    """Run the jobs of one mode; return what is wrong."""
+    """Run the jobs of one mode; return the errors."""
     mode = "async" if is_async else "sync"
     quiet = [jobs.run(is_async) for _ in range(2)]
     wrong = [f"{mode}, undisturbed: {text}" for each in quiet for text in judge(each, quiet[0], jobs.steps)]
@@ -60,7 +61,7 @@ def measure(jobs: Jobs, report: Report, is_async: bool, args: argparse.Namespace
 
 
 def judge(found: Outcome, quiet: Outcome, steps: int) -> list[str]:
-    """Return what is wrong with a job, beside one that nobody disturbed."""
+    """Return the errors of a job, compared with an undisturbed one."""
     if found.code != 0 or not found.told:
         return [f"exit code {found.code}: ...{found.text[-2000:]}"]
     if "digest" in found.told[0]:
@@ -76,7 +77,7 @@ def judge(found: Outcome, quiet: Outcome, steps: int) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     args = _parse(argv)
     facts = machine.describe(("numpy", "pyzmq"))
     report, wrong = Report(tell=tell), []
@@ -104,12 +105,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def faults(seen: Sequence[Sequence[State]], final: State, pushes: int) -> list[str]:
-    """Return what is wrong with the history of one vector; nothing if all is well.
+    """Return the errors in the history of one vector; empty if there are none.
 
     Args:
         seen: for each trainer, the vector after each of its pushes.
         final: the vector after the last push of all.
-        pushes: of each trainer.
+        pushes: number of pushes per trainer.
     """
     found = [
         f"trainer {trainer}: {got:g} of {pushes} pushes are in the final state"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast jobs start, dispatch and stop, side by side with other tools, on hosts made for the occasion.
+"""How fast jobs start, dispatch and stop, compared with other tools, on hosts created for the measurement.
 
     python -m benchmarks.launch [--hosts 16 64] [--json FILE] [--quick] [--only NAME,...]
 
-Needs root. docs/benchmarks.md says what each figure means.
+Needs root. docs/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _starts(run: Run, hosts: Sequence[int]) -> None:
         start.measure(run, count)
 
 
-# name -> what it does, given the numbers of hosts; all but the first use the smallest of them
+# name -> measurement, given the numbers of hosts; all but the first use the smallest of them
 MEASUREMENTS: Mapping[str, Callable[[Run, Sequence[int]], None]] = {
     "start": _starts,
     "dispatch_2MB": lambda run, hosts: dispatch.measure_small(run, min(hosts)),
@@ -41,7 +41,7 @@ MEASUREMENTS: Mapping[str, Callable[[Run, Sequence[int]], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     arguments = parser("benchmarks.launch", __doc__, MEASUREMENTS)
     arguments.add_argument("--hosts", type=int, nargs="+", default=[16, 64], metavar="N")
     given = arguments.parse_args(argv)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             tell(f"benchmarks.launch: {name} ...")
             try:
                 MEASUREMENTS[name](run, given.hosts)
-            except (RuntimeError, AssertionError) as error:  # the other measurements are worth having
+            except (RuntimeError, AssertionError) as error:  # the other measurements are still useful
                 run.report.lack(name, f"broke off: {str(error)[-500:]}")
         run.report.show(facts, given.json, given.plot)
     return 0

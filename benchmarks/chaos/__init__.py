@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults at random moments of whole jobs, judged by what the hosts show and not by what the launcher says."""
+"""Faults at random moments of whole jobs, judged by observing the hosts and not by the launcher's output."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strikes many jobs by random faults at random moments and judges what becomes of them.
+"""Injects random faults into many jobs at random moments and judges the outcome.
 
     python -m benchmarks.chaos --runs 500 --seed 2026 --where ssh [--only "pserver killed,link cut"] [--json FILE]
 
-Every run starts a synchronous job of three nodes, with parameter servers, and does one thing to it: a signal to the
-launcher, a killed, crashed or stopped trainer or parameter server, a killed agent, a cable that is out for a while or
-for good; every second job has grandchildren that flee. Afterwards the process tables of the hosts, a stranger's job
-beside it, the digests of the parameters and the first cause must be as docs/reliability.md promises. Needs root. The
-exit code is 0 when no promise was broken.
+Every run starts a synchronous job of three nodes, with parameter servers, and injects one fault: a signal to the
+launcher, a killed, crashed or stopped trainer or parameter server, a killed agent, a cable that is disconnected
+temporarily or permanently; every second job has grandchildren that escape. Afterwards the process tables of the hosts,
+an unrelated job on them, the digests of the parameters and the first cause must be as docs/reliability.md promises.
+Needs root. The exit code is 0 if no promise was broken.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ENDED_S = 90.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a blow.
+    """The outcome of an injected fault.
 
     Attributes:
-        phase: of the launcher when it was struck.
-        of: what `took_s` is the time of; empty where the blow missed or a promise was broken.
-        broken: the promise that was not kept, and the launcher's words; or empty.
+        phase: phase of the launcher at the time of the fault.
+        of: what `took_s` measures; empty if the fault missed or a promise was broken.
+        broken: the broken promise and the launcher's output; or empty.
     """
 
     blow: Blow
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def campaign(where: str, seed: int, runs: int, only: Sequence[str] = ()) -> Iterator[Outcome]:
-    """Run one job for each blow of a seed, of the faults `only` names if it names any."""
+    """Run one job for each blow of a seed; if `only` is given, only those faults."""
     with Ground(where) as ground:
         table = faults(lambda: quiet)
         quiet = _parameters_of_a_quiet_job(ground, table["pserver killed"])
@@ -105,7 +105,7 @@ def _summary(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a run and the times at the end."""
+    """Print one line per run, and the times at the end."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.chaos", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults: what is done to a job, and what must be true of it then."""
+"""The faults: what is done to a job, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tests.cluster.host import HOME
 from tests.cluster.launch import Launch
 
 CLEAN_S = 15.0
-BATCHES = 14  # of each of three passes
-FLOOD = 9000  # files of trainer 0, beyond what a connection's window holds
+BATCHES = 14  # per pass, of three passes
+FLOOD = 9000  # files of trainer 0, more than a connection's window holds
 _BEATS = 3 * BATCHES * NODES
 _STARTED_S = _ENDED_S = 90.0
-_PATH_TOLD_S = 30.0  # 10 on a machine that has nothing else to do
+_PATH_TOLD_S = 30.0  # 10 on an otherwise idle machine
 _SETTING_UP_S, _LATEST_S = 2.0, 8.0
 _SIGNALS = {"INT": 130, "TERM": 143, "HUP": 129, "KILL": -int(signal.SIGKILL)}
 
 
 @dataclass(frozen=True)
 class Blow:
-    """What is done to one job; the same seed and number give the same.
+    """The fault for one job; the same seed and number give the same one.
 
     Attributes:
         fault: name of a fault.
-        node: of the three; the trainer and the parameter server of that number are on it.
-        step: strike after so many steps of all trainers; signals to the launcher strike after `moment_s` instead.
+        node: index among the three; the trainer and the parameter server of that number are on it.
+        step: strike after this many steps of all trainers; signals to the launcher strike after `moment_s` instead.
         moment_s: seconds after the start of the launcher.
         cut_s: how long a link or a path is cut.
         number: name of the signal.
-        hostile: whether trainers have grandchildren that flee.
+        hostile: whether trainers have grandchildren that escape.
     """
 
     fault: str
@@ -50,11 +50,11 @@ class Blow:
 
 @dataclass(frozen=True)
 class Struck:
-    """A job that met its fault.
+    """A job after its fault.
 
     Attributes:
-        at: time.monotonic() of the strike, or of the moment when a link came back.
-        beats: steps of all trainers then.
+        at: time.monotonic() of the strike, or of the moment when a link was restored.
+        beats: steps of all trainers at that time.
     """
 
     ground: Ground
@@ -65,11 +65,11 @@ class Struck:
 
 
 class Missed(Exception):
-    """The job was over, or what was to be struck was not there."""
+    """The job had ended, or the target did not exist."""
 
 
 def launcher_signalled(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A person or a machine ends the launcher."""
+    """A user or the machine ends the launcher."""
     wait_for(
         "the moment", lambda: launch.age_s >= blow.moment_s or launch.poll() is not None, _STARTED_S, 0.005
     )
@@ -99,7 +99,7 @@ def agents_struck(which: tuple[int, ...], number: int, ground: Ground, launch: L
 
 
 def disk_stalled(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """The submitter's disk takes no write for a while."""
+    """The submitter's disk accepts no write for a while."""
     _wait_for_step(ground, launch, blow)
     ground.freeze()
     time.sleep(blow.cut_s)  # the fault itself
@@ -107,7 +107,7 @@ def disk_stalled(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def files_flooded(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """Trainer 0 writes more small files than the submitter's disk takes: it stalls while they are on their way."""
+    """Trainer 0 writes more small files than the submitter's disk accepts: it stalls during their transfer."""
     first = ground.workspace / "output"
     wait_for("a collected file", lambda: any(first.rglob("file-*")) or launch.poll() is not None, _ENDED_S)
     if launch.poll() is None:
@@ -115,13 +115,13 @@ def files_flooded(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def rank_left(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A rank of a collective program ends with exit code 0 while the others go on."""
+    """A rank of a collective program ends with exit code 0 while the others continue."""
     _wait_for_step(ground, launch, blow)
     ground.host(blow.node).path(f"{HOME}/leave-{blow.node}").touch()
 
 
 def link_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """The cable of a host is out for a while."""
+    """The cable of a host is disconnected for a while."""
     _wait_for_step(ground, launch, blow)
     host = ground.host(blow.node)
     host.cut()
@@ -130,13 +130,13 @@ def link_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def link_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """The cable of a host is out for good."""
+    """The cable of a host is disconnected permanently."""
     _wait_for_step(ground, launch, blow)
     ground.host(blow.node).cut()
 
 
 def path_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """What a host sends to another one is dropped for a while; both talk to all others."""
+    """Packets from one host to another are dropped for a while; both can reach all others."""
     _wait_for_step(ground, launch, blow)
     host, other = ground.host(blow.node), ground.host(_next(blow.node))
     host.part(other.address)
@@ -145,7 +145,7 @@ def path_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def path_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """What a host sends to another one is dropped for good; both talk to all others."""
+    """Packets from one host to another are dropped permanently; both can reach all others."""
     _wait_for_step(ground, launch, blow)
     ground.host(blow.node).part(ground.host(_next(blow.node)).address)
 
@@ -159,18 +159,18 @@ def _wait_for_step(ground: Ground, launch: Launch, blow: Blow) -> None:
         raise Missed
 
 
-# -- verdicts: raise AssertionError, or return what the recovery time is of and how long it took
+# -- verdicts: raise AssertionError, or return what the recovery time measures and its value
 
 
 def ends_at_once(struck: Struck) -> tuple[str, float]:
-    """The launcher ends with the signal's code, and nothing is left."""
+    """The launcher ends with the signal's code, and nothing remains."""
     name = struck.blow.number
     expected = {
         _SIGNALS[name],
         -int(signal.Signals[f"SIG{name}"]),
-    }  # before Python has its handlers: by default
+    }  # before Python has installed its handlers: default action
     code = struck.launch.wait(_ENDED_S)
-    # a job that was done a moment before ends as done
+    # a job that finished a moment before ends successfully
     is_done = code == 0 and struck.beats >= _BEATS - NODES
     assert code in expected or is_done, f"exit code {code} after SIG{name}"
     struck.ground.wait_for_clean(CLEAN_S)
@@ -197,7 +197,7 @@ def names_the_rank(struck: Struck) -> tuple[str, float]:
 
 
 def names_the_node(struck: Struck) -> tuple[str, float]:
-    """The job ends as lost, the first cause is the node, and it cleans itself even when it cannot be reached."""
+    """The job ends as lost, the first cause is the node, and it cleans up even if it cannot be reached."""
     code = struck.launch.wait(_ENDED_S)
     took_s = time.monotonic() - struck.at
     if struck.blow.fault == "link lost":
@@ -207,7 +207,7 @@ def names_the_node(struck: Struck) -> tuple[str, float]:
 
 
 def names_the_path(struck: Struck) -> tuple[str, float]:
-    """The path is told while the job waits for it, then the job ends as lost, and the path is the first cause."""
+    """The path is reported while the job waits for it; then the job ends as lost, and the path is the first cause."""
     at_fault, other = (struck.ground.label(node) for node in (struck.blow.node, _next(struck.blow.node)))
     ways = (f"{at_fault} cannot reach {other} at ", f"{other} cannot reach {at_fault} at ")
     wait_for("a word of the path", lambda: any(way in struck.launch.output for way in ways), _PATH_TOLD_S)
@@ -223,8 +223,8 @@ def names_the_path(struck: Struck) -> tuple[str, float]:
 
 
 def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
-    """The job ends well, with the same bits as one that met nothing."""
-    # a step that was under way may end without what was struck, one of each trainer
+    """The job ends successfully, with the same bits as one without faults."""
+    # a running step may end without the target, one per trainer
     wait_for_beats(struck.ground, struck.launch, struck.beats + NODES, _ENDED_S)
     took_s = time.monotonic() - struck.at
     code = struck.launch.wait(_ENDED_S)
@@ -259,14 +259,14 @@ def brings_all_files(expected: Callable[[], str], struck: Struck) -> tuple[str, 
 
 
 def loses_no_line(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
-    """As `goes_on`, and the collected logs hold every step of every trainer."""
+    """As `goes_on`, and the collected logs contain every step of every trainer."""
     found = goes_on(of, expected, struck)
     check_lines(struck)
     return found
 
 
 def check_lines(struck: Struck) -> None:
-    """Raise AssertionError unless the collected logs of the trainers hold each step once."""
+    """Raise AssertionError unless the collected logs of the trainers contain each step exactly once."""
     logs = b"".join(path.read_bytes() for path in struck.ground.workspace.rglob("log/**/train*.log"))
     missing = [
         line
@@ -293,13 +293,13 @@ def _check_cause(struck: Struck, code: int, expected: int, wanted: str) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault.
+    """A kind of fault.
 
     Attributes:
-        strike: does it, or raises Missed.
+        strike: injects the fault, or raises Missed.
         check: see above.
-        share: how often it is drawn, beside the others.
-        only_ssh: whether it takes hosts with cables.
+        share: relative frequency in the draw.
+        only_ssh: whether it needs hosts with cables.
         entry: the program of the job.
         files: number of files that trainer 0 writes at its end.
     """
@@ -312,12 +312,12 @@ class Fault:
     files: int = 0
 
     def job(self, hostile: bool) -> Job:
-        """The job that meets this fault."""
+        """Return the job for this fault."""
         return Job(self.entry, BATCHES, self.files, hostile)
 
 
 def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
-    """All faults by name; `expected` gives the digest of a job that met none."""
+    """Return all faults by name; `expected` returns the digest of a job without faults."""
 
     def process(role: str, name: str) -> Callable[[Ground, Launch, Blow], None]:
         number = int(signal.Signals[f"SIG{name}"])
@@ -358,7 +358,7 @@ def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
 
 
 def blows(seed: int, runs: int, where: str) -> Iterator[Blow]:
-    """The same blows for the same seed and place; every second one meets hostile grandchildren."""
+    """Yield the faults, the same for the same seed and place; every second one has hostile grandchildren."""
     dice = random.Random(f"{seed}/{where}")
     table = {name: fault for name, fault in faults(str).items() if where == "ssh" or not fault.only_ssh}
     names, shares = list(table), [fault.share for fault in table.values()]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where jobs run and are looked at: three hosts with an sshd each, or three embedded nodes on one host.
+"""Where jobs run and are observed: three hosts with an sshd each, or three embedded nodes on one host.
 
-What a job does is read from the hosts: process tables, and files that its trainers write beside the job.
+A job is observed on the hosts: by process tables, and by files that its trainers write outside the job.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _EMBEDDED: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Job:
-    """What a run starts.
+    """The job of a run.
 
     Attributes:
         entry: train.py trains with parameter servers, ranks.py is a collective program.
-        batches: of each of three passes.
+        batches: per pass, of three passes.
         files: number of small files that trainer 0 writes to output/ at its end.
-        hostile: whether trainers have grandchildren that flee.
+        hostile: whether trainers have grandchildren that escape.
     """
 
     entry: str
@@ -60,9 +60,9 @@ class Job:
 
 
 class Ground:
-    """A cluster with a canary on each host, and the jobs on it. Use it as a context.
+    """A cluster with a canary on each host, and the jobs on it; a context manager.
 
-    The workspaces of the jobs are on a file system of their own, which `freeze` stalls.
+    The workspaces of the jobs are on a separate file system, which `freeze` stalls.
 
     Args:
         where: "ssh", or "local" for embedded nodes.
@@ -70,10 +70,10 @@ class Ground:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        # not /tmp, which each host has its own of
+        # not /tmp, which each host has separately
         self._scratch = Path(tempfile.mkdtemp(prefix="paddle-chaos-", dir="/var/tmp"))
         self._disk = self._scratch / "disk"
-        self._mount_disk()  # before the hosts copy the table of mounts
+        self._mount_disk()  # before the hosts copy the mount table
         self._cluster = Cluster(NODES if where == "ssh" else 1)
         self._oracle = Oracle(self._cluster)
         self._count = 0
@@ -101,7 +101,7 @@ class Ground:
     # -- one job
 
     def start(self, job: Job) -> Launch:
-        """Start a job with a workspace of its own."""
+        """Start a job with its own workspace."""
         self._count += 1
         for host in self._cluster.hosts:
             for pattern in ("beats-*", "leave-*", "parameters-*", "JOB*"):
@@ -116,7 +116,7 @@ class Ground:
             f"--conf={conf}",
             f"--job_dispatch_package={self.workspace}",
             *((f"--entry={job.entry}", "--mode=collective") if job.entry != "train.py" else ()),
-            "--",  # what follows is the script's
+            "--",  # the following arguments are the script's
             f"--batches={job.batches}",
             f"--files={job.files}",
             f"--places={HOME}",
@@ -134,40 +134,40 @@ class Ground:
 
     @property
     def workspace(self) -> Path:
-        """The workspace of the job that runs, or ran last."""
+        """The workspace of the running or last job."""
         return self._disk / "ws"
 
     def freeze(self) -> None:
-        """Let no write to the workspace's disk return until `thaw`."""
+        """Block all writes to the workspace's disk until `thaw`."""
         subprocess.run(["fsfreeze", "--freeze", self._disk], check=True)
 
     def thaw(self) -> None:
-        """Let writes to the workspace's disk return again; does nothing to a disk that is not frozen."""
+        """Unblock writes to the workspace's disk; does nothing to a disk that is not frozen."""
         subprocess.run(["fsfreeze", "--unfreeze", self._disk], capture_output=True, check=False)
 
     def launcher(self, launch: Launch) -> int | None:
-        """The process id of a launcher, or None before it runs and after its end."""
+        """Return the process ID of a launcher, or None before its start and after its end."""
         if self.where == "ssh":
             return launch.pid
         found = (one for one in self._cluster.hosts[0].processes() if "paddle.py" in " ".join(one.argv[:2]))
         return min((one.pid for one in found if one.job_id is None), default=None)
 
-    # -- what the hosts show
+    # -- what is observed on the hosts
 
     def host(self, node: int) -> Host:
-        """The host that a node of the job is on."""
+        """Return the host of a node of the job."""
         return self._cluster.hosts[node if self.where == "ssh" else 0]
 
     def label(self, node: int) -> str:
-        """What the launcher calls a node."""
+        """Return the launcher's name for a node."""
         return f"root@{self._cluster.hosts[node].name}" if self.where == "ssh" else f"local-{node}"
 
     def beats(self) -> int:
-        """Steps of all trainers so far."""
+        """Return the number of steps of all trainers so far."""
         return sum(_size(self.host(node).path(f"{HOME}/beats-{node}")) for node in range(NODES))
 
     def parameters(self) -> set[str]:
-        """The digests of what the trainers ended with; shorter than a digest where one has none."""
+        """Return the digests of the trainers' final parameters; shorter than a digest if one is incomplete."""
         paths = [self.host(node).path(f"{HOME}/parameters-{node}") for node in range(NODES)]
         return {
             path.read_text() if path.exists() else f"none of trainer {node}"
@@ -175,7 +175,7 @@ class Ground:
         }
 
     def process(self, name: str, node: int) -> HostProcess | None:
-        """The process "trainer-1" of the job, without its children; None where there is none."""
+        """Return the process of the job named like "trainer-1", without its children, or None."""
         found = [
             one
             for one in self.host(node).processes()
@@ -185,7 +185,7 @@ class Ground:
         return next((one for one in found if one.ppid not in pids and _is_program(one)), None)
 
     def agent(self, node: int) -> list[int]:
-        """A node's agent, its guard and its watcher, innermost first; fewer where some are gone."""
+        """Return a node's agent, its guard and its watcher, innermost first; fewer if some have exited."""
         trainer = self.process(f"trainer-{node}", node)
         parents = {one.pid: one.ppid for one in self.host(node).processes()}
         found: list[int] = []
@@ -196,22 +196,22 @@ class Ground:
         return found
 
     def wait_for_clean(self, within_s: float) -> None:
-        """Wait until nothing of the job is left on any host; the canaries must be as they were.
+        """Wait until nothing of the job remains on any host; the canaries must be unchanged.
 
         Raises:
-            AssertionError: something is left, or a canary was touched.
+            AssertionError: something remains, or a canary was affected.
         """
         self._oracle.check_clean(within_s)
 
     def wait_for_clean_without_cable(self, node: int, within_s: float) -> None:
-        """Wait until nothing of the job is left on a host that nobody can reach, then plug it in again.
+        """Wait until nothing of the job remains on an unreachable host, then connect its cable again.
 
         Raises:
-            AssertionError: something is left.
+            AssertionError: something remains.
         """
         host = self.host(node)
         known = {one.pid for one in host.job_processes(CANARY_ID)}
-        # sshd itself waits for its broken connection as long as TCP does
+        # sshd itself waits for its broken connection until TCP times out
         wait_for(
             f"the end of the job on {host.name}, out of reach",
             lambda: all("sshd: " in each for each in strangers(host, known)),
@@ -221,14 +221,14 @@ class Ground:
         host.heal()
 
     def sweep(self) -> None:
-        """End whatever a failed run left, so that the next one starts clean."""
+        """End everything that a failed run left, so that the next one starts clean."""
         self._cluster.end_launches()
         self._oracle.close()
         self._cluster.reset(keep_runtime=True)
         self._oracle = Oracle(self._cluster)
 
     def heal(self) -> None:
-        """Plug all cables in again, open all paths, and let the disk write."""
+        """Connect all cables, open all paths, and unblock the disk."""
         self.thaw()
         for host in self._cluster.hosts:
             host.heal()
@@ -242,7 +242,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def wait_for_beats(ground: Ground, launch: Launch, more_than: int, within_s: float) -> bool:
-    """Wait until the trainers have made more steps than that; return whether the job still ran then."""
+    """Wait until the trainers have made more than the given number of steps; return whether the job still ran."""
     wait_for(
         f"more than {more_than} steps",
         lambda: ground.beats() > more_than or launch.poll() is not None,
@@ -253,7 +253,7 @@ def wait_for_beats(ground: Ground, launch: Launch, more_than: int, within_s: flo
 
 
 def first_error(output: str) -> str:
-    """What a launcher named as the cause, or an empty string."""
+    """Return the cause named by a launcher, or ""."""
     found = re.search(r"^FIRST ERROR: (.*)$", output, re.MULTILINE)
     return found.group(1) if found else ""
 
@@ -266,5 +266,5 @@ def _size(path: Path) -> int:
 
 
 def _is_program(process: HostProcess) -> bool:
-    """Whether a process is what the agent started and not a grandchild that fled."""
+    """Whether a process was started by the agent and is not an escaped grandchild."""
     return any(word in process.argv for word in ("train.py", "ranks.py", "pserver"))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of `benchmarks.collective`: takes orders from a named pipe, answers through another, sleeps in between.
+"""A rank of `benchmarks.collective`: reads orders from a named pipe, answers through another, sleeps in between.
 
     python -m benchmarks.collectives.rank WAY RANK FOLDER ENDPOINT,ENDPOINT
 
-An order is {"sizes": [bytes], "steps": n}; the answer {"took_s": [seconds of each step]}.
+An order is {"sizes": [bytes], "steps": n}; the answer is {"took_s": [seconds of each step]}.
 
-The ways to sum arrays over ranks: ours, gloo and MPI; each says how to begin, to sum and to end.
+The ways to sum arrays over ranks are ours, gloo and MPI; each defines how to begin, to sum and to end.
 
-A rank process imports only what its own way needs: others may not be installed.
+A rank process imports only what its own way needs: other packages may not be installed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
 def _steps(way: Way, sizes: list[int], steps: int) -> list[float]:
     arrays = [np.zeros(size // 4, np.float32) for size in sizes]
     for array in arrays:
-        array.fill(0)  # memory is there before the clock runs
+        array.fill(0)  # the memory is allocated before the measurement starts
     way.sum(arrays)
     took = []
     for _ in range(steps):
@@ -66,11 +66,11 @@ def _check(way: Way, count: int) -> None:
 
 @dataclass(frozen=True)
 class Way:
-    """One rank's side of it.
+    """One rank's implementation of a way.
 
     Attributes:
-        sum: replaces arrays by their sums, as one operation where the way has such.
-        end: leaves.
+        sum: replaces arrays by their sums, in one operation if the way supports it.
+        end: leaves the group.
     """
 
     rank: int

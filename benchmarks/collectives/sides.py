@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sides of a comparison: all ranks of one way, processes of their own that sleep between their turns."""
+"""The sides of a comparison: all ranks of one way, as separate processes that sleep between their turns."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _START_S, _TURN_S, _STOP_S = 60.0, 120.0, 10.0
 
 
 class Ranks:
-    """The ranks of one way; a context."""
+    """The ranks of one way; a context manager."""
 
     def __init__(self, way: str, count: int, python: str) -> None:
-        """Start them and wait until all are ready.
+        """Start the ranks and wait until all are ready.
 
         Args:
             way: see `ways`.
-            python: that runs them.
+            python: the interpreter for the ranks.
 
         Raises:
-            RuntimeError: one does not start; says what it printed last.
+            RuntimeError: one does not start; the message contains its last output.
         """
         self._stack = contextlib.ExitStack()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -46,10 +46,10 @@ class Ranks:
             raise
 
     def steps(self, sizes: Sequence[int], steps: int) -> list[list[float]]:
-        """Have all ranks sum arrays so many times; return the seconds of each step, for each rank.
+        """Have all ranks sum arrays `steps` times; return the seconds of each step, for each rank.
 
         Raises:
-            RuntimeError: a rank is gone.
+            RuntimeError: a rank has exited.
         """
         order = json.dumps({"sizes": list(sizes), "steps": steps})
         for each in self._orders:
@@ -57,7 +57,7 @@ class Ranks:
         return [json.loads(self._answer(each, _TURN_S))["took_s"] for each in self._answers]
 
     def close(self) -> None:
-        """End them."""
+        """End the ranks."""
         for each in (*self._orders, *self._answers):
             each.close()
         for process in self._processes:
@@ -82,7 +82,7 @@ class Ranks:
             os.mkfifo(self._folder / f"answers.{rank}")
         endpoints = ",".join(free_endpoints(count))
         log = self._stack.enter_context((self._folder / "log").open("wb"))
-        # Both ends are opened for reading and writing at first: opening a pipe that nobody has open waits.
+        # Both ends are first opened for reading and writing: opening a pipe without a peer blocks.
         ends = [os.open(self._folder / f"answers.{rank}", os.O_RDWR) for rank in range(count)]
         self._answers = [os.fdopen(end, encoding="utf-8") for end in ends]
         for argv in _commands(way, count, python, str(self._folder), endpoints):
@@ -143,7 +143,7 @@ def installed(python: str, package: str) -> bool:
 
 
 def free_endpoints(count: int) -> list[str]:
-    """Return "ip:port" of so many free ports of this machine."""
+    """Return "ip:port" for `count` free ports of this machine."""
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [f"127.0.0.1:{each.getsockname()[1]}" for each in found]

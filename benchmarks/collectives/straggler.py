@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer of `benchmarks.stragglers`: takes its batches at its own pace, and prints the seconds until all are done.
+"""A trainer of `benchmarks.stragglers`: processes its batches at its own pace, and prints the seconds until all finish.
 
     python -m benchmarks.collectives.straggler PLAN
 
-PLAN is a JSON object: {"config": settings of the transpiler, "pauses_s": seconds that each step takes beside its
-work}. Who it is and who the others are is in the environment, as a launcher says it.
+PLAN is a JSON object: {"config": settings of the transpiler, "pauses_s": seconds that each step takes besides its
+work}. The ranks and endpoints are in the environment, as set by a launcher.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def main() -> None:
         "label": rng.integers(0, 10, (_BATCH, 1)),
     }
     exe.run(program, feed, [loss.name])
-    program.average(exe)  # all are there: from here on time counts
+    program.average(exe)  # all ranks are present: the measurement starts here
     began = time.perf_counter()
     for pause_s in plan["pauses_s"]:
         exe.run(program, feed, [loss.name])
-        time.sleep(pause_s)  # a device's work, which needs no core of this machine
+        time.sleep(pause_s)  # work of a device, which needs no core of this machine
     program.average(exe)
     print(time.perf_counter() - began)
 

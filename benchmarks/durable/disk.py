@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the disk itself writes and reads, from and to one buffer, and memory is found: nothing is computed."""
+"""How fast the disk itself writes and reads, using one buffer, and memory is allocated; nothing is computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 8 << 20
 
 
 def written_s(folder: Path, nbytes: int, *, past_cache: bool) -> float:
-    """Write so many random-looking bytes into a file, with an fsync; return the seconds. The file is removed."""
+    """Write `nbytes` random-looking bytes into a file, with an fsync; return the seconds. The file is removed."""
     path, piece = folder / "raw", map_block(_PIECE)
     piece[:] = np.frombuffer(os.urandom(_PIECE), np.uint8)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -34,7 +34,7 @@ def written_s(folder: Path, nbytes: int, *, past_cache: bool) -> float:
 
 
 def forget(folder: Path) -> None:
-    """Have the system drop what it holds of the files below a folder in memory."""
+    """Drop the system's cache of the files below a folder."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -62,7 +62,7 @@ def read_s(folder: Path, *, past_cache: bool) -> float:
 
 
 def memory_s(nbytes: int) -> float:
-    """Have the system find so much memory that nobody has touched; return the seconds."""
+    """Allocate untouched memory of `nbytes` from the system; return the seconds."""
     memory = map_block(nbytes)
     begun = time.monotonic()
     memory[:: mmap.PAGESIZE] = 1

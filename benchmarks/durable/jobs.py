@@ -2,7 +2,7 @@
 """Runs whole jobs through paddle.py on embedded nodes and kills their parameter servers at random moments.
 
 Moments are drawn from the job's steps, never from the clock: a fast job is killed as often as a slow one. The kill
-comes up to `_WITHIN_S` after the step, in the middle of whatever goes on.
+occurs up to `_WITHIN_S` after the step, in the middle of any activity.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _WITHIN_S = 0.05
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one job ended.
+    """The outcome of one job.
 
     Attributes:
         code: exit code of paddle.py; None: it did not end within `LIMIT_S`.
-        kills: servers that were killed.
-        told: what each trainer wrote down at its end, by rank; empty if one did not.
-        text: what paddle.py printed.
+        kills: number of killed servers.
+        told: each trainer's record at its end, by rank; empty if one is missing.
+        text: the output of paddle.py.
     """
 
     code: int | None
@@ -46,11 +46,11 @@ class Outcome:
 
 
 class Jobs:
-    """Starts jobs below a scratch folder.
+    """Starts jobs below a temporary folder.
 
     Attributes:
-        steps: of each trainer.
-        pause_s: that a trainer computes in a step.
+        steps: number of steps per trainer.
+        pause_s: computing time of a trainer per step.
     """
 
     def __init__(self, scratch: Path, steps: int, pause_s: float) -> None:
@@ -65,8 +65,8 @@ class Jobs:
         """Run one job to its end.
 
         Args:
-            seed: of the moments and the victims.
-            kills: how many servers are killed.
+            seed: determines the moments and the victims.
+            kills: number of servers to kill.
         """
         workspace = self._scratch / "ws"
         shutil.rmtree(workspace, ignore_errors=True)
@@ -108,22 +108,22 @@ class _Killer:
         self.done = 0
 
     def run(self) -> None:
-        """Return when all are killed.
+        """Return when all kills are done.
 
         Raises:
-            AssertionError: the job does not get on, or ended before.
+            AssertionError: the job makes no progress, or has ended.
         """
         for moment in self._moments:
             self._launch.wait_for_line(rf"trainer 0 .*step {moment}$", LIMIT_S)
             threading.Event().wait(self._random.uniform(0.0, _WITHIN_S))
             found = servers_below(self._nodes)
-            if found:  # else all are just being started again, for an earlier kill
+            if found:  # otherwise all are just restarting after an earlier kill
                 os.kill(self._random.choice(found), signal.SIGKILL)
                 self.done += 1
 
 
 def servers_below(nodes: Path) -> list[int]:
-    """Return the process ids of parameter servers whose job directory lies below a folder."""
+    """Return the process IDs of parameter servers whose job directory is below a folder."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what `benchmarks.checkpoints` says."""
+"""The measurements of `benchmarks.checkpoints`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RAW_GB = 2.0
 
 
 class Serving:
-    """A server process, and a client of it that leaves no state behind; a context."""
+    """A server process, and a client that leaves no state behind; a context manager."""
 
     def __init__(self, work: Work, scratch: Path, *flags: str) -> None:
         self._log = scratch / "log"
@@ -52,23 +52,23 @@ class Serving:
         self.process.__exit__(None, None, None)
 
     def saved_s(self) -> list[float]:
-        """Return how long the checkpoint of each port took, of those that are whole."""
+        """Return how long each port's checkpoint took, for the completed ones."""
         (log,) = self._log.glob("*.INFO")
         found = re.findall(r"checkpoint of batch \d+: \d+ bytes in ([\d.]+) s", log.read_text())
         return [float(each) for each in found]
 
     def has_saved(self, times: int) -> bool:
-        """Return whether every port has, so many times."""
+        """Return whether every port has saved the given number of times."""
         return len(self.saved_s()) >= times * self._ports
 
     def resumed_s(self) -> float:
-        """Return how long the port that took longest read and filled in its part of the checkpoint."""
+        """Return how long the slowest port took to read and restore its part of the checkpoint."""
         (log,) = self._log.glob("*.INFO")
         return max(map(float, re.findall(r"resumed from the checkpoint .* in ([\d.]+) s", log.read_text())))
 
 
 def timed(work: Callable[[], object], is_over: Callable[[int], bool]) -> Samples:
-    """Do something again and again until `is_over(times)`; return the seconds that each took."""
+    """Repeat an operation until `is_over(times)`; return the seconds of each."""
     took: list[float] = []
     while not is_over(len(took)):
         at = time.monotonic()
@@ -79,10 +79,10 @@ def timed(work: Callable[[], object], is_over: Callable[[int], bool]) -> Samples
 
 @dataclass(frozen=True)
 class Round:
-    """One checkpoint, and the pushes around it.
+    """A checkpoint, and the pushes around it.
 
     Attributes:
-        before, during, after: seconds of each push; `during`: until the checkpoint is whole.
+        before, during, after: seconds of each push; `during`: until the checkpoint is complete.
     """
 
     before: Samples
@@ -91,25 +91,25 @@ class Round:
 
     @property
     def quiet_s(self) -> float:
-        """A push beside no checkpoint, on average."""
+        """Return the average duration of a push without a checkpoint."""
         return mean(Samples(self.before.values + self.after.values))
 
     @property
     def kept(self) -> float:
-        """The part of its speed that training kept."""
+        """Return the fraction of its speed that training retained."""
         return self.quiet_s / mean(self.during)
 
     @property
     def lost_s(self) -> float:
-        """How much later the pushes beside the checkpoint were done."""
+        """Return how much later the pushes during the checkpoint finished, in seconds."""
         return sum(self.during.values) - len(self.during.values) * self.quiet_s
 
 
 def train(work: Work, serving: Serving, rounds: int) -> tuple[list[Round], bytes]:
-    """Push without a pause, beside checkpoints and between them; return what was `seen` at the last one, too.
+    """Push without a pause, during and between checkpoints; also return what was `seen` at the last one.
 
     Raises:
-        RuntimeError: a checkpoint does not come.
+        RuntimeError: a checkpoint is not written.
     """
     period, found = work.fills + work.quiet, list[Round]()
     before = timed(lambda: work.push(serving.client), lambda times: times == work.quiet)
@@ -131,10 +131,10 @@ def train(work: Work, serving: Serving, rounds: int) -> tuple[list[Round], bytes
 
 
 def measure(work: Work, scratch: Path, report: Report, rounds: int) -> None:
-    """Train, write checkpoints meanwhile, and begin again with the last one.
+    """Train, write checkpoints meanwhile, and resume from the last one.
 
     Raises:
-        RuntimeError: a checkpoint does not come, or another state comes back.
+        RuntimeError: a checkpoint is not written, or another state is restored.
     """
     folder, name = scratch / work.name, work.name
     folder.mkdir()
@@ -185,7 +185,7 @@ def begin_again(work: Work, scratch: Path, report: Report, expected: tuple[int, 
         expected: bytes of the checkpoint, and what was `seen` at its batch.
 
     Raises:
-        RuntimeError: another state comes back.
+        RuntimeError: another state is restored.
     """
     name, (nbytes, seen) = work.name, expected
     folder = scratch / name
@@ -205,19 +205,19 @@ def begin_again(work: Work, scratch: Path, report: Report, expected: tuple[int, 
 
 
 def once(work: Callable[[], object]) -> float:
-    """Do something; return the seconds it took."""
+    """Run an operation; return its duration in seconds."""
     begun = time.monotonic()
     work()
     return time.monotonic() - begun
 
 
 def mean(samples: Samples) -> float:
-    """Return the average of samples; the median would not see the steps that wait."""
+    """Return the average of samples; the median would ignore the steps that wait."""
     return sum(samples.values) / len(samples.values)
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
     parser.add_argument("--gb", type=float, default=8.0, help="state of the table")
     parser.add_argument("--dense_gb", type=float, default=3.6, help="state of dense parameters")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers do beside a checkpoint that is measured: a growing table, or dense parameters."""
+"""The work of trainers during a measured checkpoint: a growing table, or dense parameters."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Work:
-    """What a trainer does.
+    """The work of a trainer.
 
     Attributes:
-        ports: of the server.
-        create: the tensors.
-        fill: pushes until the state has its size, `fills` of them; then comes training, `push` again and again.
-        quiet: so many of these before the checkpoint.
-        seen: some of the values after the last push, as bytes, at little cost for the server.
-        asked: the same, from the server in any case.
+        ports: ports of the server.
+        create: creates the tensors.
+        fill: pushes until the state has its size, `fills` times; then training calls `push` repeatedly.
+        quiet: number of pushes before the checkpoint.
+        seen: returns some of the values after the last push, as bytes, at little cost for the server.
+        asked: the same, always from the server.
     """
 
     name: str
@@ -67,7 +67,7 @@ def sparse(gigabytes: float) -> Work:
 
 
 def dense(gigabytes: float) -> Work:
-    """Parameters of 100 MB with AdaGrad; a push has gradients of all of them."""
+    """Parameters of 100 MB with AdaGrad; a push contains gradients for all of them."""
     count = max(int(gigabytes * GB / 2 / 1e8), 1)
     values: dict[str, Any] = {f"w{i}": np.zeros(int(1e8 / 4), np.float32) for i in range(count)}
     gradients = {name: np.full(value.shape, 1e-3, np.float32) for name, value in values.items()}
@@ -85,5 +85,5 @@ def dense(gigabytes: float) -> Work:
         client.pull(values)
         return seen(client)
 
-    # the slab of a port travels in one message of at most 1 GiB
+    # the slab of a port is sent in one message of at most 1 GiB
     return Work("dense", -(-count // 9), create, push, 1, push, quiet=7, seen=seen, asked=asked)

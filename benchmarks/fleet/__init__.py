@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of nodes, simulated, for the launcher as it is."""
+"""Thousands of simulated nodes for the unmodified launcher."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher with thousands of nodes, which are simulated: what it needs, and how long a start takes.
+"""The launcher with thousands of simulated nodes: the resources it needs, and how long a start takes.
 
     python -m benchmarks.fleet [--nodes 3000] [--processes 8] [--lines 10] [--seconds 20] [--json FILE]
 
-`paddle.py` runs as it is, with --engine=openmpi; in the place of mpirun stands a program whose processes play a hundred
-nodes each and speak the whole protocol (benchmarks/fleet/agents.py). What is measured is the launcher's own: its CPU
-time, its memory, threads and descriptors. The time of a start holds the simulation's work too, on the same cores.
+`paddle.py` runs unmodified, with --engine=openmpi; mpirun is replaced by a program whose processes simulate a hundred
+nodes each and implement the whole protocol (benchmarks/fleet/agents.py). Only the launcher's own CPU time, memory,
+threads and descriptors are measured. The duration of a start includes the simulation's work, on the same cores.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PHASE = re.compile(r"== (\w+)")
 
 @dataclass
 class Launcher:
-    """A launcher at work, looked at from outside.
+    """A running launcher, observed from outside.
 
     Attributes:
-        marks: phase -> (wall s, CPU s) since its start when the phase was first named.
-        most: the most memory (bytes), threads and descriptors that were seen.
+        marks: phase -> (wall s, CPU s) since its start when the phase was first reported.
+        most: the highest observed memory (bytes), number of threads and descriptors.
     """
 
     process: subprocess.Popen[str]
@@ -49,12 +49,12 @@ class Launcher:
     said: list[str] = field(default_factory=list)
 
     def cpu_s(self) -> float:
-        """CPU time of its threads."""
+        """Return the CPU time of its threads."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def watch(self) -> None:
-        """Read what it says until it ends."""
+        """Read its output until it ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             found = _PHASE.match(line)
@@ -67,7 +67,7 @@ class Launcher:
     def look(self) -> None:
         """Sample it until it ends."""
         folder = Path(f"/proc/{self.process.pid}")
-        with contextlib.suppress(OSError, LookupError):  # its end
+        with contextlib.suppress(OSError, LookupError):  # it has ended
             while self.process.poll() is None:
                 words = dict(
                     line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line
@@ -82,7 +82,7 @@ class Launcher:
 
 
 def measure(options: argparse.Namespace, report: Report) -> int:
-    """Run one job on simulated nodes; returns its exit code."""
+    """Run one job on simulated nodes; return its exit code."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         env = _prepare(folder, options)
@@ -168,7 +168,7 @@ def _prepare(folder: Path, options: argparse.Namespace) -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
     parser.add_argument("--nodes", type=int, default=3000)
     parser.add_argument("--processes", type=int, default=8, help="on each node")

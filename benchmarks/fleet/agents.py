@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many simulated nodes in one process: each speaks the whole protocol of a porter and an agent, and runs nothing.
+"""Many simulated nodes in one process: each implements the whole protocol of a porter and an agent, and runs nothing.
 
-    python -m benchmarks.fleet.agents COUNT        the porter's word in the environment, as mpirun hands it on
+    python -m benchmarks.fleet.agents COUNT        the porter's secret word in the environment, as mpirun passes it
 
-A node answers each frame as a real agent of a machine without a fault does, from the recorded answers below; its
-processes write lines at a steady rate and exit with 0. Line frames, log chunks, pongs and acknowledgements go out as
-an agent of this version sends them, so that the launcher has the same to do as with real nodes.
+A node answers each frame like a real agent on a faultless machine, from the recorded answers below; its processes write
+lines at a steady rate and exit with 0. Line frames, log chunks, pongs and acknowledgements are sent as an agent of this
+version sends them, so that the launcher has the same work as with real nodes.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from paddle_node.contract.fingerprint import Fingerprint
 from paddle_node.contract.frames import encode
 from paddle_node.contract.opening import PREFIX_SIZE, frame_size, marker
 
-NODES_EACH = 100  # in one process
-LINES_PER_S = float(os.environ.get("FLEET_LINES_PER_S", "10"))  # of a node
+NODES_EACH = 100  # nodes per process
+LINES_PER_S = float(os.environ.get("FLEET_LINES_PER_S", "10"))  # of one node
 RUN_S = float(os.environ.get("FLEET_RUN_S", "20"))
 COUNTS = os.environ.get(
     "FLEET_COUNTS", ""
-)  # a folder that takes a file with the number of lines, of each node
+)  # a folder that receives a file with the number of lines of each node
 ACK_EACH = 1 << 16
-CALLS_AT_ONCE = 8  # handshakes of one process
+CALLS_AT_ONCE = 8  # concurrent handshakes per process
 
 Fields = dict[str, Any]
 
 
 def probed(rank: int) -> Fields:
-    """What a healthy machine says of itself; recorded of an agent, with an address of its own."""
+    """Return the probe results of a healthy machine; recorded from an agent, with this node's address."""
     address = address_of(rank)
     disk = {
         "free_bytes": 78 << 30,
@@ -100,12 +100,12 @@ def probed(rank: int) -> Fields:
 
 
 def address_of(rank: int) -> str:
-    """The address of a node."""
+    """Return the address of a node."""
     return f"10.1.{rank >> 8}.{rank & 255}"
 
 
 class Node:
-    """One node's agent, from its first connection to its goodbye."""
+    """A node's agent, from its first connection to its goodbye."""
 
     def __init__(self, rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._rank = rank
@@ -117,7 +117,7 @@ class Node:
         self._prints: dict[str, Fingerprint] = {}
         self._pace_s = PACE_S
         self._written = 0  # lines
-        self._chunks: dict[str, bytes] = {}  # by log, what was written since the last packet
+        self._chunks: dict[str, bytes] = {}  # by log, the bytes written since the last packet
         self._lines: list[bytes] = []
         self._packing: asyncio.Task[None] | None = None
         self._processes: dict[str, asyncio.Task[None]] = {}
@@ -135,7 +135,7 @@ class Node:
         }
 
     async def serve(self, request: Fields) -> None:
-        """Begin as the interpreter that the launcher asked for would, and answer until `bye`."""
+        """Start like the interpreter that the launcher requested, and answer until `bye`."""
         size = int(re.findall(r"\.read\((\d+)\)", " ".join(request["argv"]))[0])
         first = await self._reader.readexactly(size)
         nonce = first.rstrip(b"\n")[-32:].decode()
@@ -197,7 +197,7 @@ class Node:
         self._dest = fields.get("dest") or self._dest
         if fields["final"]:
             self._lacks(fields["tree"])
-            self._commit({"tree": fields["tree"], "dest": fields["dest"]})  # as nothing is lacking
+            self._commit({"tree": fields["tree"], "dest": fields["dest"]})  # because nothing is lacking
 
     def _fetch(self, fields: Fields) -> None:
         for tree in fields["trees"]:
@@ -240,7 +240,7 @@ class Node:
         self._processes.pop(proc, None)
 
     def _write(self, proc: str, log: str, text: bytes) -> None:
-        """A line, and the bytes of its log: they wait for others as they do in an agent's outbox."""
+        """Queue a line and the bytes of its log, which are batched as in an agent's outbox."""
         self._written += 1
         fields = {"proc": proc, "stream": "out", "partial": False, "t": time.time()}
         self._lines.append(encode("line", fields, text))
@@ -264,7 +264,7 @@ class Node:
         self._writer.write(b"".join(frames))
 
     def _list(self) -> None:
-        """What was collected, as an agent lists it."""
+        """List what was collected, as an agent does."""
         self._flush()
         rows = [[log, "file", found.size, found.hexdigest()] for log, found in self._prints.items()]
         self._send("listed", json.dumps(rows).encode(), last=True)
@@ -281,7 +281,7 @@ class Node:
 
 
 async def call(rank: int, given: Fields, context: ssl.SSLContext, room: asyncio.Semaphore) -> None:
-    """Be the porter of one node: one connection always waits for the launcher's next request."""
+    """Simulate the porter of one node: one connection always waits for the launcher's next request."""
     host, port = given["addresses"][0]
     served: set[asyncio.Task[None]] = set()
     while True:
@@ -302,7 +302,7 @@ async def call(rank: int, given: Fields, context: ssl.SSLContext, room: asyncio.
 
 
 async def play(first: int, count: int) -> None:
-    """Be the nodes of so many ranks, until the launcher sends all of them home."""
+    """Simulate the nodes of `count` ranks, until the launcher ends all of them."""
     given = json.loads(base64.b64decode(os.environ[GIVEN]))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -312,7 +312,7 @@ async def play(first: int, count: int) -> None:
 
 
 def main() -> None:
-    """Share the nodes among processes, and be some of them."""
+    """Divide the nodes among processes, and simulate a part of them."""
     count = int(sys.argv[1])
     children: list[int] = []
 

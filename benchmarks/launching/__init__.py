@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks.launch measures, one module a question, each beside the tools that people use today."""
+"""What benchmarks.launch measures, one module per question, each compared with today's common tools."""

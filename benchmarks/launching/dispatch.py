@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a workspace takes to all hosts, and what leaves the launcher's machine for it.
+"""How long a workspace takes to reach all hosts, and how many bytes leave the launcher's machine for it.
 
-Each side is timed as its user sees it, from the command to the files being there. Ours: paddle.py from its start to
-the end of its dispatch phase: imports, workspace digests, logins, preflight, the runtime beside the workspace, checked
-and published as a new directory. Theirs: one command that logs in and writes into a directory. Every turn is cold
-(hosts that have nothing), unchanged (sent before) or changed (one file differs). The bytes are those of the
+Each side is timed from its user's perspective, from the command until the files exist. Ours: paddle.py from its start
+to the end of its dispatch phase: imports, workspace digests, logins, preflight, the runtime in addition to the
+workspace, verified and published as a new directory. Theirs: one command that logs in and writes into a directory.
+Every turn is cold (empty hosts), unchanged (sent before) or changed (one file differs). The bytes are those of the
 launcher's network device.
 
-How long 100 MB take to many hosts when every cable, the launcher's too, is as slow as a real network's.
+How long 100 MB take to many hosts when every cable, including the launcher's, is as slow as a real network's.
 
-The measure of things is one copy to one host over the same cable: who sends n copies from one machine needs n times as
-long, hosts that pass on what they got need little more than one.
+The reference is one copy to one host over the same cable: sending n copies from one machine takes n times as long;
+hosts that relay what they received need little more than one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.cluster.hosts import Cluster
 
 OURS = "ours"
 COLD, UNCHANGED, CHANGED = "cold", "unchanged", "changed"
-HUGE_HOSTS = 4  # what one host gets does not depend on the others, and sixteen would need 32 GB of disk
+HUGE_HOSTS = 4  # the bytes per host do not depend on the others, and sixteen would need 32 GB of disk
 MB = 1_000_000
 
 NOTES = {
@@ -41,17 +41,17 @@ NOTES = {
     "fabric_put": "ThreadingGroup.put of each file, once, for the record",
 }
 
-Command = Callable[[Path, str], list[str]]  # what puts a directory into a directory of the hosts
+Command = Callable[[Path, str], list[str]]  # copies a directory into a directory of the hosts
 MBIT = 200
 
 
 @dataclass(frozen=True)
 class Payload:
-    """What is sent.
+    """The files to send.
 
     Attributes:
-        name: in the names of figures.
-        files: file name -> bytes at full scale; the last one is what changes.
+        name: used in the names of figures.
+        files: file name -> bytes at full scale; the last one is changed.
     """
 
     name: str
@@ -64,7 +64,7 @@ HUGE = Payload("1GB", {**{f"data-{index}": 250 * MB for index in range(4)}, "set
 
 
 def measure_small(run: Run, count: int) -> None:
-    """Send many small files to `count` hosts in every way there is."""
+    """Send many small files to `count` hosts in every way."""
     with Cluster(count) as cluster:
         field = Field(run, cluster, SMALL)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
@@ -84,7 +84,7 @@ def measure_small(run: Run, count: int) -> None:
 
 
 def measure_big(run: Run, count: int) -> None:
-    """Send one big file to `count` hosts in every way there is."""
+    """Send one big file to `count` hosts in every way."""
     with Cluster(count) as cluster:
         field = Field(run, cluster, BIG)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
@@ -106,7 +106,7 @@ def measure_huge(run: Run, count: int) -> None:
 
 
 class Field:
-    """One payload on one cluster: the same tree twice, since a launch leaves logs in its workspace."""
+    """A payload on a cluster: the same tree twice, since a launch leaves logs in its workspace."""
 
     def __init__(self, run: Run, cluster: Cluster, payload: Payload, turns: int = 0) -> None:
         self.rivals = Rivals(cluster)
@@ -126,11 +126,11 @@ class Field:
                 fill(tree / name, run.size(size), index)
 
     def tar(self, source: Path, target: str) -> list[str]:
-        """The command of OpenSSH and tar."""
+        """Return the command of OpenSSH and tar."""
         return self.rivals.tar(source, target, self._run.scratch)
 
     def contenders(self, case: str, tools: dict[str, Command]) -> list[Contender]:
-        """Ours and those of these tools that are there; unless cold, all was sent once."""
+        """Return ours and the installed ones of these tools; unless cold, everything was sent once before."""
         available = self._available(case, tools)
         if case != COLD:
             self._jobs.run(self._trees["ours"])
@@ -140,11 +140,11 @@ class Field:
         return [self._contender(case, name, tool) for name, tool in {OURS: None, **available}.items()]
 
     def measure(self, case: str, tools: dict[str, Command]) -> None:
-        """Let them take turns."""
+        """Have them take turns."""
         self._turn_about(case, self.contenders(case, tools))
 
     def once(self, name: str, tool: Command) -> None:
-        """One cold turn, for the record."""
+        """Measure one cold turn, for the record."""
         self._make_target(name)
         figure = self._figure(COLD, name)
         try:
@@ -153,7 +153,7 @@ class Field:
             self._run.report.lack(figure, str(error)[-300:])
 
     def close(self) -> None:
-        """Removes what was sent, on both ends."""
+        """Remove what was sent, at both ends."""
         for name in NOTES:
             self._jobs.forget(name)
         for tree in self._trees.values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `--engine=openmpi` and `--engine=slurm` add to the tool that they start agents with, beside SSH."""
+"""What `--engine=openmpi` and `--engine=slurm` add to the tool that starts their agents, compared with SSH."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True)
 class _Side:
-    """One way to start agents, and the same tool that starts `true`."""
+    """A way to start agents, and the same tool starting `true`."""
 
     env: Mapping[str, str]
     tool: tuple[str, ...]
 
 
 def measure(run: Run, count: int) -> None:
-    """Whole jobs of `true` on `count` hosts by each engine; each one's start beside its tool alone."""
+    """Measure whole jobs of `true` on `count` hosts with each engine, and each one's start beside its tool alone."""
     with Cluster(count) as cluster:
         jobs = OurJobs(cluster, run.scratch)
         for name, opened in (("openmpi", _openmpi), ("slurm", _slurm)):

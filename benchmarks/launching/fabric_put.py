@@ -14,7 +14,7 @@ import paramiko
 
 
 def main(ssh_config: str, source: str, target: str, *hosts: str) -> None:
-    """Put the files, all hosts at once."""
+    """Put the files, on all hosts in parallel."""
     config = fabric.Config(ssh_config=paramiko.SSHConfig.from_path(ssh_config), lazy=True)
     known_hosts = config.base_ssh_config.lookup(hosts[0])["userknownhostsfile"]
     group = fabric.ThreadingGroup(*hosts, config=config)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a user waits for the first trained batch on three hosts: paddle.py, beside rsync and ssh by hand.
+"""How long a user waits for the first trained batch on three hosts: paddle.py, compared with rsync and ssh by hand.
 
-Both sides bring word2vec of workspace_template to every host and start the same pserver and the same trainer there,
-the encrypted wire included. By hand that are two command lines of a script: `rsync` to all hosts at once, the runtime
-beside the workspace; then `ssh` to all hosts at once, where a shell starts pserver and trainer.
+Both sides copy word2vec of workspace_template to every host and start the same pserver and the same trainer there, with
+the encrypted wire. By hand, these are two command lines of a script: `rsync` to all hosts in parallel, the runtime in
+addition to the workspace; then `ssh` to all hosts in parallel, where a shell starts pserver and trainer.
 The clock runs from the command until every trainer has trained a batch. All hosts share this machine's monotonic clock.
 """
 
@@ -21,10 +21,10 @@ from benchmarks.scaling import prepare
 from tests.cluster.hosts import Cluster
 
 _FIRST = re.compile(r"^first ([\d.]+)$", re.MULTILINE)
-BATCHES = 6  # two after the first, for the times that nobody asks for
+BATCHES = 6  # two after the first, whose times are not used
 OURS, THEIRS = "first-ours", "first-theirs"
 PORTS = ("--port=7164", "--ports_num=1", "--ports_num_for_sparse=1")
-# $1: the rank, $2: how many hosts, $3: all addresses, $4: the hosts' Python; the key comes on standard input
+# $1: the rank, $2: number of hosts, $3: all addresses, $4: the hosts' Python; the key arrives on standard input
 _START = """\
 read -r PADDLE_JOB_KEY
 cd "$(dirname "$0")"
@@ -55,10 +55,10 @@ class FirstStep:
     """Both sides on one cluster."""
 
     def __init__(self, cluster: Cluster, scratch: Path, python: str) -> None:
-        """Make the workspace, twice, since ours gets logs.
+        """Create the workspace, twice, since ours receives logs.
 
         Args:
-            python: of the hosts.
+            python: the interpreter on the hosts.
         """
         self._cluster, self._python = cluster, python
         self._jobs, self._rivals = OurJobs(cluster, scratch), Rivals(cluster)
@@ -69,28 +69,28 @@ class FirstStep:
         (self._theirs / "runtime").symlink_to(ROOT / "runtime")
 
     def forget(self) -> None:
-        """Leave hosts as if nobody had run a job there."""
+        """Reset the hosts to the state before any job."""
         for host in self._cluster.hosts:
             for name in (OURS, THEIRS, ".cache"):
                 set_aside(host.files.fs / "root" / name)
 
     def ours(self) -> float:
-        """Seconds of `paddle.py`."""
+        """Return the seconds of `paddle.py`."""
         begun = time.monotonic()
         launch = self._jobs.start(
             self._ours, "--entry=measured.py", "--manual_settings", root=OURS, mode="v2"
         )
         launch.wait(LIMIT_S)
-        times_of(launch)  # raises where it failed
+        times_of(launch)  # raises an error if it failed
         logs = [path.read_text() for path in self._ours.glob("log/node_*/train.log")]
         return self._last("".join(logs)) - begun
 
     def theirs(self) -> float:
-        """Seconds by hand."""
+        """Return the seconds by hand."""
         addresses = ",".join(host.address for host in self._cluster.hosts)
         argv = self._rivals.script(_BY_HAND, str(self._theirs), f"/root/{THEIRS}", addresses, self._python)
         begun = time.monotonic()
-        # Whose trainer ends last may find the others' pservers gone: what counts is over by then.
+        # The trainer that ends last may find the others' pservers gone: the measurement is over by then.
         argv = ["env", f"PADDLE_JOB_KEY={secrets.token_hex(32)}", *argv]
         done = self._cluster.run(argv, check=False, timeout_s=LIMIT_S)
         return self._last(done.stdout) - begun

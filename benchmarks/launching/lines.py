@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a line takes from `print` on a host to whoever reads the launcher's output through a pipe."""
+"""How long a line takes from `print` on a host to a reader of the launcher's output through a pipe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cluster.host import interpreter
 from tests.cluster.hosts import Cluster
 
 _AT = re.compile(rb"AT (\d+\.\d+)")
-# Ten lines a second, not in step with anything.
+# Ten lines a second, not synchronized with anything.
 _SCRIPT = """\
 import random, sys, time
 end = time.monotonic() + float(sys.argv[1])
@@ -28,7 +28,7 @@ while time.monotonic() < end:
 
 
 def by_ours(cluster: Cluster, run: Run, seconds: float) -> float:
-    """Milliseconds of the middle line through `paddle.py`."""
+    """Return the milliseconds of the median line through `paddle.py`."""
     workspace = run.workspace("lines", _SCRIPT)
     conf = cluster.write_conf(run.scratch / "lines.py", **PATIENCE)
     argv = [sys.executable, str(run.root / "paddle.py"), f"--conf={conf}", "--mode=collective"]
@@ -36,7 +36,7 @@ def by_ours(cluster: Cluster, run: Run, seconds: float) -> float:
 
 
 def by_ssh(cluster: Cluster, run: Run, seconds: float) -> float:
-    """The same through an `ssh` for each host."""
+    """Return the same through one `ssh` per host."""
     for host in cluster.hosts:
         (host.files.fs / "root/lines.py").write_text(_SCRIPT)
     return _middle(cluster, Rivals(cluster).xargs_ssh(f"{interpreter()} /root/lines.py {seconds}"))

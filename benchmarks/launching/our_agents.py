@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program: starts our agents on every host of a conf.py and prints as JSON how long that took.
+"""A program: starts our agents on every host of a conf.py and prints as JSON how long it took.
 
 our_agents.py CONF WORKSPACE; run it from the repository's root. The clock runs from the first connection
 to the last agent's hello, in a process that has imported what it needs.
@@ -31,7 +31,7 @@ LIMIT_S = 120.0
 
 
 def main(conf: str, workspace: str) -> None:
-    """Start them, tell how long it took, end them."""
+    """Start the agents, print the duration, and end them."""
     given = arguments.parse([f"--conf={conf}", f"--job_dispatch_package={workspace}", "--mode=collective"])
     resolved = resolve(given, {})
     planned = plan.build(resolved, "JOB20260101000000-bec0de")

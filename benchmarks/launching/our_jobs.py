@@ -18,17 +18,17 @@ PHASE = re.compile(r"([a-z ]+) ([\d.]+) s")
 TO_THE_DISPATCH = ("start", "config", "connect", "preflight", "dispatch")
 LIMIT_S = 900.0
 BIG_FILE = 1 << 20
-# Many hosts share few cores here: what a real machine answers in a second may take a minute.
+# Many hosts share few cores here: what a real machine answers in a second can take a minute.
 PATIENCE: dict[str, object] = {"CONNECT_TIMEOUT_S": 120, "PREFLIGHT_TIMEOUT_S": 180, "LEASE_S": 50}
 
 
 @dataclass(frozen=True)
 class JobTimes:
-    """How long one whole command took.
+    """The durations of one whole command.
 
     Attributes:
         wall_s: from the command to its end.
-        phases: seconds by phase, as paddle.py says.
+        phases: seconds by phase, as reported by paddle.py.
         gate_sent: bytes that left the launcher's machine.
     """
 
@@ -38,17 +38,17 @@ class JobTimes:
 
     @property
     def dispatched_s(self) -> float:
-        """From the command to the workspace being published on every node; nothing before or between is left out.
+        """Return the seconds from the command until the workspace is published on every node, without omissions.
 
-        The phases after it are subtracted from the wall clock rather than those before it added up, so that what no
-        phase counts is in it too.
+        The later phases are subtracted from the wall clock, instead of adding up the earlier ones, so that time outside
+        of phases is included.
         """
         known = sum(self.phases[name] for name in TO_THE_DISPATCH)
         return self.wall_s - (self.phases["total"] - known)
 
     @property
     def sending_s(self) -> float:
-        """Logins and files alone: without interpreter, imports, digests of the workspace and preflight."""
+        """Return the seconds of logins and files alone, without interpreter, imports, digests and preflight."""
         return self.phases["connect"] + self.phases["dispatch"]
 
 
@@ -72,7 +72,7 @@ class OurJobs:
         mode: str = "collective",
         env: Mapping[str, str] | None = None,
     ) -> Launch:
-        """Starts a job.
+        """Start a job.
 
         Args:
             root: directory below the hosts' /root that is ROOT_DIR.
@@ -83,10 +83,10 @@ class OurJobs:
         return self._cluster.launch(command, cwd=self._scratch, env=env)
 
     def run(self, workspace: Path, *args: str, root: str = "ours") -> JobTimes:
-        """Runs a job to its end.
+        """Run a job to its end.
 
         Raises:
-            RuntimeError: it failed; the message ends with what it said.
+            RuntimeError: it failed; the message ends with its output.
         """
         sent_before, _ = self._cluster.gate_bytes()
         launch = self.start(workspace, *args, root=root)
@@ -96,23 +96,23 @@ class OurJobs:
         return JobTimes(wall_s, times_of(launch), sent - sent_before)
 
     def forget(self, root: str) -> None:
-        """Leaves every host without a ROOT_DIR.
+        """Remove the ROOT_DIR of every host.
 
-        Small files are set aside, not removed: ext4 looks through the inodes that were freed within the last minutes
-        before it makes a file, and what is measured next would pay for the removal.
+        Small files are moved aside, not deleted: before ext4 creates a file, it scans the inodes freed within the last
+        minutes, and the next measurement would include the cost of the deletion.
         """
         for host in self._cluster.hosts:
             set_aside(host.files.fs / "root" / root)
 
     def forget_jobs(self, root: str) -> None:
-        """Removes the job directories of a ROOT_DIR from every host; what is cached there stays."""
+        """Remove the job directories of a ROOT_DIR from every host; cached files remain."""
         for host in self._cluster.hosts:
             for directory in (host.files.fs / "root" / root).glob("JOB*"):
                 set_aside(directory)
 
 
 def set_aside(directory: Path) -> None:
-    """Moves a directory out of the way."""
+    """Move a directory aside."""
     if not directory.exists():
         return
     for path in directory.rglob("*"):
@@ -123,10 +123,10 @@ def set_aside(directory: Path) -> None:
 
 
 def times_of(launch: Launch) -> dict[str, float]:
-    """Seconds by phase of a job that is done.
+    """Return the seconds by phase of a finished job.
 
     Raises:
-        RuntimeError: it failed; the message ends with what it said.
+        RuntimeError: it failed; the message ends with its output.
     """
     said = TIMES.search(launch.output)
     if launch.poll() != 0 or said is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's tools on a test cluster, each as its experienced user would call it."""
+"""Other tools on a test cluster, each called as an experienced user would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.cluster.hosts import Cluster
 
-# One curve, one key type, one hardware cipher, no question asked: what can be tuned without giving up safety.
+# One curve, one key type, one hardware cipher, no prompts: tuned as far as possible without losing security.
 TUNED = (
     "-T",
     *("-c", "aes128-gcm@openssh.com"),
@@ -34,7 +34,7 @@ TOOLS = {
     "parallel-ssh": ("parallel-ssh", "--version"),
     "mpirun": ("mpirun", "--version"),
 }
-# The options hold no blank, so that $ssh may be split into words; what can be exec'ed costs no shell of its own.
+# The options contain no whitespace, so that $ssh can be split into words; commands that can be exec'ed need no shell.
 _TO_EACH_HOST = 'ssh=$1 command=$2; shift 2; printf "%s\\n" "$@" | xargs -P $# -I{} $ssh {} "$command"'
 _TAR = (
     'ssh=$1 from=$2 to=$3 tar=$4; shift 4; tar cf "$tar" -C "$from" . && printf "%s\\n" "$@" | '
@@ -56,11 +56,11 @@ class Rivals:
         self._ssh = shlex.join(["ssh", *self._options])
 
     def xargs_ssh(self, command: str) -> list[str]:
-        """OpenSSH's client, one process for each host, all at once."""
+        """Return the command for OpenSSH's client, one process per host, all in parallel."""
         return ["sh", "-c", _TO_EACH_HOST, "sh", self._ssh, command, *self._names]
 
     def pdsh(self, command: str) -> list[str]:
-        """LLNL's parallel shell over OpenSSH."""
+        """Return the command for LLNL's parallel shell over OpenSSH."""
         return [
             *self._pdsh_env(),
             "pdsh",
@@ -73,41 +73,41 @@ class Rivals:
         ]
 
     def parallel_ssh(self, command: str) -> list[str]:
-        """The parallel-ssh of Debian's pssh, over OpenSSH."""
+        """Return the command for the parallel-ssh of Debian's pssh, over OpenSSH."""
         names = " ".join(self._names)
         extra = shlex.join(self._options)
         return ["parallel-ssh", "-t", "0", "-p", str(len(self._names)), "-H", names, "-x", extra, command]
 
     def mpirun(self, argv: Sequence[str]) -> list[str]:
-        """Open MPI's launcher, its daemons started over OpenSSH."""
+        """Return the command for Open MPI's launcher, with its daemons started over OpenSSH."""
         hosts = ["-H", ",".join(self._names), "-n", str(len(self._names))]
         return ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", self._ssh, *hosts, *argv]
 
     def tar(self, source: Path, target: str, scratch: Path) -> list[str]:
-        """One tar file, made once, through OpenSSH to a `tar x` on each host."""
+        """Return the command for one tar file, created once, through OpenSSH to a `tar x` on each host."""
         where = [self._ssh, str(source), target, str(scratch / "rival.tar")]
         return ["sh", "-c", _TAR, "sh", *where, *self._names]
 
     def rsync(self, source: Path, target: str) -> list[str]:
-        """`rsync -a` over OpenSSH, one for each host, all at once."""
+        """Return the command for `rsync -a` over OpenSSH, one per host, all in parallel."""
         return ["sh", "-c", _RSYNC, "sh", self._ssh, str(source), target, *self._names]
 
     def pdcp(self, source: Path, target: str) -> list[str]:
-        """pdsh's copy; its other half has to be installed on the hosts."""
+        """Return the command for pdsh's copy; its counterpart must be installed on the hosts."""
         copy = ["pdcp", "-R", "ssh", "-f", str(len(self._names)), *self._pdsh_to(), "-r"]
         return [*self._pdsh_env(), *copy, *sorted(str(path) for path in source.iterdir()), target]
 
     def fabric_put(self, source: Path, target: str) -> list[str]:
-        """Fabric's `put`, file by file, a thread for each host."""
+        """Return the command for Fabric's `put`, file by file, one thread per host."""
         script = str(Path(__file__).with_name("fabric_put.py"))
         return [sys.executable, script, str(self._cluster.ssh_config), str(source), target, *self._names]
 
     def script(self, script: str, *args: str) -> list[str]:
-        """A shell script that gets the ssh command, these arguments, and the hosts' names."""
+        """Return the command for a shell script that gets the ssh command, these arguments, and the hosts' names."""
         return ["sh", "-c", script, "sh", self._ssh, *args, *self._names]
 
     def one_copy(self, source: Path, target: str) -> list[str]:
-        """One file through OpenSSH to the first host."""
+        """Return the command for one file through OpenSSH to the first host."""
         script = f'exec {self._ssh} "$1" "cat > $3" < "$2"'
         return ["sh", "-c", script, "sh", self._names[0], str(source), target]
 
@@ -119,5 +119,5 @@ class Rivals:
 
 
 def lacking(tool: str) -> str:
-    """Why a tool cannot take part, or an empty string."""
+    """Return why a tool cannot take part, or ""."""
     return "" if shutil.which(tool) else f"{tool} is not installed"

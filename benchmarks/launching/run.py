@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of benchmarks.launch: how much work, where scratch files go, and the report that everything ends in."""
+"""A run of benchmarks.launch: the amount of work, the place of temporary files, and the report of all results."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ IDLE_SCRIPT = "print('here')\n"
 
 @dataclass(frozen=True)
 class Run:
-    """What the measurements share.
+    """The values shared by the measurements.
 
     Attributes:
-        turns: repetitions of what takes a second or so.
-        long_turns: repetitions of what takes longer.
-        scale: payloads have this share of their full size.
-        settle_s: how long others get to end their processes after Ctrl+C.
+        turns: repetitions of measurements that take about a second.
+        long_turns: repetitions of longer measurements.
+        scale: payload sizes are multiplied by this factor.
+        settle_s: how long other tools have to end their processes after Ctrl+C.
         scratch: a directory that is removed at the end.
     """
 
@@ -35,19 +35,19 @@ class Run:
     root: Path = ROOT
 
     def workspace(self, name: str, script: str = IDLE_SCRIPT) -> Path:
-        """A directory with a train.py."""
+        """Create a directory with a train.py."""
         directory = self.scratch / name
         directory.mkdir(exist_ok=True)
         (directory / "train.py").write_text(script)
         return directory
 
     def size(self, full: int) -> int:
-        """Bytes of a payload that is `full` at full scale."""
+        """Return the bytes of a payload that is `full` at full scale."""
         return max(1, int(full * self.scale))
 
 
 def fill(path: Path, size: int, seed: int) -> None:
-    """Writes bytes that do not compress; the same seed gives the same bytes."""
+    """Write incompressible bytes; the same seed gives the same bytes."""
     source = random.Random(f"{SEED}-{seed}")
     with path.open("wb") as file:
         for begin in range(0, size, 1 << 22):

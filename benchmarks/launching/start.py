@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long `true` takes on every host: our whole command, what others take, and our agents' first words alone."""
+"""How long `true` takes on every host: our whole command, other tools, and only the greetings of our agents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRUE = "./true.sh"
 
 
 def measure(run: Run, count: int) -> None:
-    """Start on `count` hosts in every way there is."""
+    """Start on `count` hosts in every way."""
     with Cluster(count) as cluster:
         imports: list[float] = []
         contenders = [
@@ -63,7 +63,7 @@ def measure(run: Run, count: int) -> None:
 
 
 def others(cluster: Cluster) -> dict[str, Callable[[int], float] | str]:
-    """`true` on every host by other tools, or why a tool cannot."""
+    """Return the measurement of `true` on every host with other tools, or why a tool cannot take part."""
     rivals = Rivals(cluster)
     commands = {
         "openssh": ("ssh", rivals.xargs_ssh("true")),
@@ -75,7 +75,7 @@ def others(cluster: Cluster) -> dict[str, Callable[[int], float] | str]:
 
 
 def timed(cluster: Cluster, argv: Sequence[str]) -> float:
-    """Seconds that a command on the launcher's side takes.
+    """Return the seconds that a command on the launcher's side takes.
 
     Raises:
         RuntimeError: it failed or took too long.
@@ -93,13 +93,13 @@ def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
 
 
 def ours(cluster: Cluster, run: Run) -> dict[str, Callable[[int], float]]:
-    """The whole command as it comes, with agents that wait, and with OpenSSH's client, over open connections too."""
+    """Return the whole command: by default, with waiting agents, with OpenSSH's client, and over its open connections."""
     usual, tuned, kept = (
         cluster.ssh_config.read_text(),
         run.scratch / "tuned",
         run.scratch / "open_connections",
     )
-    # as the rivals have it; ssh's own first choice of today costs each login 55 ms here
+    # as used by the other tools; ssh's current first choice costs each login 55 ms here
     tuned.write_text("KexAlgorithms curve25519-sha256\nCiphers aes128-gcm@openssh.com\n" + usual)
     kept.write_text(f"ControlMaster auto\nControlPath {cluster.state}/%h\nControlPersist 120\n" + usual)
     client = {"SSH_CLIENT": "openssh"}
@@ -112,7 +112,7 @@ def ours(cluster: Cluster, run: Run) -> dict[str, Callable[[int], float]]:
 
 
 def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
-    """The whole command, on hosts that have everything from an earlier turn.
+    """Return the whole command, on hosts that have everything from an earlier turn.
 
     Args:
         conf: assignments of conf.py.
@@ -120,7 +120,7 @@ def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
     jobs, workspace = OurJobs(cluster, run.scratch, **conf), run.workspace("true")
     (workspace / TRUE).write_text("#!/bin/sh\n")
     (workspace / TRUE).chmod(0o755)
-    root = "-".join(("ours", *conf)).lower()  # what one way left is nothing to another
+    root = "-".join(("ours", *conf)).lower()  # ways do not share what they left on hosts
     return lambda turn: jobs.run(workspace, f"--entry={TRUE}", root=root).wall_s
 
 

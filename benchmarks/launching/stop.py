@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ctrl+C leaves: how long until the last process of our job is gone, and what runs on after other tools ended.
+"""What remains after Ctrl+C: how long until the last process of our job exits, and what outlives other tools.
 
-The job is the same for all: on each host a script that waits, with a child that waits too. Seen from outside,
+The job is the same for all: on each host, a waiting script with a waiting child. They are observed from outside,
 through /proc.
 """
 
@@ -34,11 +34,11 @@ signal.pause()
 STARTED_S = 120.0
 GONE_S = 60.0
 END_S = 30.0
-PDSH_AGAIN_S = 0.3  # pdsh takes the first Ctrl+C for a question and ends at a second one within a second
+PDSH_AGAIN_S = 0.3  # pdsh treats the first Ctrl+C as a query and exits at a second one within a second
 
 
 def measure(run: Run, count: int) -> None:
-    """Stop on `count` hosts in every way there is."""
+    """Stop on `count` hosts in every way."""
     workspace = run.workspace("stop", SCRIPT)
     figure = f"stop_{count}_ours"
     with Cluster(count) as cluster:
@@ -73,7 +73,7 @@ def _leftovers(run: Run, cluster: Cluster) -> None:
     }
     for name, (tool, argv) in ways.items():
         figure = f"left_{len(cluster.hosts)}_{name}"
-        if argv is None:  # it was stopped before, and `_stop_ours` fails if anything is left
+        if argv is None:  # it was stopped before, and `_stop_ours` fails if anything remains
             run.report.add(figure, 0.0, "processes", "after Ctrl+C")
         elif why := lacking(tool):
             run.report.lack(figure, why)
@@ -88,7 +88,7 @@ def _leftovers(run: Run, cluster: Cluster) -> None:
 
 
 def _stop_ours(cluster: Cluster, jobs: OurJobs, workspace: Path) -> tuple[float, float, float]:
-    """Seconds to the end of the job's last process, of the last agent, and of the launcher."""
+    """Return the seconds to the end of the job's last process, of the last agent, and of the launcher."""
     before = set(_running(cluster))
     launch = jobs.start(workspace)
     wait_for(
@@ -122,7 +122,7 @@ def _stop_ours(cluster: Cluster, jobs: OurJobs, workspace: Path) -> tuple[float,
 
 
 def _left_by(cluster: Cluster, argv: Sequence[str], again: bool, settle_s: float) -> int:
-    """Starts the script on every host in another way, stops it, and counts what still runs; then ends that."""
+    """Start the script on every host in another way, stop it, and count the processes that still run; then end them."""
     child = cluster.popen(argv)
     try:
         wait_for(
@@ -148,7 +148,7 @@ def _left_by(cluster: Cluster, argv: Sequence[str], again: bool, settle_s: float
 
 
 def _interrupt(child: subprocess.Popen[bytes]) -> None:
-    """What a terminal does on Ctrl+C."""
+    """Do what a terminal does on Ctrl+C."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGINT)
 
@@ -162,7 +162,7 @@ def _marked(cluster: Cluster) -> set[int]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job with a dense and a sparse parameter that leaves its steps and its parameters where the hosts can be asked.
+"""A job with a dense and a sparse parameter that records its steps and its parameters where the hosts can be queried.
 
 --batches=N    of each of three passes
---places=DIR   where `beats-RANK` grows by a byte a step, and `parameters-RANK` has the digest of what was learned
---files=N      small files that trainer 0 writes to output/ at its end, and a few of 3 MB among them
---hostile=1    grandchildren that flee: setsid, double fork, TERM ignored, stopped, forking on, environment cleared
+--places=DIR   where `beats-RANK` grows by one byte per step, and `parameters-RANK` has the digest of the parameters
+--files=N      small files that trainer 0 writes to output/ at its end, including a few of 3 MB
+--hostile=1    grandchildren that escape: setsid, double fork, TERM ignored, stopped, forking on, environment cleared
 """
 
 import hashlib
@@ -37,21 +37,21 @@ batches = int(flags["batches"])
 
 
 def reader() -> Iterator[list[tuple[list[int], int]]]:
-    """This trainer's batches, other ones than the others have."""
+    """Yield this trainer's batches, which differ from those of other trainers."""
     for batch in range(batches):
         first = (batch * 3 + rank) * BATCH
         yield [([(first + each) * 7919 % WORDS, each], (first + each) % CLASSES) for each in range(BATCH)]
 
 
 def start_hostile_grandchildren() -> None:
-    """Start all kinds, with the job's environment and without one."""
+    """Start all kinds, with and without the job's environment."""
     for program in (SLEEP, STOP, KEEP_FORKING):
         for environment in (dict(os.environ), {}):
             subprocess.Popen([sys.executable, "-I", "-S", "-c", program], env=environment)
 
 
 def network() -> paddle.layer.LayerOutput:
-    """An embedding, two dense layers, a cost."""
+    """Return an embedding, two dense layers and a cost."""
     words = paddle.layer.data(name="words", type=paddle.data_type.integer_value_sequence(WORDS))
     label = paddle.layer.data(name="label", type=paddle.data_type.integer_value(CLASSES))
     table = paddle.layer.embedding(
@@ -63,7 +63,7 @@ def network() -> paddle.layer.LayerOutput:
 
 
 def write_files(count: int) -> None:
-    """Write files whose contents their names tell: "file-12" holds "12" and a line end, "large-3" 3 MB of 3s."""
+    """Write files whose names determine their contents: "file-12" contains "12" and a newline, "large-3" 3 MB of 3s."""
     for number in range(count):
         os.makedirs(f"output/{number // 1000}", exist_ok=True)
         with open(f"output/{number // 1000}/file-{number}", "w") as file:
@@ -74,7 +74,7 @@ def write_files(count: int) -> None:
 
 
 def main() -> None:
-    """Train, and leave the traces."""
+    """Train, and record the steps and parameters."""
     if flags["hostile"] == "1" and life == 0:
         start_hostile_grandchildren()
 

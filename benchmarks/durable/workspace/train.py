@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trainer of a job whose servers are killed: leaves in log/trainer-<rank>.json what it was told.
+"""A trainer of a job whose servers are killed: records the answers in log/trainer-<rank>.json.
 
---steps=N --pause=S     how long it takes
---is_async=1            counts pushes: see `history`; else gradients depend on values, so that a wrong bit stays
+--steps=N --pause=S     its number of steps and the pause of each
+--is_async=1            counts pushes: see `history`; otherwise gradients depend on values, so that a wrong bit persists
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PULL = np.float32(0.1)
 
 
 def told(step: int) -> None:
-    """Let whoever kills know how far the job is, and take some time as a model would."""
+    """Report the progress of the job to the killer, and take some time as a model would."""
     sys.stdout.write(f"step {step}\n")
     sys.stdout.flush()
     time.sleep(PAUSE_S)
 
 
 def count_pushes(client: Client) -> dict[str, Any]:
-    """Asynchronous: add one to our own counter in each vector, and in a row of a table, in every push."""
+    """Asynchronous: add one to this trainer's counter in each vector, and in a row of a table, in every push."""
     vectors = {f"count{i}": np.zeros(client.num_trainers, np.float32) for i in range(VECTORS)}
     optimizer = OptimizerSpec("sgd", learning_rate=1.0, is_async=True, discard_ratio=1e6)
     client.create({**vectors, "rows": GrowingTable(1)}, optimizer)
@@ -55,7 +55,7 @@ def count_pushes(client: Client) -> dict[str, Any]:
 
 
 def learn(client: Client) -> dict[str, Any]:
-    """Synchronous: dense tensors, a table and a growing one, whose gradients depend on what the servers answered."""
+    """Synchronous: dense tensors, a table and a growing one, whose gradients depend on the servers' answers."""
     rng = np.random.default_rng(client.trainer_id)
     dense = {"w": np.ones((200, 60), np.float32), "b": np.zeros(7, np.float32)}
     table = np.ones((50, 4), np.float32)
