@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a lookup of 1,000 rows takes by `paddle serve` while a job trains, beside MGET of Redis in the same window.
+"""How long a lookup of 1,000 rows takes with `paddle serve` while a job trains, compared with MGET of Redis.
 
     python -m benchmarks.lookups [--ids 200000] [--lookups 2000] [--json FILE] [--quick]
 
-Rows of 16 floats, Zipf ids; a trainer pushes 4,096 rows a batch all the time. Redis needs redis-server and, in this
-Python, the package redis with hiredis.
+Rows of 16 floats, Zipf IDs, both sides in the same window; a trainer continuously pushes batches of 4,096 rows. Redis
+needs redis-server and, in this Python, the package redis with hiredis.
 """
 
 from __future__ import annotations

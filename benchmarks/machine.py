@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark ran on: a figure without its machine means nothing."""
+"""The machine of a benchmark: a figure without its machine is meaningless."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 def describe(packages: tuple[str, ...] = (), tools: Mapping[str, tuple[str, ...]] | None = None) -> Facts:
-    """Facts about this machine.
+    """Return facts about this machine.
 
     Args:
         packages: installed Python packages whose versions matter.
-        tools: a name for each program and the argv that prints its version.
+        tools: the name of each program and the argv that prints its version.
     """
     facts: Facts = {
         "cpu": _cpu(),
@@ -46,7 +46,7 @@ def describe(packages: tuple[str, ...] = (), tools: Mapping[str, tuple[str, ...]
 
 
 def text(facts: Facts) -> str:
-    """One line."""
+    """Return the facts as one line."""
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
@@ -64,7 +64,7 @@ def _version(argv: tuple[str, ...]) -> str:
 
 
 def run_module(module: str) -> int:
-    """Run a module with this process's arguments, numpy on one thread; return its exit code."""
+    """Run a module with this process's arguments, with numpy on one thread; return its exit code."""
     path = {"PYTHONPATH": f"{ROOT / 'runtime'}{os.pathsep}{ROOT}"}
     argv = [sys.executable, "-P", "-m", module, *sys.argv[1:]]
     return subprocess.run(argv, env=os.environ | ONE_THREAD | path, check=False).returncode

@@ -3,7 +3,7 @@
 
     python -m benchmarks.pserver [--json FILE] [--turns N] [--quick] [--only NAME,...] [--peers_python PYTHON]
 
-One server, float32, plain gradient descent, loopback. docs/benchmarks-pserver.md says what each figure means.
+One server, float32, plain gradient descent, loopback. docs/benchmarks-pserver.md explains each figure.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _trained(face: str) -> Callable[[Plan], None]:
 
 
 def _link(plan: Plan) -> None:
-    """Steps of a Fluid program over 1 Gbit/s: gradients leave during the backward pass, or after it."""
+    """Measure steps of a Fluid program over 1 Gbit/s: gradients are sent during the backward pass, or after it."""
     if os.geteuid() != 0:
         plan.report.lack("fluid_link", "a slow loopback needs root")
         return
@@ -227,7 +227,7 @@ NAMES = (*MEASUREMENTS, "peers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     arguments = parser("benchmarks.pserver", __doc__, NAMES)
     add_peers_python(arguments, "torch, ray and mxnet")
     arguments.add_argument("--turns", type=int, default=9, metavar="N", help="of each side (9)")
@@ -256,7 +256,7 @@ def has(python: str, package: str) -> bool:
 
 
 def copied(size: int) -> float:
-    """GB/s of `numpy.copyto`, bytes of the source."""
+    """Return GB/s of `numpy.copyto`, counting the bytes of the source."""
     source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
     at = time.perf_counter()
     np.copyto(target, source)
@@ -264,7 +264,7 @@ def copied(size: int) -> float:
 
 
 def sent(size: int, back: bool) -> float:
-    """GB/s through a loopback connection to another process, both directions counted if it sends all back."""
+    """Return GB/s through a loopback connection to another process, counting both directions if it returns the data."""
     with subprocess.Popen(
         [sys.executable, "-c", _FAR_END, "echo" if back else "take", str(PIECE)],
         stdout=subprocess.PIPE,

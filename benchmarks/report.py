@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures, ratios and what could not be measured, as a table and as JSON.
+"""Figures, ratios and missing measurements, as a table and as JSON.
 
-A picture of what a benchmark found: a bar for each figure, from the least to the most a thin line across its end.
+Also draws a picture of a benchmark's results: one bar per figure, with a thin line from minimum to maximum at its end.
 
     python -m benchmarks.report FILE.json PICTURE.svg
 
-Figures of one unit share a panel and a scale; the same side has the same colour wherever it stands.
+Figures with the same unit share a panel and a scale; a side has the same colour everywhere.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _STYLE = "text{font:12px sans-serif;fill:#222}.unit{font-weight:bold}.note{fill:
 
 @dataclass
 class Report:
-    """What a benchmark found, in the order in which it was found.
+    """The results of a benchmark, in order of measurement.
 
     Attributes:
-        figures: name -> (samples, unit, what exactly was measured).
-        ratios: name -> (that of the medians, that of the least values, the two figures); below 1 ours is the
-            smaller one. On a machine that others use too, the least values have met the least of it.
-        missing: name -> why there is no such figure.
-        tell: called with each figure as it is found: a long run says what it is at.
+        figures: name -> (samples, unit, description of the measurement).
+        ratios: name -> (ratio of the medians, ratio of the minima, the two figures); below 1, ours is smaller. On a
+            shared machine, the minima are least affected by other work.
+        missing: name -> why the figure is missing.
+        tell: called with each figure when it is measured, so that a long run reports its progress.
     """
 
     figures: dict[str, tuple[Samples, str, str]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Report:
     tell: Callable[[str], None] = lambda line: None
 
     def add(self, name: str, values: Samples | float, unit: str, note: str = "") -> None:
-        """Take one figure."""
+        """Add a figure."""
         samples = values if isinstance(values, Samples) else Samples((values,))
         self.figures[name] = (samples, unit, note)
         self.tell(f"{name} {samples.median:.4g} {unit}")
@@ -59,19 +59,19 @@ class Report:
         unit: str,
         notes: Mapping[str, str] | None = None,
     ) -> None:
-        """Take what `timing.interleave` returned."""
+        """Add the results of `timing.interleave`."""
         for name, samples in found.items():
             self.add(name, samples, unit, (notes or {}).get(name, ""))
         for name, why in failed.items():
             self.lack(name, why)
 
     def lack(self, name: str, why: str) -> None:
-        """Note that a figure could not be had."""
+        """Record that a figure could not be measured."""
         self.missing[name] = " ".join(why.split())
         self.tell(f"{name} not measured: {self.missing[name]}")
 
     def compare(self, name: str, ours: str, theirs: str) -> None:
-        """Add the ratio of two figures' medians, if both are there."""
+        """Add the ratio of two figures' medians, if both exist."""
         absent = [figure for figure in (ours, theirs) if figure not in self.figures]
         if absent:
             self.lack(name, f"there is no {', no '.join(absent)}")
@@ -84,7 +84,7 @@ class Report:
         )
 
     def text(self, machine: Facts) -> str:
-        """Everything, for the screen."""
+        """Return the whole report for the screen."""
         parts = [machine_text(machine)]
         if self.figures:
             rows = [_row(name, *figure) for name, figure in self.figures.items()]
@@ -100,7 +100,7 @@ class Report:
         return "\n\n".join(parts)
 
     def show(self, facts: Facts, path: Path | None, plot: Path | None = None) -> None:
-        """Print everything; with a path, write it there too, and draw it where `plot` says."""
+        """Print the whole report; if given, also write it to `path`, and draw it to `plot`."""
         print(self.text(facts))
         if path is not None:
             self.write(path, facts)
@@ -108,11 +108,11 @@ class Report:
             plot.write_text(picture(self.everything(facts)), encoding="utf-8")
 
     def write(self, path: Path, machine: Facts) -> None:
-        """Write what `everything` returns, as JSON."""
+        """Write the result of `everything` as JSON."""
         path.write_text(json.dumps(self.everything(machine), indent=1) + "\n", encoding="utf-8")
 
     def everything(self, machine: Facts) -> dict[str, Any]:
-        """Return {"machine", "figures", "ratios"}; a figure that is missing has a null median and says why."""
+        """Return {"machine", "figures", "ratios"}; a missing figure has a null median and a reason."""
         figures: dict[str, dict[str, Any]] = {
             name: {
                 "median": samples.median,
@@ -144,12 +144,12 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def tell(line: str) -> None:
-    """Says on standard error what a long run is at."""
+    """Print the progress of a long run on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 class Bar(NamedTuple):
-    """One figure."""
+    """The bar of one figure."""
 
     name: str
     median: float
@@ -158,7 +158,7 @@ class Bar(NamedTuple):
 
 
 def picture(found: Mapping[str, Any]) -> str:
-    """Return an SVG of what `Report.write` wrote, as far as there are figures; negative ones are left out."""
+    """Return an SVG of the output of `Report.write`, if it has figures; negative ones are omitted."""
     panels: dict[str, list[Bar]] = {}
     for name, figure in found["figures"].items():
         if figure["median"] is not None and figure["median"] >= 0:
@@ -198,7 +198,7 @@ def _panel(unit: str, bars: Sequence[Bar], top: int, colours: dict[str, str]) ->
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read, draw, write."""
+    """Read, draw, and write the picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
     parser.add_argument("found", type=Path, metavar="FILE.json", help="what a benchmark's --json wrote")
     parser.add_argument("picture", type=Path, metavar="PICTURE.svg")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a whole job gets faster with more trainers: word2vec from workspace_template, submitted to local nodes.
+"""How a whole job speeds up with more trainers: word2vec from workspace_template, submitted to local nodes.
 
     python -m benchmarks.scaling [--json FILE] [--quick] [--only 1,2,3,sample] [--turns N] [--peers_python PYTHON]
 
-As many nodes as trainers, each with a pserver beside its trainer, all on this machine: what is shared is its cores.
-Samples a second are those of all trainers together, from the batch after the warm-up to the last. `sample`: three
-trainers with the settings that the README's job has, steps a second, beside one process without a server and beside
-PyTorch, which has the same net, all of it dense: alone, and three processes by DistributedDataParallel over gloo.
+There are as many nodes as trainers, each with a pserver and a trainer, all on this machine, so they share its cores.
+Samples per second are those of all trainers together, from the batch after the warm-up to the last. `sample`: three
+trainers with the settings of the README's job, in steps per second, compared with one process without a server and with
+PyTorch, which has the same net with all tensors dense: alone, and three processes by DistributedDataParallel over gloo.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ print("times", json.dumps([times[warm_up], times[-1], done, *cpu]), flush=True)
 
 
 class Times(NamedTuple):
-    """What a trainer tells: when it began and ended, of how many samples, and the CPU time of it and of all servers."""
+    """A trainer's report: its start and end, its number of samples, and the CPU time of it and of all servers."""
 
     begin: float
     end: float
@@ -96,7 +96,7 @@ class Times(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     arguments = parser("benchmarks.scaling", __doc__, (*COUNTS, *SAMPLE))
     arguments.add_argument("--turns", type=int, default=3, metavar="N", help="of each number of trainers (3)")
     add_peers_python(arguments, "PyTorch")
@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure_sample(
     report: Report, names: Sequence[str], folder: Path, batches: int, peers_python: str, turns: int
 ) -> None:
-    """Measure steps a second, and the processor time of a step, of a trainer and of a server."""
+    """Measure steps per second, and the CPU time per step, of a trainer and of a server."""
     cpu_ms: dict[str, list[float]] = {}
     sides: dict[str, Callable[[], list[Times]]] = {
         "sample_job": lambda: job_times(folder, 3, batches, ()),
@@ -148,31 +148,31 @@ def _measure_sample(
 
 
 def job(folder: Path, trainers: int, batches: int, settings: Sequence[str] = MANUAL) -> float:
-    """Run one job; return samples a second of all its trainers; see `job_times`."""
+    """Run one job; return samples per second of all its trainers; see `job_times`."""
     return rate(job_times(folder, trainers, batches, settings))
 
 
 def alone(folder: Path, batches: int, settings: Sequence[str] = MANUAL) -> float:
-    """Run the same in one process, without a server; return samples a second; see `alone_times`."""
+    """Run the same in one process, without a server; return samples per second; see `alone_times`."""
     return rate(alone_times(folder, batches, settings))
 
 
 def rate(seen: Sequence[Times]) -> float:
-    """Return samples a second of all."""
+    """Return samples per second of all trainers."""
     return sum(each.samples for each in seen) / (
         max(each.end for each in seen) - min(each.begin for each in seen)
     )
 
 
 def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]) -> list[Times]:
-    """Run one job; return what its trainers tell.
+    """Run one job; return the reports of its trainers.
 
     Args:
-        batches: of 32, for each trainer.
+        batches: batches of 32 for each trainer.
         settings: arguments of the script.
 
     Raises:
-        RuntimeError: it failed; says what it printed last.
+        RuntimeError: it failed; the message contains its last output.
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         workspace = Path(scratch, "ws")
@@ -200,7 +200,7 @@ def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Tim
     """Run the same in one process, without a server.
 
     Raises:
-        RuntimeError: it failed; says what it printed last.
+        RuntimeError: it failed; the message contains its last output.
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         workspace = Path(scratch, "ws")
@@ -224,10 +224,10 @@ def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Tim
     """Have PyTorch train the same net.
 
     Args:
-        batches: of `SAMPLE_BATCH`, for each rank.
+        batches: batches of `SAMPLE_BATCH` for each rank.
 
     Raises:
-        RuntimeError: it failed; says what it printed last.
+        RuntimeError: it failed; the message contains its last output.
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         words = map(str, (ranks, batches, min(WARM_UP, batches // 2 - 2), Path(scratch, "meeting")))
@@ -257,7 +257,7 @@ def _contender(folder: Path, trainers: int, batches: int) -> Contender:
 
 
 def prepare(workspace: Path, trainers: int, batches: int) -> None:
-    """Make the workspace: `measured.py` prints "first" and the clock after a batch, "times" at the end."""
+    """Create the workspace: `measured.py` prints "first" and the clock after a batch, "times" at the end."""
     (workspace / "output").mkdir(parents=True)
     shutil.copy(ROOT / "workspace_template" / "train.py", workspace)
     warm_up = min(WARM_UP, batches // 2 - 2)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on hundreds of hosts: how long it takes to start, what the launcher needs, whether every line arrives.
+"""One job on hundreds of hosts: how long its start takes, what the launcher needs, whether every line arrives.
 
     python -m benchmarks.size [--hosts 256] [--seconds 60] [--json FILE]
 
-Needs root. Every host's script prints ten lines a second, then ends. All hosts share this machine, so the start is that
-of hundreds of logins, agents and interpreters on its few cores.
+Needs root. Every host's script prints ten lines a second, then ends. All hosts share this machine, so the start is
+that of hundreds of logins, agents and interpreters on its few cores.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one job showed.
+    """The results of one job.
 
     Attributes:
-        phases: seconds by phase, as paddle.py says.
-        usage: of the launcher.
+        phases: seconds by phase, as reported by paddle.py.
+        usage: resources used by the launcher.
         run_cores: cores that the launcher kept busy while all scripts ran.
         whole_cores: the same from its start to its end.
-        expected: lines that the scripts wrote.
-        lost: lines that are not in the collected logs.
-        extra: lines there that are of no script, or are there twice.
-        shown: lines that the screen showed.
+        expected: number of lines that the scripts wrote.
+        lost: number of lines missing from the collected logs.
+        extra: number of lines in them that no script wrote, or that are duplicates.
+        shown: number of lines on the screen.
         host_mb: memory of one host with its part of the job.
     """
 
@@ -70,7 +70,7 @@ class Outcome:
 
     @property
     def start_s(self) -> float:
-        """From the command until every script was started."""
+        """Return the seconds from the command until every script was started."""
         return sum(self.phases.get(name, 0.0) for name in BEFORE_THE_RUN)
 
 
@@ -78,7 +78,7 @@ def measure(cluster: Cluster, scratch: Path, seconds: int) -> Outcome:
     """Run one job on all hosts of a cluster.
 
     Raises:
-        RuntimeError: it failed or did not end in time; the message ends with what it said.
+        RuntimeError: it failed or did not end in time; the message ends with its output.
     """
     workspace = scratch / "size"
     workspace.mkdir()
@@ -115,7 +115,7 @@ def measure(cluster: Cluster, scratch: Path, seconds: int) -> Outcome:
 
 
 def report_of(outcome: Outcome) -> Report:
-    """The figures of a job."""
+    """Return the figures of a job."""
     report, count, usage = Report(), outcome.hosts, outcome.usage
     first = usage.samples[0]
     name = f"size_{count}"
@@ -137,7 +137,7 @@ def report_of(outcome: Outcome) -> Report:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = _parse(argv)
     if reason := missing_tools():
         print(f"benchmarks.size: {reason}", file=sys.stderr)
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _collected(logs: Path) -> Counter[tuple[int, int]]:
-    """How often each (rank, line) is in the collected logs; what is no script's line counts as (-1, -1)."""
+    """Count each (rank, line) in the collected logs; lines of no script count as (-1, -1)."""
     found: Counter[tuple[int, int]] = Counter()
     for path in logs.glob("node_*/train.log"):
         for line in path.read_text(errors="replace").splitlines():
@@ -179,14 +179,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Sample:
-    """One look.
+    """A sample of a process's resources.
 
     Attributes:
         at: monotonic time.
-        cpu_s: processor time it has used so far.
-        peak_kb: the most memory it ever held at once.
-        threads: how many it has now.
-        fds: open files, pipes and sockets it has now.
+        cpu_s: CPU time used so far.
+        peak_kb: peak memory.
+        threads: current number of threads.
+        fds: current number of open files, pipes and sockets.
     """
 
     at: float
@@ -198,12 +198,12 @@ class Sample:
 
 @dataclass
 class Usage:
-    """All looks at one process, in their order."""
+    """All samples of one process, in order."""
 
     samples: list[Sample] = field(default_factory=list)
 
     def watch(self, pid: int, is_over: Callable[[], bool], deadline_s: float, every_s: float = 0.25) -> bool:
-        """Look at a process until `is_over`; False when the deadline came first."""
+        """Sample a process until `is_over`; return False if the deadline passed first."""
         end = time.monotonic() + deadline_s
         while not is_over():
             if time.monotonic() >= end:
@@ -216,21 +216,21 @@ class Usage:
 
     @property
     def peak_mb(self) -> float:
-        """The most memory it held at once."""
+        """Return its peak memory in MB."""
         return max(sample.peak_kb for sample in self.samples) / 1024
 
     @property
     def most_threads(self) -> int:
-        """The most threads that a look saw."""
+        """Return the highest number of threads in a sample."""
         return max(sample.threads for sample in self.samples)
 
     @property
     def most_fds(self) -> int:
-        """The most descriptors that a look saw."""
+        """Return the highest number of descriptors in a sample."""
         return max(sample.fds for sample in self.samples)
 
     def cores(self, begin: float, end: float) -> float:
-        """Cores it kept busy on average between two monotonic times."""
+        """Return the average number of cores that it kept busy between two monotonic times."""
         within = [sample for sample in self.samples if begin <= sample.at <= end]
         if len(within) < 2:
             return 0.0
@@ -238,7 +238,7 @@ class Usage:
 
 
 def look(pid: int) -> Sample | None:
-    """One sample, or None when the process is gone."""
+    """Return a sample, or None if the process has exited."""
     root = Path(f"/proc/{pid}")
     try:
         status = dict(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each single step takes, the longest ones above all, and what those waited for.
+"""How long each single step takes, especially the longest ones, and what those waited for.
 
     python -m benchmarks.stalls [--json FILE] [--plot FILE.svg] [--quick] [--only 4KB,1MB,table]
 
-One server and one trainer on this machine: memory they share, plain and sealed TCP, and plain sockets that do the same;
-1,500 steps each, in blocks that alternate. Processes run wherever the system puts them, as those of jobs do, and then
-with a core each (`pinned`). `table`: the first 100 batches of a growing table. A step's parts are what the system
-counts for all threads of server and trainer: computing, and waiting for a core that others have; the rest is sleep.
+One server and one trainer on this machine: shared memory, plain and encrypted TCP, and plain sockets that do the same;
+1,500 steps each, in alternating blocks. Processes run where the system places them, as those of jobs do, and then with
+a core each (`pinned`). `table`: the first 100 batches of a growing table. The parts of a step are counted by the system
+for all threads of server and trainer: computing, and waiting for an occupied core; the rest is sleep.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS, BATCHES, BLOCKS = 1500, 100, 10
 WARM_UP = 10
 """Steps that may take longer: buffers are made, both ends learn that answers come soon."""
 STOP_S = 0.05
-_ROWS, _WIDTH = 20_000, 16  # of a table's batch
+_ROWS, _WIDTH = 20_000, 16  # per batch of a table
 _QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 _DRAWN = (50, 99, 99.9)
 _SIZES = {"4KB": 4 << 10, "1MB": 1 << 20}
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 def steps_of(side: Processes, count: int) -> list[Step]:
-    """Let the only trainer of a side take steps."""
+    """Have the only trainer of a side take steps."""
     (seen,) = side.steps(count, is_watched=True)
     return [
         Step(took, (spent[0], spent[1]), (spent[2], spent[3]))
@@ -94,7 +94,7 @@ def _contest(
     warm_up: int = WARM_UP,
     is_pinned: bool = False,
 ) -> dict[str, list[Step]]:
-    """Return the steps of each side, and report what is to be known of them."""
+    """Return the steps of each side, and report their statistics."""
     found: dict[str, list[Step]] = {way: [] for way in starts}
     with ExitStack() as stack:
         sides = {way: stack.enter_context(start()) for way, start in starts.items()}
@@ -112,7 +112,7 @@ def _contest(
 
 
 def report_steps(report: Report, name: str, steps: Sequence[Step]) -> None:
-    """Report the spread of one side's steps, the longest, and how many are stops."""
+    """Report the spread of one side's steps, the longest one, and the number of stops."""
     took = np.array([each.took for each in steps])
     for quantile in _DRAWN:
         report.add(f"{name}_p{quantile:g}", 1e6 * float(np.percentile(took, quantile)), "us")

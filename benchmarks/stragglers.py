@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long three trainers without servers take for as many samples, where one of them is slow: synchronous or not.
+"""How long three trainers without servers take for the same number of samples if one is slow: synchronous or not.
 
     python -m benchmarks.stragglers [--json FILE] [--quick] [--only steady,turns]
 
-docs/collective.md says what each figure means.
+docs/collective.md explains each figure.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
     "asynchronous_4": {"sync_mode": False, "k_steps": 4},
 }
 _STEP_S = 0.02
-_TIMES = 4  # a slow step takes so many times a step
+_TIMES = 4  # a slow step takes this many times the duration of a step
 _TURN_S = 300.0
 Pauses = list[list[float]]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The amount of measurements.
 
     Attributes:
-        turns: of each side.
-        batches: of all trainers together.
+        turns: number of turns per side.
+        batches: number of batches of all trainers together.
     """
 
     report: Report
@@ -51,14 +51,14 @@ class Plan:
 
 
 def steady(batches: int, shared: bool) -> Pauses:
-    """One trainer is always slow; where they need no equal shares, each takes what it can."""
+    """Return pauses with one trainer always slow; if shares may be unequal, each takes what it can."""
     slow = batches // 3 if shared else batches // (2 * _TIMES + 1)
     fast = (batches - slow) // 2
     return [[_STEP_S] * fast, [_STEP_S] * fast, [_STEP_S * _TIMES] * slow]
 
 
 def turns(batches: int, shared: bool) -> Pauses:
-    """In every step another trainer is slow, drawn by lot; all have equal shares."""
+    """Return pauses with another, randomly drawn trainer slow in every step; all have equal shares."""
     lots = random.Random(7)
     found: Pauses = [[], [], []]
     for _ in range(batches // 3):
@@ -69,10 +69,10 @@ def turns(batches: int, shared: bool) -> Pauses:
 
 
 def took(config: Mapping[str, Any], pauses: Pauses) -> float:
-    """Run three trainers and return the seconds until the last was done.
+    """Run three trainers and return the seconds until the last one finished.
 
     Raises:
-        RuntimeError: one failed; says what it printed last.
+        RuntimeError: one failed; the message contains its last output.
     """
     everyone = free_endpoints(len(pauses))
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -129,7 +129,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = parser("benchmarks.stragglers", __doc__, MEASUREMENTS).parse_args(argv)
     facts = machine.describe(("numpy",))
     plan = Plan(Report(tell=tell), 1 if given.quick else 3, 36 if given.quick else 450)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contenders that do the same work in turns: A B A B, so that what else the machine does meets all alike."""
+"""Contenders that do the same work in turns: A B A B, so that other load on the machine affects all equally."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do the work.
+    """A way to do the work.
 
     Attributes:
-        name: of its figure.
-        run: does it once, given the number of the turn, and returns what it measured.
+        name: name of its figure.
+        run: does the work once, given the number of the turn, and returns the measurement.
         prepare: called before each turn; not measured.
     """
 
@@ -25,36 +25,36 @@ class Contender:
 
 @dataclass(frozen=True)
 class Samples:
-    """Repeated measurements of one thing."""
+    """Repeated measurements of the same quantity."""
 
     values: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """Return the median."""
         return statistics.median(self.values)
 
     @property
     def low(self) -> float:
-        """The least."""
+        """Return the minimum."""
         return min(self.values)
 
     @property
     def high(self) -> float:
-        """The most."""
+        """Return the maximum."""
         return max(self.values)
 
 
 def interleave(
     contenders: Sequence[Contender], turns: int, warm_up: bool = False
 ) -> tuple[dict[str, Samples], dict[str, str]]:
-    """Lets each contender take its turn, `turns` times round.
+    """Have each contender take its turn, in `turns` rounds.
 
     Args:
-        warm_up: one round before them does not count.
+        warm_up: an additional first round does not count.
 
     Returns:
-        What each one measured, and why others dropped out: a contender whose turn fails takes no further one.
+        The measurements of each contender, and why others dropped out: after a failed turn, one takes no further turn.
     """
     values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     failed: dict[str, str] = {}

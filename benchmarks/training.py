@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast one process trains: word2vec as the book has it, and what an operator costs, beside PyTorch and plain numpy.
+"""How fast one process trains: the book's word2vec, and the cost of an operator, compared with PyTorch and plain numpy.
 
     python -m benchmarks.training [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
 
-One thread on every side, and two for pictures. docs/benchmarks-training.md says what each figure means.
+One thread on every side, and two for pictures. docs/benchmarks-training.md explains each figure.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from benchmarks.timing import Contender, interleave
 
 PACKAGES = ("numpy",)
 BATCHES = (32, 512)
-# So many samples, or runs of the chain, a turn.
+# Number of samples, or runs of the chain, per turn.
 _SAMPLES, _CHAINS = 16_384, 200
 _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 10, "decoder": 10}
 _ROOT = Path(__file__).resolve().parents[1]
-_START_S, _TURN_S, _STOP_S = 300.0, 120.0, 10.0  # torch.compile takes its time
+_START_S, _TURN_S, _STOP_S = 300.0, 120.0, 10.0  # torch.compile is slow
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The amount of measurements.
 
     Attributes:
-        turns: of each side.
-        scale: turns do this share of their full work.
+        turns: number of turns per side.
+        scale: the work per turn is multiplied by this factor.
         peers_python: the interpreter that has the peers.
     """
 
@@ -121,7 +121,7 @@ def _contest(
     unit: str,
     threads: int = 1,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Let sides take turns; return what each told of its turns, the first of which warms up."""
+    """Have sides take turns; return each side's reports of its turns, the first of which is a warm-up."""
     told: dict[str, list[dict[str, Any]]] = {}
     with contextlib.ExitStack() as stack:
         contenders = []
@@ -151,7 +151,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     arguments = parser("benchmarks.training", __doc__, MEASUREMENTS)
     add_peers_python(arguments, "PyTorch")
     given = arguments.parse_args(argv)
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Child:
-    """One side; a context."""
+    """A side's process; a context manager."""
 
     def __init__(self, python: str, argv: Sequence[str], threads: int) -> None:
         """Start it and wait until it is ready.
@@ -174,10 +174,10 @@ class Child:
         Args:
             python: the interpreter.
             argv: a module of `benchmarks.learning` and its arguments.
-            threads: so many on each side.
+            threads: number of threads.
 
         Raises:
-            RuntimeError: it did not get ready; says what it wrote last.
+            RuntimeError: it did not become ready; the message contains its last output.
         """
         path = os.pathsep.join([str(_ROOT), str(_ROOT / "runtime")])
         env = {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
@@ -198,7 +198,7 @@ class Child:
             raise
 
     def steps(self, count: int) -> dict[str, Any]:
-        """Have it take so many steps; return what `work.take_turns` tells."""
+        """Have it take `count` steps; return the result of `work.take_turns`."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()

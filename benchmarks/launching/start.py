@@ -93,7 +93,7 @@ def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
 
 
 def ours(cluster: Cluster, run: Run) -> dict[str, Callable[[int], float]]:
-    """Return the whole command: by default, with waiting agents, with OpenSSH's client, and over its open connections."""
+    """Return the whole command: by default, with waiting agents, with OpenSSH's client, and over open connections."""
     usual, tuned, kept = (
         cluster.ssh_config.read_text(),
         run.scratch / "tuned",

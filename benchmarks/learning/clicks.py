@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clicks in MultiSlot text, 13 numbers, 26 ids and a label per line, and PaddleRec's dnn, which both sides train.
+"""Clicks in MultiSlot text, 13 numbers, 26 IDs and a label per line, and PaddleRec's dnn, which both sides train.
 
     python -m benchmarks.learning.fluid_clicks TEXT [HELD_OUT]      # or torch_clicks
 
-Each step is a pass over TEXT, from its bytes to updated parameters, by a thread that reads and one that trains. With
-HELD_OUT: two passes, then the area under the curve of its clicks is printed.
+Each step is a pass over TEXT, from its bytes to updated parameters, by a reading and a training thread. With HELD_OUT:
+two passes, then the area under the curve of its clicks is printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = (NUMBERS + FIELDS * WIDTH, *HIDDEN, 2)
 
 
 def write(path: Path, count: int = ROWS) -> None:
-    """Write made-up clicks; a few ids rule them."""
+    """Write generated clicks; a few IDs determine them."""
     rng = np.random.default_rng(work.SEED)
     taste = rng.standard_normal((FIELDS, 50)) * 0.6
     numbers = rng.standard_normal((count, NUMBERS)).round(3)
@@ -49,7 +49,7 @@ def first_values() -> tuple[np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
 
 
 def auc(clicks: np.ndarray[Any, Any], scores: np.ndarray[Any, Any]) -> float:
-    """Return the chance that a click has a greater score than another row; ties count half."""
+    """Return the probability that a click has a greater score than another row; ties count half."""
     ordered = np.sort(scores[clicks == 0])
     clicked = scores[clicks == 1]
     below = np.searchsorted(ordered, clicked, "left") + np.searchsorted(ordered, clicked, "right")

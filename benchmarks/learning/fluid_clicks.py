@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our side of `clicks`: a dataset, one table for all fields as programs of the time have it, Adam of the rows seen."""
+"""Our side of `clicks`: a dataset, one table for all fields as in programs of the time, Adam for the rows seen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks for pictures as Fluid programs; `torch_images` has the same ones.
 
-LeNet: two 5 x 5 convolutions with max pooling, one fully connected layer. VGG-16 with batch norm, ResNet-20: as their
-papers have them for pictures of 32 x 32. Momentum.
+LeNet: two 5 x 5 convolutions with max pooling, one fully connected layer. VGG-16 with batch norm, ResNet-20: as in
+their papers for pictures of 32 x 32. Momentum.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chain of small operators as plain calls of numpy."""
+"""The chain of small operators as plain numpy calls."""
 
 from __future__ import annotations
 

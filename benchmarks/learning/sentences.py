@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks for sentences as Fluid programs; `torch_sentences` has the same ones.
 
-lstm: an embedding, one layer of LSTM, its greatest values, two classes. decoder: the book's, whose step (a layer with
-tanh of word and state, then the scores of all words) lies within a DynamicRNN. AdaGrad.
+lstm: an embedding, one LSTM layer, its maximum values, two classes. decoder: that of the book, whose step (a layer with
+tanh of word and state, then the scores of all words) is in a DynamicRNN. AdaGrad.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _vgg16() -> nn.Module:
 
 
 def _block(channels: int, filters: int, stride: int) -> nn.Module:
-    """Return two convolutions, with a way past them."""
+    """Return two convolutions with a shortcut."""
     block = nn.Module()
     block.body = nn.Sequential(
         *_normed(channels, filters, 3, stride), nn.ReLU(inplace=True), *_normed(filters, filters, 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side, run by a Python that has torch and need not have anything of ours.
+"""PyTorch's side, run by a Python that has torch and needs none of our packages.
 
 Eager, unless `--compile` follows a network's name.
 """
@@ -22,7 +22,7 @@ def _word2vec(batch: int) -> Callable[[int], float]:
     table = nn.Embedding(work.WORDS, work.WIDTH, sparse=True)
     hidden, output = nn.Linear(work.CONTEXT * work.WIDTH, work.HIDDEN), nn.Linear(work.HIDDEN, work.WORDS)
     for weight in (table.weight, hidden.weight, output.weight):
-        nn.init.xavier_uniform_(weight)  # as Fluid starts, and biases from zero
+        nn.init.xavier_uniform_(weight)  # Fluid's initial values, with biases of zero
     for bias in (hidden.bias, output.bias):
         nn.init.zeros_(bias)
     parameters = [*table.parameters(), *hidden.parameters(), *output.parameters()]

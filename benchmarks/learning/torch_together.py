@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of `benchmarks.scaling`: ranks that train word2vec together, all of it dense; see there.
+"""PyTorch's side of `benchmarks.scaling`: ranks that train word2vec together, with all tensors dense; see there.
 
-Arguments: ranks, batches, warm-up, a file that does not exist yet, where ranks meet. One process is each rank.
+Arguments: ranks, batches, warm-up, a file that does not exist yet, where ranks meet. Each process is one rank.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORDS, WIDTH, HIDDEN, BATCH, RATE = 2000, 32, 128, 64, 0.05
 
 
 class Words(nn.Module):  # type: ignore[misc]  # torch is nowhere but with the peers
-    """Four words in a row before a fifth."""
+    """Predicts the fifth of five consecutive words from the first four."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Words(nn.Module):  # type: ignore[misc]  # torch is nowhere but with the p
 
 
 def main(rank: int, ranks: int, batches: int, warm_up: int, meeting: str) -> None:
-    """Train, and tell when the steps after the warm-up began and ended."""
+    """Train, and print when the steps after the warm-up began and ended."""
     torch.set_num_threads(1)
     torch.manual_seed(work.SEED)
     model: nn.Module = Words()

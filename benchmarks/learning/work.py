@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all sides do, in the standard library alone, since a peer may run in a Python of its own.
+"""The work of all sides, using only the standard library, since a peer may run in its own Python.
 
-Model: four words before a fifth, one table of 32 numbers a word, 256 hidden units, softmax over 2,073 words, AdaGrad.
+Model: a fifth word from four, one table of 32 numbers per word, 256 hidden units, softmax over 2,073 words, AdaGrad.
 A chain of small operators: x = max(x + y, 0), 150 times, over 8 numbers.
 """
 
@@ -17,17 +17,17 @@ WORDS, WIDTH, HIDDEN, CONTEXT = 2073, 32, 256, 4
 RATE = 3e-3
 BATCHES = 16
 PAIRS, LENGTH = 150, 8
-# Network -> pictures in a batch, and their shape.
+# Network -> pictures per batch, and their shape.
 PICTURES = {"lenet": (128, (1, 28, 28)), "resnet20": (128, (3, 32, 32)), "vgg16": (32, (3, 32, 32))}
 PICTURE_RATE = 1e-2
-# Sentences of so many words, evenly; a table of so many words, and the width of word and state.
+# Lengths of sentences in words, evenly distributed; words in the table, and the width of word and state.
 LENGTHS = {"lstm": (20, 100), "decoder": (10, 30)}
 VOCABULARY, WORD_WIDTH, STATE, SENTENCES = 1000, 64, 128, 32
 SEED = 20261121
 
 
 def windows(batch: int) -> list[tuple[list[list[int]], list[int]]]:
-    """Return batches of (contexts, next words); words are as unevenly common as in text."""
+    """Return batches of (contexts, next words); word frequencies are as uneven as in text."""
     drawn = random.Random(SEED)
     weights = [1.0 / (rank + 3) for rank in range(WORDS)]
     result = []
@@ -39,7 +39,7 @@ def windows(batch: int) -> list[tuple[list[list[int]], list[int]]]:
 
 
 def sentences(name: str) -> list[list[list[int]]]:
-    """Return batches of sentences, of which each word is a number."""
+    """Return batches of sentences, in which each word is a number."""
     drawn = random.Random(SEED)
     return [
         [drawn.choices(range(VOCABULARY), k=drawn.randint(*LENGTHS[name])) for _ in range(SENTENCES)]
@@ -48,7 +48,7 @@ def sentences(name: str) -> list[list[list[int]]]:
 
 
 def take_turns(step: Callable[[int], float]) -> None:
-    """Say "ready" after a few steps; then take as many steps as each line asks for, and tell how long they took.
+    """Print "ready" after a few steps; then take the number of steps on each line, and print their duration.
 
     Args:
         step: takes one step, given its number, and returns the cost.

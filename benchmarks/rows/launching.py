@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole commands, files, the first step and lines: `paddle.py` beside OpenSSH and what is built on it."""
+"""Whole commands, files, the first step and lines: `paddle.py` compared with OpenSSH and tools based on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _cluster(work: Work, count: int) -> Iterator[Cluster]:
 
 @contextmanager
 def _whole(work: Work, count: int) -> Iterator[Sides]:
-    """`true` on every host, all cached, from the command to the prompt."""
+    """`true` on every host, with everything cached, from the command to the prompt."""
     with _cluster(work, count) as cluster:
         ours = partial(start.whole, cluster, work.run())
         sides = {
@@ -78,7 +78,7 @@ def _first_step(work: Work, *, is_first: bool) -> Iterator[Sides]:
 
 @contextmanager
 def _lines(work: Work) -> Iterator[Sides]:
-    """The middle line of those that three hosts print."""
+    """The median line of those printed by three hosts."""
     with _cluster(work, 3) as cluster:
         seconds = 1.0 if work.is_quick else 5.0
         yield [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of one process beside PyTorch, eager and compiled, with as many threads."""
+"""Training steps of one process compared with PyTorch, eager and compiled, with the same number of threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 20, "decoder": 20, "wo
 
 @contextmanager
 def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> Iterator[Sides]:
-    """Samples a second of a network's training."""
+    """Samples per second of a network's training."""
     steps = 1 if work.is_quick else _STEPS[name]
     program = [name, *([str(batch)] if name == "word2vec" else [])]
     ways: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -50,7 +50,7 @@ def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> I
 
 @contextmanager
 def _clicks(work: Work) -> Iterator[Sides]:
-    """Samples a second of click prediction, from text to updated parameters: a reading thread and a training one."""
+    """Samples per second of click prediction, from text to updated parameters, with a reading and a training thread."""
     text = work.scratch / "clicks.txt"
     rows = clicks.BATCH if work.is_quick else clicks.ROWS
     clicks.write(text, rows)
@@ -73,7 +73,7 @@ def _clicks(work: Work) -> Iterator[Sides]:
 
 @contextmanager
 def _job(work: Work) -> Iterator[Sides]:
-    """Samples a second of word2vec from workspace_template: a whole job, one process without a server, PyTorch."""
+    """Samples per second of word2vec from workspace_template: a whole job, one process without a server, PyTorch."""
     batches = 40 if work.is_quick else _BATCHES
     yield [
         Contender("ours_3_trainers", lambda turn: scaling.job(work.scratch, 3, batches, ())),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loopback of one's own, where one congestion control serves everybody: the machine's setting is left alone."""
+"""A separate loopback with one congestion control for all sides; the machine's setting is not changed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _SETTING = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def congestion() -> str:
-    """The congestion control of this machine."""
+    """Return the congestion control of this machine."""
     return _SETTING.read_text().strip() if _SETTING.exists() else "unknown"
 
 
 @contextlib.contextmanager
 def own_loopback(control: str, mbit: int | None = None) -> Iterator[None]:
-    """Let this thread and the processes it starts meanwhile have a network of their own; without root, nothing changes.
+    """Give this thread, and the processes it starts meanwhile, their own network; without root, nothing changes.
 
     Args:
-        control: congestion control of all connections there.
-        mbit: rate of the loopback, both directions together; None: as fast as the machine.
+        control: congestion control of all connections in it.
+        mbit: rate of the loopback, both directions together; None: unlimited.
 
     Raises:
-        OSError: the network cannot be made.
+        OSError: the network cannot be created.
     """
     if os.geteuid() != 0:
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures rows and tells what was found. See `benchmarks.whole`."""
+"""Measures rows and reports the results. See `benchmarks.whole`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKS = ("<!-- whole -->", "<!-- /whole -->")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     arguments = parser("benchmarks.whole", __doc__, ROWS)
     add_peers_python(arguments, "torch and mpi4py")
     arguments.add_argument(
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _earlier(path: Path | None) -> dict[str, Any]:
-    """What an earlier run wrote there: rows that this one leaves out stay."""
+    """Return the results of an earlier run; rows that this run omits are preserved."""
     if path is None or not path.exists():
         return {}
     rows: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -87,10 +87,10 @@ def _write(path: Path | None, found: dict[str, Any], facts: machine.Facts) -> No
 
 
 def _put(path: Path, table_text: str) -> None:
-    """Replace what is between the marks.
+    """Replace the text between the marks.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no marks.
     """
     before, mark, rest = path.read_text(encoding="utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])

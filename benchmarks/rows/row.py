@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row: something that users wait for, the sides that do it in turns, and how fast ours is to be beside the others.
+"""A row: a task that users wait for, the sides that do it in turns, and our target speed relative to the others.
 
-Ratios have one sense everywhere: how many times as fast as the rival ours is, so that above 1 ours is faster.
+Ratios always mean how many times as fast as the rival ours is: above 1, ours is faster.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from benchmarks.launching.run import Run
 from benchmarks.report import Report
 from benchmarks.timing import Contender, interleave
 
-_TIMES = ("s", "ms", "us")  # of which less is better; of every other unit more is
+_TIMES = ("s", "ms", "us")  # units of which less is better; of all others, more is better
 
 
 @dataclass(frozen=True)
 class Work:
-    """How much is measured, and with what.
+    """The amount and the environment of measurements.
 
     Attributes:
-        turns: of each side, at most.
-        is_quick: little work: to see that everything runs.
+        turns: maximum number of turns per side.
+        is_quick: little work, only to check that everything runs.
         peers_python: the Python that has PyTorch and mpi4py.
-        ps_lite_python: the Python that has MXNet, which has ps-lite in it.
-        congestion: the congestion control of all sides where they meet on this machine.
+        ps_lite_python: the Python that has MXNet, which includes ps-lite.
+        congestion: the congestion control of all sides on this machine.
         scratch: a directory that is removed at the end.
     """
 
@@ -44,20 +44,20 @@ class Work:
 
     @property
     def scale(self) -> float:
-        """Payloads have this share of their full size."""
+        """Return the factor for payload sizes."""
         return 0.02 if self.is_quick else 1.0
 
     def hosts(self, count: int) -> int:
-        """Of a test cluster."""
+        """Return the number of hosts of a test cluster."""
         return min(count, 2) if self.is_quick else count
 
     def run(self) -> Run:
-        """What `benchmarks.launching` wants to know."""
+        """Return the settings for `benchmarks.launching`."""
         return Run(self.turns, self.turns, self.scale, 1.0, self.scratch, Report())
 
 
 class Lacking(NamedTuple):
-    """A side that cannot take part, and why."""
+    """A side that cannot take part, and the reason."""
 
     name: str
     why: str
@@ -70,7 +70,7 @@ class Versus(NamedTuple):
     """A comparison of two sides.
 
     Attributes:
-        reach: how many times as fast ours is to be; None where nothing is promised.
+        reach: target for how many times as fast ours is; None if nothing is promised.
     """
 
     ours: str
@@ -80,17 +80,17 @@ class Versus(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """What users wait for.
+    """A task that users wait for.
 
     Attributes:
-        what: for people.
-        unit: of what sides return: "s", "ms" and "us" are the better the less they are.
-        sides: those that take turns, there as long as the context is.
+        what: a description for people.
+        unit: unit of the sides' results; for "s", "ms" and "us", less is better.
+        sides: the sides that take turns, available while the context is active.
         versus: the comparisons.
-        at_most: side -> what it is to take, where no rival does the same.
-        turns: more than so many are not taken.
-        warm_up: one more turn at the beginning does not count.
-        why: what limits ours where it loses.
+        at_most: side -> its target, if no rival does the same.
+        turns: maximum number of turns.
+        warm_up: an additional first turn does not count.
+        why: what limits ours if it loses.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Row:
     why: str = ""
 
     def measure(self, work: Work) -> dict[str, Any]:
-        """Return what was found, as JSON has it."""
+        """Return the results in the form of the JSON file."""
         load, begun = os.getloadavg()[0], time.monotonic()
         lacking: dict[str, str] = {}
         values: dict[str, tuple[float, ...]] = {}
@@ -119,7 +119,7 @@ class Row:
                 found, failed = interleave(contenders, min(work.turns, self.turns), warm_up=self.warm_up)
                 values = {name: samples.values for name, samples in found.items()}
                 lacking |= failed
-        except (RuntimeError, AssertionError, OSError, MemoryError) as error:  # other rows are worth having
+        except (RuntimeError, AssertionError, OSError, MemoryError) as error:  # other rows are still useful
             lacking["row"] = str(error)[-300:]
         return {
             "what": self.what,
@@ -136,7 +136,7 @@ class Row:
         }
 
     def _ratios(self, values: Mapping[str, tuple[float, ...]]) -> list[dict[str, Any]]:
-        """Ratios of the medians; their spread is that of the turns, in which both sides met the same."""
+        """Return the ratios of the medians, with the spread over turns, in which both sides met the same conditions."""
         found = []
         for ours, theirs, reach in self.versus:
             if ours in values and theirs in values:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushing gradients and pulling values, and summing over ranks, beside plain sockets, gloo and Open MPI."""
+"""Pushing gradients and pulling values, and summing over ranks, compared with plain sockets, gloo and Open MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _steps(work: Work, size: int) -> int:
 
 @contextmanager
 def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterator[Sides]:
-    """A step of so many trainers with one server: each pushes a gradient and pulls all values."""
+    """A step of `trainers` trainers with one server: each pushes a gradient and pulls all values."""
     size = _SIZES[name]
     starts: Mapping[str, Callable[[], Processes]] = {
         "sealed": partial(ours, [size], trainers, key=KEY, within_node=False),
@@ -53,14 +53,14 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
                 continue
             side = stack.enter_context(starts[way]())
             if size < _SMALL and trainers == 1:
-                side.part()  # as those of a job that computes between its pushes
+                side.part()  # like those of a job that computes between its pushes
             sides.append(Contender(way, partial(measured, side)))
         yield sides
 
 
 @contextmanager
 def _sums(work: Work, name: str, ranks: int, ways: Sequence[str]) -> Iterator[Sides]:
-    """A sum of one array over all ranks: the middle step of the slowest rank."""
+    """A sum of one array over all ranks: the median step of the slowest rank."""
     size = _SIZES[name]
 
     def measured(side: Ranks, turn: int) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rows found, as text for the screen, as Markdown, and as a picture."""
+"""The results of rows, as text for the screen, as Markdown, and as a picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Found = Mapping[str, Mapping[str, Any]]
 
 
 class Line(NamedTuple):
-    """One comparison, as text but for the ratio itself."""
+    """One comparison, as text except for the ratio itself."""
 
     ratio: str
     reach: str
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 def lines(found: Found) -> Iterator[Line]:
-    """Yield a line for each comparison, the first with what its row is about, or one for a row that has none."""
+    """Yield one line per comparison, the first with the row's description, or one for a row without comparisons."""
     for row in found.values():
         for number, one in enumerate(row["ratios"]):
             what = "" if number else row["what"]
@@ -51,7 +51,7 @@ def lines(found: Found) -> Iterator[Line]:
 
 
 def text(found: Found) -> str:
-    """The table, and why rows or sides are missing or lose."""
+    """Return the table, and why rows or sides are missing or lose."""
     table = [HEAD, *(tuple(cell.replace("*", "") for cell in line) for line in lines(found))]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
     rows = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
@@ -59,7 +59,7 @@ def text(found: Found) -> str:
 
 
 def markdown(found: Found, facts: Mapping[str, object]) -> str:
-    """The same for docs/benchmarks.md."""
+    """Return the same for docs/benchmarks.md."""
     loads = [each for row in found.values() for each in row["load"]]
     dates = sorted({row["date"] for row in found.values()})
     machine = ", ".join(f"{name} {value}" for name, value in facts.items() if not name.startswith("load"))
@@ -71,7 +71,7 @@ def markdown(found: Found, facts: Mapping[str, object]) -> str:
 
 
 def picture(found: Found, facts: Mapping[str, object]) -> str:
-    """An SVG: a bar for each comparison from 1, logarithmic, with a mark where it is to reach."""
+    """Return an SVG: one bar per comparison, starting at 1, on a logarithmic scale, with a mark at its target."""
     bars = [(row["what"], one) for row in found.values() for one in row["ratios"] if one["ratio"] is not None]
     machine = textwrap.wrap(", ".join(f"{name} {value}" for name, value in facts.items()), _NOTE)
     height = _TOP + _ROW * len(bars) + 14 + _ROW * len(machine)
@@ -142,7 +142,7 @@ def _lacking(row: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(found: Found) -> list[str]:
-    """Why ours loses, and who is not there; a reason that several rows have is said once."""
+    """Return why ours loses, and which sides are missing; a reason shared by several rows is given once."""
     losing: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for name, row in found.items():

@@ -23,12 +23,12 @@ from benchmarks.timing import Contender
 from paddle.pserver import Client, GrowingTable, OptimizerSpec
 
 _ROWS, _TURNS, _LIMIT_S = 10_000_000, 9, 120.0
-_SETTLING = 64  # batches without new ids, after which no memory is ready for fast growth any more
+_SETTLING = 64  # batches without new IDs, after which no memory is prepared for fast growth any more
 
 
 @contextmanager
 def _batches(work: Work) -> Iterator[Sides]:
-    """Rows a second of lookups and updates, ids drawn evenly."""
+    """Rows per second of lookups and updates, with IDs drawn evenly."""
     load = workload(200_000 if work.is_quick else _ROWS, _TURNS)
     ours = Ours(load)
     fill(ours, load)
@@ -54,7 +54,7 @@ def _batches(work: Work) -> Iterator[Sides]:
 
 @contextmanager
 def _growth(work: Work) -> Iterator[Sides]:
-    """The longest batch of new ids while a table grows."""
+    """The longest batch of new IDs while a table grows."""
     load = workload(200_000 if work.is_quick else _ROWS, 1)
     fill(Ours(load), load, BATCH)  # loads the compiled loops
     yield [Contender("ours", lambda turn: 1e3 * max(fill(Ours(load), load)[1:]))]
@@ -62,7 +62,7 @@ def _growth(work: Work) -> Iterator[Sides]:
 
 @contextmanager
 def _new_machine(work: Work) -> Iterator[Sides]:
-    """From a server's start to its answer to a first push of 1,000 new rows, nothing being kept from earlier."""
+    """From a server's start to its answer to a first push of 1,000 new rows, without files from earlier runs."""
 
     def run(turn: int) -> float:
         with (
@@ -93,7 +93,7 @@ def _new_machine(work: Work) -> Iterator[Sides]:
 
 
 def _answered(port: int) -> float:
-    """Train with a growing table on this server; return when the first push was answered, by the monotonic clock."""
+    """Train with a growing table on this server; return the monotonic time of the answer to the first push."""
     ids = np.arange(1000)
     with Client([f"127.0.0.1:{port}"], trainer_id=0, num_trainers=1, wire="plain") as client:
         client.create({"emb": GrowingTable(64)}, OptimizerSpec("adagrad", learning_rate=0.1))

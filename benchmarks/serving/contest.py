@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a trainer process of a benchmark takes orders: a number of steps in, a line with begin and end out.
+"""How a trainer process of a benchmark receives orders: it reads a number of steps and prints their begin and end.
 
-Times are of the system's monotonic clock, so that those of several processes compare: steps of several trainers last
-from the first begin to the last end.
+Times are from the system's monotonic clock, so that those of several processes are comparable: steps of several
+trainers last from the first begin to the last end.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Step: TypeAlias = Callable[[], None]
 
 
 def take_turns(step: Step) -> None:
-    """Say that the step is ready, then answer each order, a number of steps, until standard input ends."""
+    """Report that the step is ready, then execute each order, a number of steps, until standard input ends."""
     for _ in orders():
         step()
 
 
 def orders() -> Iterator[None]:
-    """Do what `take_turns` does where the loop over steps is another's: yield once for each step.
+    """Do the same as `take_turns` if the loop over steps is external: yield once per step.
 
-    A step is over when the next item is asked for. Process ids may follow the number of steps: then "spent" has, for
-    each step, two numbers for each process, the seconds that all its threads computed and waited for a core.
+    A step ends when the next item is requested. Process IDs may follow the number of steps: then "spent" has, for each
+    step, two numbers per process, the seconds that all its threads computed and waited for a core.
     """
     print("ready", flush=True)
     for line in sys.stdin:
@@ -54,7 +54,7 @@ def orders() -> Iterator[None]:
 
 
 class Threads:
-    """The threads that a process has now, as far as they stay."""
+    """The current threads of a process, provided that they persist."""
 
     def __init__(self, pid: int) -> None:
         self._files = [
@@ -63,12 +63,12 @@ class Threads:
         ]
 
     def spent(self) -> npt.NDArray[np.int64]:
-        """Return (2,) ns that they computed, and waited for a core, since they began."""
+        """Return (2,) ns that they have computed, and waited for a core, since their start."""
         read = [os.pread(each, 64, 0).split()[:2] for each in self._files]
         total: npt.NDArray[np.int64] = np.array(read, np.int64).sum(axis=0)
         return total
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop observing."""
         for each in self._files:
             os.close(each)

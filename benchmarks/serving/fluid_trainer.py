@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer of `benchmarks.pserver`, or the server, as users write them for Fluid: the net of `v2_trainer`, transpiled.
+"""A Fluid trainer of `benchmarks.pserver`, or the server, as users write them: the net of `v2_trainer`, transpiled.
 
 python -m benchmarks.serving.fluid_trainer '{"endpoints": [...], "trainer": 0, "trainers": 1, "width": 2048, ...}'
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns of several sides, and what is counted: bytes pushed and pulled per second, or the time of a step."""
+"""Turns of several sides, and their metrics: bytes pushed and pulled per second, or the time of a step."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_STEPS = 500
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The amount of measurements.
 
     Attributes:
-        turns: of each side.
-        scale: sizes have this share of their full size.
+        turns: number of turns per side.
+        scale: sizes are multiplied by this factor.
     """
 
     report: Report
@@ -33,42 +33,42 @@ class Plan:
     scale: float
 
     def size(self, full: int) -> int:
-        """Bytes of a payload that is `full` at full scale; small ones are not scaled."""
+        """Return the bytes of a payload that is `full` at full scale; small ones are not scaled."""
         return full if full < 1 << 20 else max(int(full * self.scale) // 4096, 1) * 4096
 
     def steps(self, size: int) -> int:
-        """Steps of a turn."""
+        """Return the number of steps per turn."""
         return max(2, min(_MAX_STEPS, int(_TURN_BYTES * self.scale) // size))
 
     def repeat(self, name: str, run: Callable[[], float], unit: str) -> None:
-        """Measure one thing as often as there are turns."""
+        """Repeat a measurement for every turn."""
         self.report.add(name, Samples(tuple(run() for _ in range(self.turns))), unit)
 
 
 def goodput_of(side: Side, steps: int, size: int) -> float:
-    """GB/s of one turn, bytes pushed and bytes pulled, of all trainers together."""
+    """Return GB/s of one turn, counting bytes pushed and bytes pulled, of all trainers together."""
     seen = side.steps(steps)
     return 2 * size * steps * len(seen) / _span_s(seen) / 1e9
 
 
 def latency_of(side: Side, steps: int) -> float:
-    """Microseconds of a step: the median of one turn's steps."""
+    """Return microseconds per step: the median of one turn's steps."""
     took: list[float] = [one for each in side.steps(steps) for one in each["took"]]
     return statistics.median(took) * 1e6
 
 
 def goodput(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
-    """See `goodput_of`."""
+    """Measure `goodput_of` in turns."""
     _in_turns(plan, sides, lambda side: goodput_of(side, plan.steps(size), size), "GB/s")
 
 
 def latency(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
-    """See `latency_of`."""
+    """Measure `latency_of` in turns."""
     _in_turns(plan, sides, lambda side: latency_of(side, plan.steps(size)), "us")
 
 
 def pace(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
-    """Steps a second of a whole job."""
+    """Measure steps per second of a whole job."""
 
     def rate(side: Side) -> float:
         count = plan.steps(size)
@@ -78,7 +78,7 @@ def pace(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
 
 
 def mixed_sizes(total: int, count: int = 100) -> list[int]:
-    """Bytes of `count` parameters, of a few hundred bytes to some MB, that sum up to about `total`."""
+    """Return the sizes of `count` parameters, from a few hundred bytes to some MB, which sum to about `total`."""
     weights = np.exp(np.random.default_rng(SEED).normal(0.0, 2.0, count))
     return [max(int(total / 4 * w), 1) * 4 for w in weights / weights.sum()]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer of `benchmarks.pserver`: pushes a gradient and pulls the values, as often as it is told.
+"""A trainer of `benchmarks.pserver`: pushes a gradient and pulls the values, as often as ordered.
 
 python -m benchmarks.serving.ours_trainer '{"endpoints": [...], "trainer": 0, "trainers": 1, "sizes": [bytes], ...}'
 """
@@ -17,12 +17,12 @@ from paddle.pserver.transports import table
 
 
 def stay_apart() -> None:
-    """Let this process share no memory with servers of its node, as one of another node."""
+    """Prevent this process from sharing memory with servers of its node, as if it were on another node."""
     table.TRANSPORTS = tuple(each for each in table.TRANSPORTS if not each.is_within_node)
 
 
 def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
-    """One tensor for each size, in bytes; `in_place`: arrays that are shared with the server, if there are such."""
+    """Return a step with one tensor per size, in bytes; `in_place`: arrays shared with the server, if available."""
     values = {f"w{number}": np.zeros(size // 4, np.float32) for number, size in enumerate(sizes)}
     names = list(values)
     client.create(values, OptimizerSpec("momentum", learning_rate=LEARNING_RATE))
@@ -42,7 +42,7 @@ def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
 
 
 def growing_step_of(client: Client, rows: int, width: int) -> Step:
-    """A batch of new random rows of a growing table: they are pulled, and their gradients pushed."""
+    """Return a step with a batch of new random rows of a growing table, which pulls them and pushes their gradients."""
     table = GrowingTable(width, Initial("uniform", spread=0.1, seed=1))
     client.create({"table": table}, OptimizerSpec("adagrad", learning_rate=LEARNING_RATE))
     rng, gradient = np.random.default_rng(1), np.full((rows, width), 1e-3, np.float32)
@@ -56,7 +56,7 @@ def growing_step_of(client: Client, rows: int, width: int) -> Step:
 
 
 def main() -> None:
-    """Connect and take turns; where `sealed` is false as on a node that has no package `cryptography`."""
+    """Connect and take turns; with `sealed` false, as on a node without the package `cryptography`."""
     given = json.loads(sys.argv[1])
     if not given.get("sealed", True):
         sys.modules["cryptography.hazmat.primitives.ciphers.aead"] = None  # type: ignore[assignment]

@@ -3,9 +3,9 @@
 
     python -m benchmarks.serving.peer gloo <rank> <ranks> <port> <bytes>       rank 0 serves
     python -m benchmarks.serving.peer ps_lite <rank> <ranks> <port> <bytes>    rank 0 schedules, the last serves
-    python -m benchmarks.serving.peer ray 1 2 <port> <bytes>                   the actor is a process of its own
+    python -m benchmarks.serving.peer ray 1 2 <port> <bytes>                   the actor is a separate process
 
-The same sum and update as everywhere, in the library's own arrays; nothing is checked.
+The sum and the update are the same everywhere, in the library's own arrays; results are not checked.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def _gloo(rank: int, ranks: int, port: str, size: int) -> None:
 
 
 def _ps_lite(rank: int, ranks: int, port: str, size: int) -> None:
-    """The key-value store of MXNet, which has ps-lite in it; its server adds up and keeps the sum."""
+    """The key-value store of MXNet, which includes ps-lite; its server sums and stores the sum."""
     role = {0: "scheduler", ranks: "server"}.get(rank, "worker")
     os.environ |= {"DMLC_ROLE": role, "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port}
     os.environ |= {"DMLC_NUM_SERVER": "1", "DMLC_NUM_WORKER": str(ranks - 1), "DMLC_INTERFACE": "lo"}
-    mxnet: Any = importlib.import_module("mxnet")  # which serves, and ends, where it is no worker
+    mxnet: Any = importlib.import_module("mxnet")  # unless it is a worker, the import serves and exits
     store = mxnet.kv.create("dist_sync")
     gradient, w = mxnet.nd.full((size // 4,), 1e-3), mxnet.nd.zeros((size // 4,))
     store.init("w", w)

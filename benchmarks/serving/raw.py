@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The baseline: plain blocking sockets in pieces of 256 KB, with the same sum and the same update as a server does.
+"""The baseline: plain blocking sockets in pieces of 256 KB, with the same sum and the same update as a server.
 
-    python -m benchmarks.serving.raw server <trainers> [<congestion control>]    says its port, then serves its trainers
+    python -m benchmarks.serving.raw server <trainers> [<congestion control>]    prints its port, then serves
     python -m benchmarks.serving.raw trainer <port> <bytes> [<congestion control>]
 
-The fastest that was found with one thread on each side: pieces are received into one buffer that stays in the cache, a
-trainer is `AHEAD` pieces ahead of what it gets back, the sum and the update are one compiled loop, no more is done.
+The fastest known form with one thread on each side: pieces are received into one buffer that remains in the cache, a
+trainer sends `AHEAD` pieces before it receives them back, the sum and the update are one compiled loop; nothing else is
+done.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ACCEPT_S = 60.0
 
 
 def serve(trainers: int, congestion: str = "") -> None:
-    """One step after the other; every trainer announces each step's size."""
+    """Serve one step after the other; every trainer announces each step's size."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(_ACCEPT_S)
     print(listener.getsockname()[1], flush=True)
@@ -62,7 +63,7 @@ def _prepare(sock: socket.socket, congestion: str) -> None:
 
 
 def step_of(port: int, size: int, congestion: str = "") -> Step:
-    """A trainer's step of `size` bytes."""
+    """Return a trainer's step of `size` bytes."""
     sock = socket.create_connection(("127.0.0.1", port))
     _prepare(sock, congestion)
     gradient = np.full(size // 4, 1e-3, np.float32).data.cast("B")

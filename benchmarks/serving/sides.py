@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sides of a comparison: a server with its trainers, all processes of their own, idle between their turns."""
+"""The sides of a comparison: a server with its trainers, all in separate processes, idle between their turns."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STOP_S = 10.0
 
 
 class Side(Protocol):
-    """One contender."""
+    """A contender."""
 
     def steps(self, count: int) -> list[dict[str, Any]]:
-        """Have all trainers take so many steps; return what `contest.take_turns` says of each."""
+        """Have all trainers take `count` steps; return what `contest.take_turns` prints for each."""
 
 
 class Processes:
-    """A server process and its trainers; a context. Begin with `start_server`, then `start_trainer` for each."""
+    """A server process and its trainers; a context manager. Call `start_server`, then `start_trainer` for each."""
 
     def __init__(self) -> None:
         self._children: list[subprocess.Popen[str]] = []
@@ -61,7 +61,7 @@ class Processes:
             os.close(descriptor)
 
     def steps(self, count: int, *, is_watched: bool = False) -> list[dict[str, Any]]:
-        """See `Side.steps`; `is_watched`: what each step's time went to is told too, as `contest.orders` has it."""
+        """See `Side.steps`; `is_watched`: also report how each step's time was spent, as in `contest.orders`."""
         watched = "".join(f" {child.pid}" for child in self._children) if is_watched else ""
         for trainer in self._trainers:
             assert trainer.stdin is not None
@@ -73,7 +73,7 @@ class Processes:
         """Wait until every trainer can take steps.
 
         Raises:
-            RuntimeError: one cannot.
+            RuntimeError: a trainer cannot.
         """
         for trainer in self._trainers:
             if _line(trainer, _START_S).strip() != "ready":
@@ -92,7 +92,7 @@ class Processes:
         self._trainers.append(self.child(argv, python, stdin=subprocess.PIPE))
 
     def part(self) -> Self:
-        """Give server and trainers a core each, as far as there are such; return this."""
+        """Assign one core each to server and trainers, as far as available; return this object."""
         cores = sorted(os.sched_getaffinity(0))
         for number, child in enumerate(self._children):
             for thread in os.listdir(f"/proc/{child.pid}/task"):
@@ -100,14 +100,14 @@ class Processes:
         return self
 
     def reports_to(self) -> tuple[int, int]:
-        """Return a pipe that ends with this context."""
+        """Return a pipe that is closed at the end of this context."""
         ends = os.pipe()
         self._descriptors += ends
         return ends
 
 
 def raw(size: int, trainers: int, congestion: str = "") -> Processes:
-    """Plain sockets; see `raw`. `congestion`: the control of their connections, empty for the system's."""
+    """Return plain sockets; see `raw`. `congestion`: the control of their connections, "" for the system's."""
     side = Processes()
     server = side.child(["-m", "benchmarks.serving.raw", "server", str(trainers), congestion])
     port = _line(server, _START_S).strip()
@@ -120,25 +120,25 @@ def raw(size: int, trainers: int, congestion: str = "") -> Processes:
 def ours(
     sizes: Sequence[int], trainers: int, *, key: str | None = None, ports: int = 1, **more: object
 ) -> Processes:
-    """`paddle pserver` and trainers that use its client.
+    """Return `paddle pserver` and trainers that use its client.
 
     Args:
         sizes: bytes of each parameter.
-        key: of the job: None for the plain wire.
-        ports: of the server.
-        more: for `ours_trainer`.
+        key: key of the job; None for the plain wire.
+        ports: number of ports of the server.
+        more: arguments for `ours_trainer`.
     """
     given = {"key": key, "sizes": list(sizes), **more}
     return _served("ours_trainer", trainers, given, key=key, ports=ports)
 
 
 def trained(face: str, trainers: int, *, apart: bool = False, **more: object) -> Processes:
-    """A server and trainers that train a net as scripts do.
+    """Return a server and trainers that train a net as scripts do.
 
     Args:
         face: "v2" or "fluid".
-        apart: the server's memory is not to be had, as from another node.
-        more: for `v2_trainer` or `fluid_trainer`.
+        apart: the server's memory is inaccessible, as from another node.
+        more: arguments for `v2_trainer` or `fluid_trainer`.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -192,7 +192,7 @@ def _served(
 
 
 def peer(way: str, size: int, trainers: int, python: str) -> Processes:
-    """Another way, run by a Python that has it; see `peer`."""
+    """Return another way, run by a Python that has it; see `peer`."""
     side = Processes()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -205,7 +205,7 @@ def peer(way: str, size: int, trainers: int, python: str) -> Processes:
     return side
 
 
-# A job key belongs into the environment, which nobody else can read; here it is a constant.
+# A job key belongs in the environment, which other users cannot read; here it is a constant.
 _WITH_ENVIRONMENT = """
 import json, os, runpy, sys
 os.environ.update(json.loads(sys.argv[1]))
@@ -215,7 +215,7 @@ runpy.run_module("paddle", run_name="__main__", alter_sys=True)
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of a side: our packages, one thread."""
+    """Return the environment of a side: our packages, one thread."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return os.environ | threads | {"PYTHONPATH": f"{ROOT / 'runtime'}{os.pathsep}{ROOT}"}
 

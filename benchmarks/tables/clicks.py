@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clicks of Criteo and Avazu as a recommender reads them, repeated with other ids until there are enough of them."""
+"""Clicks of Criteo and Avazu as a recommender reads them, repeated with other IDs until there are enough of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CRITEO_NUMBERS, _CRITEO_FIELDS = 13, 26
 
 
 class Clicks(NamedTuple):
-    """Samples of one file.
+    """The samples of one file.
 
     Attributes:
         numbers: (n, k) float32; k may be 0.
-        codes: (n, fields) int64 below `height`: each value of each field has one.
+        codes: (n, fields) int64 below `height`: one code per value of each field.
         clicks: (n,) float32, 0 or 1.
-        height: how many codes there are.
+        height: number of codes.
     """
 
     numbers: npt.NDArray[np.float32]
@@ -30,14 +30,14 @@ class Clicks(NamedTuple):
     height: int
 
     def batch(self, number: int, size: int, shifts: int) -> tuple[Any, Any, Any]:
-        """Return batch `number`: numbers, ids and clicks. Each repetition has the next of `shifts` sets of ids."""
+        """Return batch `number`: numbers, IDs and clicks. Each repetition uses the next of `shifts` sets of IDs."""
         place = np.arange(number * size, (number + 1) * size)
         shift, row = place // len(self.clicks) % shifts, place % len(self.clicks)
         return self.numbers[row], self.codes[row] + shift[:, None] * self.height, self.clicks[row]
 
 
 def read(name: str) -> tuple[Clicks, Clicks]:
-    """Return training and test samples of "criteo" or "avazu". Raises OSError: the files are not there."""
+    """Return training and test samples of "criteo" or "avazu". Raises OSError: the files do not exist."""
     parse, train, test = {
         "criteo": (_criteo, "criteo_kaggle_train.txt", "criteo_kaggle_test.txt"),
         "avazu": (_avazu, "avazu_train.csv", "avazu_test.csv"),
@@ -49,7 +49,7 @@ def read(name: str) -> tuple[Clicks, Clicks]:
             codes[field, value] = len(codes)
     found = []
     for numbers, values, clicks in parsed:
-        # A value that training never saw shares the last code.
+        # All values that do not occur in training share the last code.
         of_rows = [[codes.get(pair, len(codes)) for pair in enumerate(row)] for row in values]
         found.append(
             Clicks(

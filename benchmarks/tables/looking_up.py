@@ -24,13 +24,13 @@ from paddle.pserver import Adagrad, Client, GrowingTable
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 WIDTH, ROWS, BATCH = 16, 1000, 4096
-_TURN = 50  # lookups of one side in a row
+_TURN = 50  # consecutive lookups of one side
 _WITHIN_S = 5.0
 Lookup = Callable[[np.ndarray], np.ndarray]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = _parse(argv)
     ids, lookups = (20_000, 100) if given.quick else (given.ids, given.lookups)
     report = Report(tell=tell)
@@ -79,7 +79,7 @@ def _zipf(rng: np.random.Generator, count: int, ids: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _training(client: Client, ids: int) -> Iterator[None]:
-    """Push batches all the time, in a thread."""
+    """Push batches continuously, in a thread."""
     done, rng = threading.Event(), np.random.default_rng(1)
 
     def work() -> None:
@@ -97,7 +97,7 @@ def _training(client: Client, ids: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _served(server: PserverProcess) -> Iterator[Lookup]:
-    """Run `paddle serve`; look up by HTTP."""
+    """Run `paddle serve`; yield a lookup by HTTP."""
     argv = [
         sys.executable,
         "-P",
@@ -135,7 +135,7 @@ def _served(server: PserverProcess) -> Iterator[Lookup]:
 
 @contextlib.contextmanager
 def _redis(rows: np.ndarray) -> Iterator[Lookup]:
-    """Run a Redis server with these rows; look up by MGET.
+    """Run a Redis server with these rows; yield a lookup by MGET.
 
     Raises:
         RuntimeError: there is no Redis.

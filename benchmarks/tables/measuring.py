@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one growing table: growth, lookups and updates beside those of peers, copies. See `benchmarks.sparse`."""
+"""Measures one growing table: growth, copies, and lookups and updates compared with peers. See `benchmarks.sparse`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Run = Callable[[str, str, int], float]
 """Lets somebody look up or update (first argument) batch number (third) of a distribution: seconds."""
 SINCE = 10  # batches between two incremental copies
 PACED_BATCHES, PAUSE_S = 20, 0.25
-SETTLING = 64  # batches without new ids, after which no memory is ready for fast growth any more
+SETTLING = 64  # batches without new IDs, after which no memory is prepared for fast growth any more
 RATE, EPSILON = 0.1, 1e-6
 _HUGE = 2 << 20
 
 
 def grow(report: Report, side: Ours, rows: int, load: Workload, name: str, pause_s: float = 0.0) -> None:
-    """Fill a table with new ids alone, and let trainers have a pause between batches; the first is not counted."""
+    """Fill a table with new IDs only, with trainers' pauses between batches; the first batch is not counted."""
     took = fill(side, load, rows, pause_s)
     report.add(
         f"{name}_rows_per_s", (rows - BATCH) / sum(took[1:]), "rows/s", "all ids new, pauses not counted"
@@ -48,11 +48,11 @@ def grow(report: Report, side: Ours, rows: int, load: Workload, name: str, pause
 
 
 def fill(side: Ours, load: Workload, rows: int | None = None, pause_s: float = 0.0) -> list[float]:
-    """Let a table have new ids alone; return the seconds of each batch.
+    """Add only new IDs to a table; return the seconds of each batch.
 
     Args:
-        rows: so many; None: all there are.
-        pause_s: before each batch.
+        rows: number of rows; None: all.
+        pause_s: pause before each batch.
     """
     took = []
     count = len(load.ids) if rows is None else rows
@@ -66,7 +66,7 @@ def fill(side: Ours, load: Workload, rows: int | None = None, pause_s: float = 0
 
 
 def grow_in_hand(report: Report, load: Workload) -> None:
-    """Fill a table whose memory the machine has found already."""
+    """Fill a table whose memory the machine has already allocated."""
     start, size = time.perf_counter(), int(1.15 * 4 * len(load.ids) * (FLOATS + 1)) + (96 << 20)
     pool = Pool(size)
     report.add("memory_first_touch_GBps", size / 1e9 / (time.perf_counter() - start), "GB/s")
@@ -74,7 +74,7 @@ def grow_in_hand(report: Report, load: Workload) -> None:
 
 
 def weigh(report: Report, side: Ours, resident: int) -> None:
-    """Tell what a row takes beside its floats."""
+    """Report the memory of a row besides its floats."""
     table = side.table
     report.add("live_rows", len(table), "rows")
     beside = (table.nbytes - table.payload_bytes) / len(table)
@@ -104,7 +104,7 @@ def copy(report: Report, side: Ours, load: Workload) -> None:
 
 
 def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[str], turns: int) -> None:
-    """Let all sides do the same batches in turns."""
+    """Have all sides process the same batches in turns."""
     others = [name for name in sides if name != "ours"]
     for distribution in distributions:
         for what in ("lookup", "update"):
@@ -125,7 +125,7 @@ def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[st
 
 
 def timed(side: Side, load: Workload, ids: Ids | None = None) -> Run:
-    """Return what lets a side of this process do a batch: of ids if they are given, by position, else of positions."""
+    """Return a function by which a side in this process does a batch: of `ids`, by position, or else of positions."""
 
     def run(what: str, distribution: str, turn: int) -> float:
         batches = load.positions[distribution]
@@ -143,7 +143,7 @@ def timed(side: Side, load: Workload, ids: Ids | None = None) -> Run:
 
 @contextmanager
 def peer(name: str, given: argparse.Namespace, load: Workload, turns: int) -> Iterator[Run]:
-    """Have a peer while it is measured."""
+    """Run a peer while it is measured."""
     if name == "numpy":
         yield timed(Numpy(load), load)
         return
@@ -152,7 +152,7 @@ def peer(name: str, given: argparse.Namespace, load: Workload, turns: int) -> It
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = _parse(argv)
     rows, turns = (200_000, 3) if given.quick else (given.rows, given.turns)
     report = Report(tell=tell)
@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _load_loops(load: Workload) -> None:
-    """Let another table do everything one time, so that loading the compiled loops is not measured."""
+    """Run all operations on another table once, so that loading the compiled loops is not measured."""
     side = Ours(load)
     side.update(load.ids[:BATCH], load.gradient)
     side.update(load.ids[:BATCH], load.gradient)
@@ -221,23 +221,23 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Side(Protocol):
-    """Somebody with a table whose rows are known by keys: positions or arbitrary ids."""
+    """A contender with a table whose rows have keys: positions or arbitrary IDs."""
 
     def lookup(self, keys: Ids) -> None:
         """Fetch the rows into an array."""
 
     def update(self, keys: Ids, gradient: Floats) -> None:
-        """Take one AdaGrad step; equal keys add up."""
+        """Take one AdaGrad step; gradients of equal keys are summed."""
 
 
 class Ours:
-    """The growing table; ids are arbitrary, and gradients are checked as those from the wire are."""
+    """The growing table; IDs are arbitrary, and gradients are validated like those from the wire."""
 
     def __init__(self, load: Workload, allocate: Callable[[int], Memory] = map_memory) -> None:
-        """Make an empty table.
+        """Create an empty table.
 
         Args:
-            allocate: where it gets memory from.
+            allocate: allocates its memory.
         """
         spec = TableSpec(ParameterSpec("emb", (1, WIDTH), sparse=True), Initial.uniform(-0.1, 0.1, 1))
         optimizer = OptimizerSpec("adagrad", {"epsilon": EPSILON}, learning_rate=RATE)
@@ -257,7 +257,7 @@ class Ours:
 
 
 class Pool:
-    """Memory that was touched before anybody asks for it."""
+    """Memory that was touched before it is requested."""
 
     def __init__(self, nbytes: int) -> None:
         self._memory = map_memory(nbytes)
@@ -268,7 +268,7 @@ class Pool:
         """Return the next bytes.
 
         Raises:
-            MemoryError: there are not so many left.
+            MemoryError: not enough bytes remain.
         """
         start, self._used = self._used, self._used + (nbytes + _HUGE - 1 & -_HUGE)
         if self._used > len(self._memory):
@@ -277,7 +277,7 @@ class Pool:
 
 
 class Numpy:
-    """Dense arrays, for ids that are positions already."""
+    """Dense arrays, for IDs that are already positions."""
 
     def __init__(self, load: Workload) -> None:
         self._w = np.random.default_rng(1).random((len(load.ids), WIDTH), np.float32)

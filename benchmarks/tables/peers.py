@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Others with a table, each in a process of its own: PyTorch, which may have another Python, and a plain one in C++.
+"""Other tables, each in its own process: PyTorch, possibly with another Python, and a plain one in C++.
 
-Such a process makes or reads the same workload, says its version, then reads lines "lookup|update <distribution>
+Such a process generates or reads the same workload, prints its version, then reads lines "lookup|update <distribution>
 <turn>" and answers each with seconds.
 """
 
@@ -21,19 +21,19 @@ from benchmarks.tables.workload import Workload
 
 _HERE = Path(__file__).resolve().parent
 _NO_PATH: Mapping[str, str] = {"PYTHONPATH": ""}
-_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fno-math-errno")  # without the last no root is vectorized
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fno-math-errno")  # the last one vectorizes square roots
 
 
 class Peer:
-    """One of them, seen from outside."""
+    """A peer, as seen from this process."""
 
     def __init__(self, argv: Sequence[str], lacking: str, env: Mapping[str, str] = _NO_PATH) -> None:
-        """Start it, and wait until its table is there.
+        """Start it, and wait until its table is ready.
 
         Args:
             argv: its command.
-            lacking: what to ask whoever sees that it ended.
-            env: variables beside ours.
+            lacking: what to check if it ended.
+            env: variables in addition to this process's.
 
         Raises:
             RuntimeError: it ended.
@@ -46,15 +46,15 @@ class Peer:
         self.version = self._answer()
 
     def seconds(self, what: str, distribution: str, turn: int) -> float:
-        """Let it look up or update one batch.
+        """Have it look up or update one batch.
 
         Raises:
-            RuntimeError: it died.
+            RuntimeError: it exited.
         """
         return self.ask(f"{what} {distribution} {turn}")
 
     def ask(self, line: str) -> float:
-        """Send a line; return the seconds that are answered. Raises RuntimeError: it died."""
+        """Send a line; return the seconds in the answer. Raises RuntimeError: it exited."""
         return ask_all([self], line)
 
     def send(self, line: str) -> None:
@@ -63,7 +63,7 @@ class Peer:
         print(line, file=self._process.stdin, flush=True)
 
     def answer(self) -> float:
-        """Wait for the seconds that are answered. Raises RuntimeError: it died."""
+        """Wait for the seconds in the answer. Raises RuntimeError: it exited."""
         return float(self._answer())
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Peer:
 
 
 def ask_all(peers: Sequence[Peer], line: str) -> float:
-    """Send a line to all; return the most of their answers. Raises RuntimeError: one died."""
+    """Send a line to all; return the maximum of their answers. Raises RuntimeError: one exited."""
     for each in peers:
         each.send(line)
     return max(each.answer() for each in peers)
@@ -87,10 +87,10 @@ def ask_all(peers: Sequence[Peer], line: str) -> float:
 
 @contextmanager
 def torch(python: str, rows: int, turns: int) -> Iterator[Peer]:
-    """Have PyTorch's sparse embedding.
+    """Run PyTorch's sparse embedding.
 
     Raises:
-        RuntimeError: that Python has none.
+        RuntimeError: that Python has no PyTorch.
     """
     argv = [python, "-m", "benchmarks.tables.torch_side", str(rows), str(turns)]
     peer = Peer(argv, "is PyTorch there? See --peers_python")
@@ -102,7 +102,7 @@ def torch(python: str, rows: int, turns: int) -> Iterator[Peer]:
 
 @contextmanager
 def plain_c(load: Workload) -> Iterator[Peer]:
-    """Have `plain_table.cpp`, compiled now.
+    """Run `plain_table.cpp`, compiled now.
 
     Raises:
         RuntimeError: there is no compiler, or it failed.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One side of `benchmarks.recommender`, a process: a recommender by PyTorch, its rows here or on servers.
+"""One side of `benchmarks.recommender`, a process: a PyTorch recommender with its rows in this process or on servers.
 
-It answers each line on its standard input: "known N" or "coming N" with the seconds that N steps took with batches
-that were seen before, or with new ones; "cost" with the mean cost of these steps; "auc" with that of the test data.
+It answers each line on its standard input: "known N" or "coming N" with the seconds of N steps with batches seen
+before, or with new ones; "cost" with the mean cost of these steps; "auc" with that of the test data.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FIELDS, WIDTH, BATCH, POOL = 8, 16, 1024, 40
 EXPONENT = 1.2
 RATE = 0.05
 SHIFTS = 64
-_SPREAD = 2654435761  # a prime: neighbours in frequency are no neighbours in memory
+_SPREAD = 2654435761  # a prime: neighbours in frequency are not neighbours in memory
 
 
 def batch_of(seed: tuple[int, ...], ids: int) -> tuple[Any, Any]:
-    """Return Zipf ids (BATCH, FIELDS) int64 below `ids`, each field with its own, and clicks (BATCH,) float32."""
+    """Return Zipf IDs (BATCH, FIELDS) int64 below `ids`, separate for each field, and clicks (BATCH,) float32."""
     rng = np.random.default_rng(seed)
     of_field = ids // FIELDS
     ranks = rng.zipf(EXPONENT, (BATCH, FIELDS)) % of_field
@@ -36,7 +36,7 @@ def batch_of(seed: tuple[int, ...], ids: int) -> tuple[Any, Any]:
 
 
 class Zipf:
-    """The workload of made-up ids: `batch(kind, number)` returns numbers, ids and clicks."""
+    """The workload of generated IDs: `batch(kind, number)` returns numbers, IDs and clicks."""
 
     numbers, fields = 0, FIELDS
 
@@ -65,7 +65,7 @@ class Clicked:
 
 
 class Side(NamedTuple):
-    """What trains: a model of numbers and ids, optimizers that step one after the other, and a loader's wrapper."""
+    """A training side: a model of numbers and IDs, optimizers that step one after the other, and a loader's wrapper."""
 
     model: Any
     optimizers: tuple[Any, ...]
@@ -73,8 +73,8 @@ class Side(NamedTuple):
 
 
 def model_of(rows: Any, load: Any) -> Any:
-    """Return DLRM: products of all pairs of rows, and of the numbers' layer, beside that one; Zipf ids: a plain MLP."""
-    import torch  # heavy, and not everywhere
+    """Return DLRM: products of all pairs of rows and the numbers' layer, with that layer; for Zipf IDs, a plain MLP."""
+    import torch  # a heavy import, and not installed everywhere
 
     class Net(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -103,7 +103,7 @@ def model_of(rows: Any, load: Any) -> Any:
 
 
 def in_process(given: argparse.Namespace, load: Any) -> Side:
-    """Rows in `nn.Embedding(sparse=True)`; with several trainers under DDP."""
+    """Return a side with rows in `nn.Embedding(sparse=True)`; with several trainers, under DDP."""
     import torch
 
     table = torch.nn.Embedding(load.height, WIDTH, sparse=True)
@@ -119,7 +119,7 @@ def in_process(given: argparse.Namespace, load: Any) -> Side:
 
 
 def servers(given: argparse.Namespace, load: Any) -> Side:
-    """Rows in a growing table."""
+    """Return a side with rows in a growing table."""
     from paddle.pserver import Adagrad, Client
     from paddle.pserver.torch import Embedding, Prefetching, ServerOptimizer
 
@@ -138,7 +138,7 @@ def servers(given: argparse.Namespace, load: Any) -> Side:
 
 
 def fbgemm(given: argparse.Namespace, load: Any) -> Side:
-    """Rows in FBGEMM's table for CPUs, which torchrec trains inside the backward pass."""
+    """Return a side with rows in FBGEMM's table for CPUs, which torchrec trains inside the backward pass."""
     import torch
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation

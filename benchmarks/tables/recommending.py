@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures recommenders by PyTorch, their rows in their processes and on a server: see `benchmarks.recommender`."""
+"""Measures PyTorch recommenders with rows in their own processes and on a server: see `benchmarks.recommender`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _THREE = 3
 
 
 class _Side(NamedTuple):
-    """What trains, and how: its kind, trainers, the server's key, and whether it may share memory with that."""
+    """A contender: its kind, number of trainers, the server's key, and whether it may share memory with the server."""
 
     kind: str
     trainers: int = 1
@@ -39,7 +39,7 @@ class _Side(NamedTuple):
 
 
 class _Duel(NamedTuple):
-    """Sides that take turns; the figure `ratio` is the time of the first over that of the second."""
+    """Sides that take turns; the figure `ratio` is the time of the first divided by that of the second."""
 
     sides: Mapping[str, _Side]
     ratios: Mapping[str, tuple[str, str]]
@@ -66,7 +66,7 @@ CLICKS = ("criteo", "avazu")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = _parse(argv)
     if given.quick:
         given.ids, given.steps, given.turns = 100_000, 5, 2
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(report: Report, given: argparse.Namespace, duel: _Duel) -> None:
-    """Let sides take turns. Raises RuntimeError: that Python has no PyTorch, or a side ended."""
+    """Have sides take turns. Raises RuntimeError: that Python has no PyTorch, or a side ended."""
     with ExitStack() as stack:
         sides = {}
         for name, side in duel.sides.items():
@@ -115,7 +115,7 @@ def measure(report: Report, given: argparse.Namespace, duel: _Duel) -> None:
 
 
 def learn(report: Report, given: argparse.Namespace, name: str) -> None:
-    """Let DLRM learn the clicks of a file on both sides: the time, the costs, and the AUC of unseen samples."""
+    """Train DLRM on the clicks of a file on both sides: the time, the costs, and the AUC of unseen samples."""
     steps: int = max(given.samples // BATCH, 1)
     parts = min(steps, 1 if given.quick else 20)
     with ExitStack() as stack:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's sparse embedding and Adagrad, one thread: a process of `peers`. It imports nothing but numpy of ours."""
+"""PyTorch's sparse embedding and Adagrad, one thread: a process of `peers`. It imports only numpy besides PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE, EPSILON = 0.1, 1e-6
 
 def main(rows: int, turns: int) -> None:
     """Serve the lines on standard input."""
-    import torch  # heavy, and not everywhere
+    import torch  # a heavy import, and not installed everywhere
 
     load = workload(rows, turns)
     torch.set_num_threads(1)

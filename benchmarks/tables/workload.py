@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arbitrary ids, and batches of them as training meets them."""
+"""Arbitrary IDs, and batches of them as they occur in training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """Batches of positions 0 .. rows-1 by distribution, the arbitrary id of each position, and one gradient.
+    """Batches of positions 0 .. rows-1 by distribution, the arbitrary ID of each position, and one gradient.
 
     Attributes:
         ids: (rows,) int64, distinct.
@@ -31,9 +31,9 @@ class Workload:
 
 
 def workload(rows: int, batches: int) -> Workload:
-    """Draw everything from one seed."""
+    """Generate everything from one seed."""
     rng = np.random.default_rng(2017)
-    # An odd multiple modulo 2^64 is a permutation: distinct ids all over int64, shuffled.
+    # An odd multiple modulo 2^64 is a permutation: distinct IDs over the whole range of int64, shuffled.
     ids = rng.permutation(rows).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(
         rng.integers(1 << 62)
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer of `benchmarks.asynchronous`: learns a model of given shapes towards known values, as fast as it may.
+"""A trainer of `benchmarks.asynchronous`: learns a model of given shapes towards known values, as fast as possible.
 
     train.py MODEL STEPS IS_ASYNC SLOWNESS
 
-The last trainer rests `SLOWNESS` - 1 times as long as each of its steps took, and goes on until the others are through.
+The last trainer rests `SLOWNESS` - 1 times as long as each of its steps took, and continues until the others finish.
 """
 
 import json
@@ -40,7 +40,7 @@ MODELS: dict[str, list[tuple[int, ...]]] = {
 
 
 def main(model: str, steps: int, is_async: int, slowness: int) -> None:
-    """Train, and write down what it took."""
+    """Train, and record the durations."""
     place = os.environ["PADDLE_JOB_DIR"]
     shapes = {f"p{number}": shape for number, shape in enumerate(MODELS[model])}
     values = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
@@ -62,7 +62,7 @@ def main(model: str, steps: int, is_async: int, slowness: int) -> None:
             taken += 1
             seconds.append(time.monotonic() - start)
             if is_slow:
-                time.sleep((slowness - 1) * seconds[-1])  # computes for so long
+                time.sleep((slowness - 1) * seconds[-1])  # simulates this much computing time
         wall_s = time.monotonic() - began
         if not is_slow:
             with open(os.path.join(place, f"through-{client.trainer_id}"), "w"):
