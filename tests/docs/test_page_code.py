@@ -83,7 +83,9 @@ PROGRAMS = (
     Program(
         "docs/tutorial-embedding.md",
         _TORCH + "ids = torch.from_numpy(np.random.default_rng(1).integers(0, 10 ** 11, (256, 2)))\n"
-        "loader = [(ids, torch.ones(256))] * 2\n<0>\n<1>\nassert model.bias > 0, model.bias\n",
+        "loader, loss = [(ids, torch.ones(256))] * 2, torch.nn.BCEWithLogitsLoss()\n<0>\n"
+        "assert (model(ids) > 0).all(), model(ids)\n",
+        ("def forward(self, ids):\n    return self.ads(ids).sum(1)\n",),
         needs="torch",
     ),
     Program(
@@ -170,8 +172,15 @@ CONFS = (("docs/tutorial-pytorch.md", 1), ("docs/tutorial-v2.md", 2))
 def blocks(page: str) -> tuple[str, ...]:
     """The blocks of a page that are Python, in its order."""
     text = _COMMAND.sub("text", (ROOT / page).read_text(encoding="utf-8"))
-    found = map(textwrap.dedent, _BLOCK.findall(text))
+    found = (changed(textwrap.dedent(block)) for block in _BLOCK.findall(text))
     return tuple(block for block in found if is_python(block))
+
+
+def changed(block: str) -> str:
+    """The program that a diff leads to, and any other block as it is."""
+    lines = block.splitlines(keepends=True)
+    is_diff = any(line.startswith("+") for line in lines)
+    return "".join(line[1:] for line in lines if not line.startswith("-")) if is_diff else block
 
 
 def is_python(block: str) -> bool:
