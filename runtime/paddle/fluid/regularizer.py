@@ -60,8 +60,8 @@ def append_regularization_ops(
     """Append the decay of each parameter and return the pairs with the gradients that include it.
 
     Args:
-        parameters_and_grads: what is to be decayed.
-        regularization: for parameters that have no regularizer of their own.
+        parameters_and_grads: pairs of the parameters to decay.
+        regularization: default for parameters without their own regularizer.
     """
     result = []
     for parameter, grad in parameters_and_grads:

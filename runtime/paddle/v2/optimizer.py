@@ -146,7 +146,7 @@ class Momentum(Optimizer):
 
 
 def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
-    """Refuse unknown keyword arguments by name; Python's own message would name the base class."""
+    """Check keyword arguments and name unknown ones; Python's own message would name the base class."""
     for name in given:
         if name not in CommonArguments.__annotations__:
             near = difflib.get_close_matches(name, CommonArguments.__annotations__, n=1)

@@ -117,7 +117,7 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
 
 
 def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> None:
-    """Refuse a tar that was truncated after `end`, where its members end.
+    """Check that a tar was not truncated after `end`, where its members end.
 
     A tar of the original has no blocks of zeros at its end, and tarfile mistakes a truncated header for the end. The
     members show whether it is complete, because each parameter's configuration follows its data.

@@ -115,7 +115,7 @@ def current() -> Settings:
 
 
 class _State:
-    """What `init` resolved: one for the process, since scripts call `init` and pass nothing on."""
+    """The settings that `init` determined: one set per process, since scripts call `init` and pass nothing on."""
 
     def __init__(self) -> None:
         self.settings: Settings | None = None

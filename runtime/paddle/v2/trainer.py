@@ -147,7 +147,7 @@ class SGD:
             self._reporter.flush()
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
-        """Cost per sample (NaN without any) and metrics over a reader's batches, without dropout; changes nothing."""
+        """Return cost per sample (NaN without any) and metrics over a reader, without dropout; changes nothing."""
         _require_function(reader)
         feeder = DataFeeder(self._topology.data_type(), feeding)
         metrics = Metrics(self._topology.network.evaluators)

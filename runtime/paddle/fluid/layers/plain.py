@@ -43,12 +43,12 @@ def layer(
     """Return the layer of a row.
 
     Args:
-        signature: as Python writes it, with literal defaults.
+        signature: the signature in Python syntax, with literal defaults.
         result: what it returns, for the docstring.
         op: the operator; None: that of the layer's name.
-        to: arguments that are not what their name or place says.
+        to: arguments with another meaning than that of their name or position.
         fixed: output slots that pass no gradient on.
-        prefix: of the names of its variables; None: the operator.
+        prefix: prefix of the names of its variables; None: the operator.
         learnt: input slot -> from the arguments to the shape of its parameter, which `param_attr` describes, or
             `bias_attr` for the slot Bias; in the dtype of `dtype`, or of the first argument without one.
     """

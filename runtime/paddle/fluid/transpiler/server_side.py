@@ -237,7 +237,7 @@ def _append_update(
 
 
 def _changeable(block: Block, one: PlacedSlice) -> str:
-    """Give a gradient that decay is added to another name: what is fed is not computed."""
+    """Copy a gradient to a new variable for the decay and return its name: fed variables are not computed."""
     name = f"{one.grad}@DECAYED"
     block.create_var(name, one.param.shape, block.reach(one.grad).dtype)
     block.append_op("assign", {"X": one.grad}, {"Out": name}, {"op_role": int(OpRole.OPTIMIZE)})
@@ -253,7 +253,7 @@ def _declare(
     names: Mapping[str, str] = MappingProxyType({}),
     inner: Collection[str] = (),
 ) -> None:
-    """Add what an operator reads and writes to block 0, unless it is there or belongs to the operator's own block."""
+    """Add the variables of an operator to block 0, unless they exist or belong to the operator's own block."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
     for name in (*op.input_names, *op.output_names):

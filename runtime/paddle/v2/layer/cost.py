@@ -31,7 +31,7 @@ __all__ = [
 
 
 def _as_cost(name: str, given: dict[str, Any], made: Made) -> Made:
-    """Give a cost layer its weight and coefficient, and refuse dropout."""
+    """Give a cost layer its weight and coefficient, and check that it has no dropout."""
     inputs, weight = as_list(made.inputs, name), given.pop("weight", None)
     if weight is not None:
         require_size(weight, 1, f"weight of {name}")

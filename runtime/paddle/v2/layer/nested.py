@@ -122,13 +122,13 @@ def _flat(input: BeamInput | Sequence[BeamInput]) -> list[LayerOutput]:
 
 
 def cross_entropy_over_beam(input: BeamInput | Sequence[BeamInput], name: str | None = None) -> LayerOutput:
-    """Declare -ln of the right path's share among all paths of a search, one number a sample.
+    """Declare -ln of the right path's share among all paths of a search, one number per sample.
 
     For the cost, a search ends where the right candidate was dropped; the right path is then an additional path.
 
     Args:
         input: the expansions of the search, in order.
-        name: of the layer.
+        name: name of the layer.
     """
     return build("cross_entropy_over_beam", _flat(input), 1, name, attrs={"coeff": 1.0})
 

@@ -197,7 +197,7 @@ class GradientMachine:
         self.scope.set(name, value.reshape(self.scope.get(name).shape))
 
     def put_gradient(self, name: str, room: Value) -> None:
-        """Have a parameter's gradients written to an array of the caller, if its operators support that.
+        """Write a parameter's gradients to an array of the caller, if its operators support that.
 
         Args:
             room: float32 (size,), which then holds the last gradient until the next ``train``.
@@ -359,7 +359,7 @@ def _field(emitter: Emitter, name: str, field: str) -> Variable | None:
 
 
 def _check_layout(network: Network, parameters: Parameters) -> None:
-    """Refuse parameters of another network; dimensions of size 1 are ignored."""
+    """Check that parameters belong to this network; dimensions of size 1 are ignored."""
     if not isinstance(parameters, Parameters):
         raise UsageTypeError(
             f"parameters should be parameters, of paddle.parameters.create or Parameters.from_tar; "

@@ -103,11 +103,11 @@ class LocalUpdater(Updater):
                 self._dense[name].update(self._machine.flat(name), gradient, rate)
 
     def finish_pass(self) -> None:
-        """Apply the decay that rows still owe."""
+        """Apply the pending decay of rows."""
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Apply the decay that rows still owe."""
+        """Apply the pending decay of rows."""
         rate = self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
         for name, updater in self._tables.items():
             updater.catch_up(self.table(name), rate)
@@ -151,7 +151,7 @@ class Averager:
         self._average.add({name: self._value_of(name) for name in self._names})
 
     def finish_pass(self) -> None:
-        """Note how long a pass is."""
+        """Record the length of a pass."""
         self._average.finish_pass()
 
     @contextmanager
