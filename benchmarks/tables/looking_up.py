@@ -138,7 +138,7 @@ def _redis(rows: np.ndarray) -> Iterator[Lookup]:
     """Run a Redis server with these rows; yield a lookup by MGET.
 
     Raises:
-        RuntimeError: there is no Redis.
+        RuntimeError: Redis is not installed.
     """
     program = shutil.which("redis-server")
     try:

@@ -122,7 +122,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:
-        """Send clients the remaining events and the end of the job, then close, within CLOSE_S. Call it one time."""
+        """Send clients the remaining events and the end of the job, then close, within CLOSE_S. One call suffices."""
         if self._closing.is_set():
             return
         self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))

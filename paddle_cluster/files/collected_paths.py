@@ -6,7 +6,7 @@ from __future__ import annotations
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 
-SAVED = "checkpoints"  # files saved by scripts on any node; stored below output/
+SAVED = "checkpoints"  # checkpoints that scripts saved on any node; stored below output/
 OUTPUT_NODE = 0
 LARGEST = (1 << 63) - 1  # maximum size of a file in bytes
 
