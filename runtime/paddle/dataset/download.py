@@ -16,7 +16,6 @@ import hashlib
 import http.client
 import logging
 import os
-import random
 import re
 import sys
 import tarfile
@@ -29,6 +28,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import IO, TextIO
 
@@ -47,6 +47,7 @@ class DatasetError(PaddleError):
         self.path = Path(path)
 
 
+_JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 ATTEMPTS = 3
 READ_TIMEOUT_S = 30.0
 DEADLINE_S = 3600.0
@@ -110,7 +111,7 @@ def _fetch(url: str, path: Path, md5sum: str | None) -> None:
     deadline = time.monotonic() + DEADLINE_S
     for attempt in range(ATTEMPTS):
         if attempt:
-            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311  spreads clients, hides nothing
+            time.sleep(_JITTER.uniform(0.1, 0.5))
         try:
             _transfer(url, path, md5sum, deadline)
         except (OSError, http.client.HTTPException) as error:

@@ -10,11 +10,11 @@ answers lookups until it is too old.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.walk import Source, TableRows
 from paddle.threads import ServiceThread
 
+_JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 1024  # rows that go in while lookups wait
@@ -195,7 +196,7 @@ class Followed:
                     self._fault = fault
                 if is_news:
                     _log.warning("table %s is not followed: %s", self.name, fault)
-                self._closing.wait(rest_s * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads retries
+                self._closing.wait(rest_s * _JITTER.uniform(0.5, 1.0))
                 rest_s = min(2 * rest_s, _MOST_REST_S)
 
     def _bring_up(self, follower: _Follower) -> None:

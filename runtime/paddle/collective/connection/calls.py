@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import random
 import select
 import socket
 import time
@@ -18,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from types import TracebackType
 from typing import Generic, Self
 
@@ -29,6 +29,7 @@ from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
 from paddle.telling import Telling
 
+_JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)
 
 _MOST_STRANGERS = 128
@@ -93,7 +94,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
                 _log.warning(
                     "rank %d waits for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, telling
                 )
-        time.sleep(min(pause_s * random.uniform(0.5, 1.0), max(left_s, 0)))  # noqa: S311 - jitter
+        time.sleep(min(pause_s * _JITTER.uniform(0.5, 1.0), max(left_s, 0)))
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
     raise PeerLate(f"rank {rank} at {endpoint} did not answer within {me.timeout_s:g} s: {why}", rank)
 
