@@ -58,7 +58,15 @@ def test_the_usage_names_every_command(arguments: tuple[str, ...]) -> None:
     assert lines[0] == "usage: paddle [--help] [<args>]"
     commands = [line.split()[0] for line in lines if line.startswith("    ")]
     of_the_original = ["train", "merge_model", "pserver", "version", "dump_config", "make_diagram"]
-    assert commands == [*of_the_original, "pserver-leave", "launch", "launch_ps", "launch_v2"]
+    assert commands == [
+        *of_the_original,
+        "tables",
+        "serve",
+        "pserver-leave",
+        "launch",
+        "launch_ps",
+        "launch_v2",
+    ]
     assert done.returncode == (1 if "nonsense" in arguments else 0)
 
 
