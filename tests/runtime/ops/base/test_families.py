@@ -44,4 +44,5 @@ def test_a_program_loads_the_families_of_what_it_names() -> None:
     )
     before, named, count, all_of_them = map(int, done.stdout.split())
     assert before < named < all_of_them / 4
-    assert count == len(registered())
+    ours = [each for each in registered() if not lookup(each).kernel.__module__.startswith("tests.")]
+    assert count == len(ours)  # other tests have registered operators of their own
