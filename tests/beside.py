@@ -221,7 +221,8 @@ def check_nothing_left(before: Belongings) -> None:
         if Belongings.now().beyond(before):
             wait_for("the end of what the test started", none_left, GONE_S, every_s=0.1)
     except AssertionError:
-        pytest.fail(f"the test left behind: {Belongings.now().beyond(before)}")
+        if left := Belongings.now().beyond(before):  # on a busy machine it may end between two looks
+            pytest.fail(f"the test left behind: {left}")
 
 
 def _name(item: pytest.Item) -> str:
