@@ -3,9 +3,7 @@
 
 An id's row is created by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an
 id without a row has its initial values. Besides its floats, a row takes 4 bytes and its share of the index, about 19
-bytes in total.
-
-A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
+bytes in total. A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
 """
 
 from __future__ import annotations
@@ -61,22 +59,15 @@ class HashTable:
         """
         spec.check_optimizer(optimizer)
         self.spec = spec
-        self.clock = 0
-        self._caught_up = 0
+        self.clock = self._caught_up = 0
         self._steps = Steps(optimizer, spec.parameter, spec.budget)
         self._index = new_index()
-        self._slabs = Slabs(
-            spec.width,
-            1 + len(self._steps.states),
-            spec.initial,
-            allocate,
-            self._steps.per_row,
-        )
+        parts, per_row = 1 + len(self._steps.states), self._steps.per_row
+        self._slabs = Slabs(spec.width, parts, spec.initial, allocate, per_row)
         # Which rows a table with a disk has does not depend on its memory.
         sightings = 0 if spec.budget.disk else spec.budget.memory // 4
         self._waiting = WaitingRoom(spec.entry, spec.max_age, sightings)
-        self._hand, self._dropped = Hand(for_disk=bool(spec.budget.disk)), Dropped()
-        self.counts = Counts()
+        self._hand, self._dropped, self.counts = Hand(for_disk=bool(spec.budget.disk)), Dropped(), Counts()
         self._disk: DiskRows | None = None
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
 
@@ -117,8 +108,7 @@ class HashTable:
             out: (n, width) float32, C-contiguous: filled and returned.
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
-        ids = plain(ids)
-        self._slabs.rows.lookup(self._index, ids, found, unknown == "zero")
+        self._slabs.rows.lookup(self._index, plain(ids), found, unknown == "zero")
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
