@@ -22,7 +22,7 @@ TOKEN_BYTES = 32
 BODY_LIMIT = 4096  # maximum bytes of a POST
 _NAMES = ("127.0.0.1", "localhost")
 _OWN_FETCHES = ("", "none", "same-origin")
-_LENGTH = re.compile(r"[0-9]{1,6}")
+_LENGTH = re.compile("[0-9]{1,18}")
 
 HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",

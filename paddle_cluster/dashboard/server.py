@@ -35,6 +35,7 @@ from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.wrapping import visible_lines
 from paddle_node.contract import checked_json
+from paddle_node.linux.inet import discard_unread
 
 CONNECTIONS = 64
 STREAMS = 24  # of these: an open page has one
@@ -110,6 +111,7 @@ class DashboardServer(HTTPServer):
         except OSError:
             self.handle_error(request, client_address)
         finally:
+            discard_unread(request)
             with self._lock:
                 del self._open[request]
             self.shutdown_request(request)

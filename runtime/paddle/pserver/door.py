@@ -30,6 +30,7 @@ import numpy as np
 from paddle.errors import ConfigError
 from paddle.pserver.followed import Followed, StaleCopy
 from paddle.threads import ServiceThread
+from paddle_node.linux.inet import discard_unread
 
 MAX_IDS = 1 << 16
 """Ids of one request."""
@@ -98,6 +99,7 @@ class Door(HTTPServer):
         except OSError:
             pass  # the peer is gone, or too slow
         finally:
+            discard_unread(request)
             self.shutdown_request(request)
             self._places.release()
 

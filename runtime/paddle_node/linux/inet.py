@@ -7,7 +7,12 @@ here.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
+
+UNREAD_BYTES = 4 << 20
+UNREAD_S = 2.0
 
 
 def family_of(address: str) -> int:
@@ -58,3 +63,20 @@ def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsen
         option = getattr(socket, "TCP_" + name, None)  # some are missing on systems other than Linux
         if option is not None and value:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def discard_unread(sock: socket.socket) -> None:
+    """End our side of a TCP connection, and read what the peer still sends, within limits.
+
+    To be called before a server closes a connection: closing a socket that has unread data resets the connection, and
+    the peer may lose the last response.
+    """
+    ends_at, left = time.monotonic() + UNREAD_S, UNREAD_BYTES
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)
+        while left > 0 and ends_at > time.monotonic():
+            sock.settimeout(max(ends_at - time.monotonic(), 0.001))
+            got = len(sock.recv(1 << 16))
+            if not got:
+                return
+            left -= got

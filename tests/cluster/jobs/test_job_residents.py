@@ -184,10 +184,12 @@ def strangers_and_wrong_keys_start_nothing_and_the_owner_is_still_served(
 ) -> None:
     there = run_once_and_wait(cluster, job)
     host, resident = cluster["node-a"], there["node-a"]
-    before = resident_bytes(resident.pid)
     argv = [sys.executable, "-c", STRANGERS, host.address, str(port_of(resident))]
-    cluster["node-b"].run(argv, timeout_s=LIMIT_S)
-    assert resident_bytes(resident.pid) < before + (2 << 20)
+    sizes = []
+    for _ in range(4):  # the first ones touch code and buffers of TLS that no job has needed
+        cluster["node-b"].run(argv, timeout_s=LIMIT_S)
+        sizes.append(resident_bytes(resident.pid))
+    assert sizes[-1] < sizes[1] + (1 << 20)
     assert len([one for one in host.processes() if "_PADDLE_RESIDENT" in one.environ]) == 1
     count = logins(cluster.hosts)
     run(job, *QUICK)

@@ -184,6 +184,7 @@ def test_a_stop_is_a_post_of_json(page: Browser) -> None:
     assert page.ask("stop", "POST", ["x"]).status == 400
     assert page.ask("stacks").status == 405
     assert page.ask("stop", "POST", {"job": "x" * 5000}).status == 413
+    assert page.ask("stop", "POST", {"job": "x" * 2_000_000}).status == 413  # answered while most is unread
     assert page.ask("stop", "POST", {"job": "x"}).status == 404
     assert page.ask("log?job=x").status == 404
     assert page.ask("../server.py").status == 404

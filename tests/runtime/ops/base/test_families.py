@@ -44,5 +44,5 @@ def test_a_program_loads_the_families_of_what_it_names() -> None:
     )
     before, named, count, all_of_them = map(int, done.stdout.split())
     assert before < named < all_of_them / 4
-    ours = [each for each in registered() if not lookup(each).kernel.__module__.startswith("tests.")]
-    assert count == len(ours)  # other tests have registered operators of their own
+    in_families = [each for each in registered() if lookup(each).kernel.__module__.startswith("paddle.ops.")]
+    assert count == len(in_families)  # this process may have loaded those of readers, files and tests too

@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,12 @@ class Served:
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any, bytes]:
         peer = http.client.HTTPConnection("127.0.0.1", self.door.server_port, timeout=20)
-        peer.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-        answer = peer.getresponse()
-        content = answer.read()
-        peer.close()
-        return answer.status, answer.headers, content
+        with closing(peer):
+            peer.request(
+                method, path, body, {name.replace("_", "-"): value for name, value in headers.items()}
+            )
+            answer = peer.getresponse()
+            return answer.status, answer.headers, answer.read()
 
     def close(self) -> None:
         self.door.shutdown()
@@ -88,6 +90,7 @@ def test_a_copy_that_is_too_old_is_not_answered_from(served: Served) -> None:
         ("GET", "/../etc/passwd", b"", {}, 404),
         ("POST", "/tables/t/rows", bytes(7), {}, 400),
         ("POST", "/tables/t/rows", bytes(8 * (MAX_IDS + 1)), {}, 413),
+        ("POST", "/tables/t/rows", bytes(3_000_000), {}, 413),
         ("POST", "/tables/t/rows", b'{"ids": [1.5]}', {"Content_Type": "application/json"}, 400),
         (
             "POST",
