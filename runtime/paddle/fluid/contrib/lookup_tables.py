@@ -39,7 +39,7 @@ def convert_dist_to_sparse_program(program: Program) -> Program | None:
     Raises:
         FluidError: the program fetches no rows from servers.
     """
-    names = program._distributed_lookup_tables
+    names = tuple(program._distributed_lookup_tables)
     if not names:
         _log.warning("convert_dist_to_sparse_program: the program has no distributed embedding")
         return None
@@ -118,7 +118,8 @@ def load_persistables_for_increment(
     path = _existing(Path(lookup_table_var_path))
     name = lookup_table_var if isinstance(lookup_table_var, str) else lookup_table_var.name
     load_slices(folder, overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
-    global_scope().set(name, rows_of_server(program, read_table_file(path, name, with_states=True)))
+    rule = program._distributed_lookup_tables.get(name)
+    global_scope().set(name, rows_of_server(program, read_table_file(path, name, rule=rule)))
 
 
 def _saved_by_trainers(tables: Collection[str]) -> Callable[[Variable], bool]:

@@ -42,6 +42,7 @@ _BEGINNING = bytes(4)  # of all files of values: their version
 _MAX_PATH = 4096
 TABLE_STATES = ".states"
 """Ending of the file beside a table's, which holds what its update rule keeps for each row."""
+_RULE = "rule "
 
 
 def places_of_strangers() -> tuple[Path, ...]:
@@ -244,10 +245,16 @@ def write_rows(
     height: int,
     rows: Iterable[npt.NDArray[np.int64]],
     values: Iterable[npt.NDArray[np.float32]],
+    rule: str = "",
 ) -> None:
-    """Write selected rows, given in blocks, like `write_value`; see `tensor_file.write_row_blocks`."""
+    """Write selected rows, given in blocks, like `write_value`; see `tensor_file.write_row_blocks`.
+
+    Args:
+        rule: for the states of an update rule, its `rule_line`, which ends the file.
+    """
     with _complete(Path(path)) as stream:
         write_row_blocks(stream, shape, height, rows, values)
+        stream.write(f"{_RULE}{rule}\n".encode() if rule else b"")
 
 
 def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> Callable[..., None]:
@@ -313,6 +320,20 @@ def read_table(path: str | os.PathLike[str], name: str) -> SelectedRows:
         rows = read_selected_rows(stream, name, any_ids=True)
         _at_end(stream, Path(path))
     return rows
+
+
+def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
+    """Read a file of an update rule's states; return them, and the rule's line: "" in files of earlier releases.
+
+    Raises:
+        ModelFileError: it is missing or damaged, or contains something else.
+    """
+    with _opened(path) as stream:
+        rows = read_selected_rows(stream, name, any_ids=True)
+        line = stream.read(_MAX_PATH).decode(errors="replace")
+    if line and not (line.startswith(_RULE) and line.endswith("\n")):
+        raise ModelFileError(f"{path} continues after the states of {name!r}: it is damaged")
+    return rows, line.removeprefix(_RULE).strip()
 
 
 def _only(path: Path, variable: Variable) -> Any:

@@ -51,7 +51,7 @@ class Program(graph.Program):
         self._ps_endpoint: str | None = None
         self._trainers_endpoints: list[str] = []
         self._averaging: object = None
-        self._distributed_lookup_tables: tuple[str, ...] = ()
+        self._distributed_lookup_tables: Mapping[str, str] = {}  # name -> `rule_line`
         self._connections: tuple[object, ...] = ()
         self._nccl_comm_num = 1
         self._use_hierarchical_allreduce = False

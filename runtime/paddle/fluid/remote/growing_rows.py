@@ -20,6 +20,7 @@ from paddle import graph
 from paddle.backend import to_host
 from paddle.errors import PserverError
 from paddle.fluid.errors import FluidError
+from paddle.fluid.files.table_states import CLOCKS, rule_line
 from paddle.fluid.files.variable_files import write_rows
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
@@ -34,7 +35,6 @@ from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 _LOOKUP = "lookup_sparse_table"
 _RULE, _OWN = "sgd", "update_sparse_table"
-_HALVES = 4  # tick and clock, each in two halves of 16 bits: a float32 holds them exactly
 _LOADED_ROWS = 1 << 16
 _log = logging.getLogger(__name__)
 
@@ -129,8 +129,8 @@ class GrowingRows:
         table.clock = max(table.clock, rows.height)
         if not len(rows.ids):
             return
-        halves = rows.values[:, -_HALVES:].astype(np.uint32)
-        parts = rows.values[:, :-_HALVES].reshape(len(rows.ids), -1, width).swapaxes(0, 1)
+        halves = rows.values[:, -CLOCKS:].astype(np.uint32)
+        parts = rows.values[:, :-CLOCKS].reshape(len(rows.ids), -1, width).swapaxes(0, 1)
         ticks, clocks = (halves[:, at] * np.uint32(1 << 16) + halves[:, at + 1] for at in (0, 2))
         table.fill(Block(rows.ids.copy(), parts.copy(), later(ticks, np.uint32(table.clock) - clocks)))
 
@@ -204,20 +204,23 @@ class GrowingRows:
             states.unlink(missing_ok=True)
             self._write(path, width, self._height, lambda block: block.parts[0])
             if table.parts > 1:
-                self._write(states, _columns(table) - width, table.clock, self._states)
+                line = rule_line(self._optimizer)
+                self._write(states, _columns(table) - width, table.clock, self._states, line)
         except OSError as error:
             raise PserverError(f"{path} cannot be written: {error.strerror}") from error
 
-    def _write(self, path: Path, width: int, height: int, values: Callable[[Block], Any]) -> None:
+    def _write(
+        self, path: Path, width: int, height: int, values: Callable[[Block], Any], rule: str = ""
+    ) -> None:
         # Nothing changes the table meanwhile: all copies have the same rows in the same order.
         ids, rows = (iter(self._table.snapshot()) for _ in range(2))
         shape = (len(self._table), width)
-        write_rows(path, shape, height, (block.ids for block in ids), map(values, rows))
+        write_rows(path, shape, height, (block.ids for block in ids), map(values, rows), rule)
 
 
 def _columns(table: HashTable) -> int:
     """Return the width of rows with the complete state of the rule."""
-    return table.parts * table.spec.width + _HALVES
+    return table.parts * table.spec.width + CLOCKS
 
 
 def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> list[GrowingRows]:

@@ -305,7 +305,7 @@ class DistributeTranspiler:
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = current_endpoint
         program._is_chief = self.trainer_id == 0
-        program._distributed_lookup_tables = self._names_of_tables()
+        program._distributed_lookup_tables = {each.name: each.rule_line for each in self._tables}
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
         for placed in self._placed:
             for one in placed.slices:
@@ -339,7 +339,7 @@ class DistributeTranspiler:
         program._is_distributed = True
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = endpoint
-        program._distributed_lookup_tables = self._names_of_tables()
+        program._distributed_lookup_tables = {each.name: each.rule_line for each in self._tables}
         program._parameters_on_pservers = self.vars_overview
 
 

@@ -3,8 +3,8 @@
 
 Trainer 0 saves it; the files can be loaded by any number of servers, and on one machine. The rows of a distributed
 embedding on server i are in `<dirname>/__lookup_table__/<table>_<i>`, as selected rows, and the state of its update
-rule for them in `<table>_<i>.states`. Every server writes its own files, on its own machine. Any number of servers can
-load them, if each has the files of all.
+rule for them in `<table>_<i>.states`, which names the rule. Every server writes its own files, on its own machine. Any
+number of servers can load them, if each has the files of all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import numpy as np
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.files import variable_files
+from paddle.fluid.files.table_states import check_rule
 from paddle.fluid.files.variable_files import (
     TABLE_STATES,
     is_persistable,
     load_vars,
     place_of,
     read_table,
+    read_table_states,
     save_vars,
     write_value,
 )
@@ -100,25 +102,31 @@ def load_persistables(
         FluidError: a server's variables would come from one file for all variables.
     """
     program = main_program or default_main_program()
-    overview = program._parameters_on_pservers
+    overview, block = program._parameters_on_pservers, program.global_block()
     if serving_operator(program) is not None and isinstance(overview, VarsDistributed):
         if filename is not None:
             raise FluidError("a server's variables are loaded from a file each: save them without filename")
+        tables = {
+            name: rows_of_server(program, read_table_files(Path(dirname), block.var(name), rule=rule))
+            for name, rule in program._distributed_lookup_tables.items()
+        }
         load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
-        for name in program._distributed_lookup_tables:
-            rows = read_table_files(Path(dirname), program.global_block().var(name), with_states=True)
-            global_scope().set(name, rows_of_server(program, rows))
+        for name, rows in tables.items():
+            global_scope().set(name, rows)
         return
     remote = () if program._is_chief else _remote(program)
+    tables = {
+        name: read_table_files(Path(dirname), block.var(name), rule=rule)
+        for name, rule in program._distributed_lookup_tables.items()
+        if program._is_chief and _table_files(Path(dirname), name)
+    }
     load_vars(executor, dirname, program, _own(program, remote), filename=filename)
-    for name in program._distributed_lookup_tables if program._is_chief else ():
-        if _table_files(Path(dirname), name):
-            variable = program.global_block().var(name)
-            whole = read_table_files(Path(dirname), variable, with_states=True)
-            held, states = np.split(whole.values, [variable.shape[1]], axis=1)
-            global_scope().set(name, SelectedRows(whole.rows, held.copy(), variable.shape[0]))
-            if states.shape[1]:
-                global_scope().set(f"{name}{TABLE_STATES}", SelectedRows(whole.rows, states, whole.height))
+    for name, whole in tables.items():
+        height, width = block.var(name).shape
+        held, states = np.split(whole.values, [width], axis=1)
+        global_scope().set(name, SelectedRows(whole.rows, held.copy(), height))
+        if states.shape[1]:
+            global_scope().set(f"{name}{TABLE_STATES}", SelectedRows(whole.rows, states, whole.height))
 
 
 def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
@@ -148,18 +156,18 @@ def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
         scope.set(name, value)
 
 
-def read_table_files(folder: Path, variable: Variable, *, with_states: bool = False) -> SelectedRows:
+def read_table_files(folder: Path, variable: Variable, *, rule: str | None = None) -> SelectedRows:
     """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, a file is damaged, or some files have no states.
+        ModelFileError: there is no file, a file is damaged, some files have no states, or they are of another rule.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
         raise ModelFileError(
             f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
         )
-    held = [read_table_file(path, variable.name, with_states=with_states) for path in paths]
+    held = [read_table_file(path, variable.name, rule=rule) for path in paths]
     if len({each.values.shape[1:] for each in held}) > 1:
         raise ModelFileError(
             f"{folder / _FOLDER}: the files of {variable.name!r} have rows of different widths: some files "
@@ -174,16 +182,20 @@ def read_table_files(folder: Path, variable: Variable, *, with_states: bool = Fa
     return SelectedRows(rows, values, max(each.height for each in held) if has_states else variable.shape[0])
 
 
-def read_table_file(path: Path, name: str, *, with_states: bool) -> SelectedRows:
-    """Return the rows of a table's file; with `with_states` also their update rule's state, if it was saved.
+def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
+    """Return the rows of a table's file and the state of their update rule, if it was saved.
+
+    Args:
+        rule: `rule_line` of the program's table; None: the states are not read.
 
     Raises:
-        ModelFileError: a file is missing or damaged, or the states belong to other rows.
+        ModelFileError: a file is missing or damaged, or the states belong to other rows or to another rule.
     """
     rows, beside = read_table(path, name), path.with_name(f"{path.name}{TABLE_STATES}")
-    if not with_states or not beside.exists():
+    if rule is None or not beside.exists():
         return rows
-    states = read_table(beside, name)
+    states, line = read_table_states(beside, name)
+    check_rule(beside, line, rule, states.values.shape[1], rows.values.shape[1])
     if not np.array_equal(states.rows, rows.rows):
         raise ModelFileError(
             f"{beside} holds other rows than {path.name}: remove it to begin without the states of the update rule"

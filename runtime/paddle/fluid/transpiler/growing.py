@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paddle.fluid.errors import FluidError
+from paddle.fluid.files.table_states import rule_line
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import unique_name
 from paddle.optim.rules.table import FLUID, RULES
+from paddle.optim.spec import OptimizerSpec
 
 PATH = "kLookupTablePath"
 
@@ -46,6 +48,14 @@ class GrowingTable:
     begins: Mapping[str, Any]
     prefix: str = ""
     rule: Mapping[str, Any] | None = None
+
+    @property
+    def rule_line(self) -> str:
+        """The `rule_line` of its update rule."""
+        if self.rule is None:
+            return rule_line(OptimizerSpec("sgd"))
+        hyper = zip(self.rule["hyper_names"], self.rule["hyper_values"], strict=True)
+        return rule_line(OptimizerSpec(self.rule["rule"], dict(hyper)))
 
     def asked(self, server: int) -> str:
         """Return the name of the ids that are requested from a server."""

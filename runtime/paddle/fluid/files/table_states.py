@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which update rule the saved states of a distributed embedding's rows belong to.
+
+The file of states ends with one line: the names of the rule and of its hyperparameters.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from paddle.fluid.errors import ModelFileError
+from paddle.optim.spec import OptimizerSpec, rule_of
+
+_log = logging.getLogger(__name__)
+
+CLOCKS = 4
+"""Columns after the states: a row's last batch and the server's, each in two halves of 16 bits."""
+
+
+def rule_line(optimizer: OptimizerSpec) -> str:
+    """Return the names of a rule and of its hyperparameters."""
+    return " ".join((optimizer.rule, *sorted(optimizer.hyper)))
+
+
+def check_rule(path: Path, line: str, rule: str, columns: int, width: int) -> None:
+    """Check that a file has the states of a rule; a file without a line is accepted if it has as many states.
+
+    Args:
+        line: the file's `rule_line`; "": it has none, as files of earlier releases.
+        rule: the `rule_line` of the program's table.
+        columns: columns of the file.
+        width: elements of a row of the table.
+
+    Raises:
+        ModelFileError: it has those of another rule.
+    """
+    wanted = len(rule_of(OptimizerSpec(rule.split()[0])).states(0.0))
+    if line == rule:
+        return
+    if not line and columns == wanted * width + CLOCKS:
+        _log.warning(
+            "%s does not name its update rule: its states are used as those of %s", path, _text(rule)
+        )
+        return
+    found = f"states of {_text(line)}" if line else f"{columns} columns per row and names no update rule"
+    raise ModelFileError(
+        f"{path} has {found}; the program updates this table by {_text(rule)}, with {wanted} per row. Use "
+        "the rule of the job that saved the file, or remove the file to begin without states"
+    )
+
+
+def _text(line: str) -> str:
+    name, *hyper = line.split()
+    return f"{name}({', '.join(hyper)})"
