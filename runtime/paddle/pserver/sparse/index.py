@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.kernels import library
-from paddle.pserver.sparse.mixing import SEGMENT_BITS, SEGMENTS, segments_of
+from paddle.pserver.sparse.mixing import SEGMENT_BITS, SEGMENTS, mix, segments_of
 
 Ids = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
@@ -158,12 +158,17 @@ class Index:
             self._memory.update(zip(pieces[some].tolist(), memories, strict=True))  # the old ones end here
 
     def _split(self, piece: int, count: int) -> None:
-        """Give the upper half of a piece's mixed numbers a new piece; both get room for half of `count` ids."""
+        """Give the upper half of a piece's mixed numbers a new piece.
+
+        Both get room for the ids that they hold, and for half of `count` ids.
+        """
         held = self._take(piece)
         depth = int(self._directory["depth"][piece]) + 1
         halves = np.array([piece, piece + (1 << (self._bits - depth))])
-        # Ids fall into either half as heads and tails do.
-        lines = self._roomy(halves, np.full(2, count // 2 + 2 * int(count**0.5)))
+        in_upper = int(np.count_nonzero(mix(held[0].view(np.uint64)) >> np.uint64(64 - depth) & np.uint64(1)))
+        # Ids fall into either half as heads and tails do, unless they come in the order of a checkpoint: by half.
+        expected = count // 2 + 2 * int(count**0.5)
+        lines = self._roomy(halves, np.maximum(expected, (len(held[0]) - in_upper, in_upper)))
         for half, its_lines in zip(halves.tolist(), lines.tolist(), strict=True):
             self._give(half, depth, its_lines)
         self._insert(*held)

@@ -181,6 +181,23 @@ def test_ids_of_crowded_segments_are_found_after_these_were_cut_in_pieces() -> N
     assert len(index) == kept.sum()
 
 
+@pytest.mark.parametrize("is_descending", [False, True])
+@pytest.mark.parametrize("batch", [1, 1000, 1 << 13, 100_000])
+def test_ids_that_come_in_the_order_of_a_checkpoint_are_found(batch: int, is_descending: bool) -> None:
+    """A checkpoint has a segment's ids by piece: all of a batch may belong to one half of the piece that they fill."""
+    count = 1 << 12 if batch == 1 else 100_000
+    ids = np.concatenate([ids_in_segment(segment, count // 2, 1) for segment in (0, SEGMENTS - 1)])
+    ids = ids[::-1] if is_descending else ids  # ascending by mixed bits
+    numbers, index = np.arange(len(ids), dtype=np.uint32), Index()
+    for start in range(0, len(ids), batch):
+        index.insert(ids[start : start + batch], numbers[start : start + batch])
+    np.testing.assert_array_equal(index.find(ids), numbers)
+    again = Index()
+    for held, its_numbers in index.segments():
+        again.insert(held, its_numbers)
+    np.testing.assert_array_equal(again.find(ids), numbers)
+
+
 def test_searches_end_and_find_right_however_often_ids_come_and_go() -> None:
     drawn = arbitrary_ids(100_000)
     crowded = drawn[segments_of(drawn) == SEGMENTS - 1][:40]  # few lines, each of which many will have passed
