@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError, PaddleError, PserverError
 from paddle.optim.spec import OptimizerSpec
-from paddle.pserver.sparse.blocks import Header, Sightings
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.spec import TableSpec
@@ -33,11 +32,9 @@ _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belo
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 1024  # rows that go in while lookups wait
-_SWEEP_EVERY = 64  # walks
 _FIRST_REST_S, _MOST_REST_S = 0.1, 5.0
 _CLOSE_S = 5.0
 _PLAIN = OptimizerSpec("sgd")
-_NOBODY = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
 
 
 class StaleCopy(PserverError):
@@ -229,7 +226,6 @@ class _Follower:
         """`lock`: around every change of the copy."""
         self._job, self._name, self._lock = job, name, lock
         self._clocks: dict[int, int] = {}
-        self._walks = 0
         self.table: HashTable | None = None
 
     def __enter__(self) -> Self:
@@ -256,8 +252,4 @@ class _Follower:
                     self.table.clock, is_begun = walk.clock, True
                 put(self.table, rows)
             self._clocks[server] = walk.clock
-        self._walks += 1
-        if self.table is not None and spec.max_age and self._walks % _SWEEP_EVERY == 0:
-            with self._lock:
-                self.table.resume(Header(self.table.clock, 0, (_NOBODY, _NOBODY)))
         return min(self._clocks.values())

@@ -27,12 +27,13 @@ from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
 from paddle.pserver.client.stored_values import StoredValues, reply_array
 from paddle.pserver.followed import Followed
+from paddle.pserver.sparse.blocks import Lineage
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.walk import Cursor, TableRows
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import READ_PART, READER, Message, Section, rows_at_once
-from paddle.pserver.wire.table_rows import read_left, read_rows
+from paddle.pserver.wire.table_rows import read_left, read_lineage, read_rows
 from paddle.pserver.wire.verbs import Describe, Ok, View, Walk, Walked
 
 
@@ -310,6 +311,7 @@ class TableWalk:
         clock: batches of the table at the start of the walk; set by the first piece, which may be empty.
         since: the batch after which rows changed, or None for all rows.
         left: ids whose rows left after it, to drop before the rows are put in; set by the first piece.
+        lineage: identifies the batches; set by the first piece.
     """
 
     def __init__(
@@ -325,6 +327,7 @@ class TableWalk:
         self._name, self._width = of
         self._with_states = with_states
         self.clock, self.since, self.left = 0, since, np.zeros(0, np.int64)
+        self.lineage = Lineage()
 
     def __iter__(self) -> Iterator[TableRows]:
         """Yield pieces, at least one. Raises PserverError: see `Reader`."""
@@ -336,6 +339,7 @@ class TableWalk:
             said, rows = reply.expect(Walked), read_rows(reply)
             if is_first:
                 is_first, self.clock, self.left = False, said.clock, read_left(reply)
+                self.lineage = read_lineage(reply)
                 since = self.since = None if said.since < 0 else said.since
             elif (None if said.since < 0 else said.since) != since:
                 raise PserverError(

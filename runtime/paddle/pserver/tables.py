@@ -26,10 +26,11 @@ from paddle.optim.spec import optimizer_of
 from paddle.pserver.durable.checkpoint.folder import Checkpoint, newest
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.reader import Reading
+from paddle.pserver.durable.checkpoint.snapshot import NUMBERS
 from paddle.pserver.exported.folder import Description, FolderWriter
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.reader import Reader
-from paddle.pserver.sparse.blocks import Block, Header, Sightings
+from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, Sightings
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.sparse.walk import Cursor, Source, TableRows
 from paddle.pserver.wire.configuration import Configuration
@@ -52,10 +53,16 @@ class _SavedWalk:
     since: int | None
     states: bool
     clock: int
-    left: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lineage: Lineage
+    left: npt.NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
 
     def __iter__(self) -> Iterator[TableRows]:
         at, since = Cursor(), self.since
+        left = NO_IDS if since is None else self.table.table.left_since(since)
+        if left is None:
+            since = None
+        else:
+            self.left = left
         while not at.is_over:
             found, at, self.since = self.table.table.walk(at, since, _AT_ONCE, with_states=self.states)
             yield found
@@ -102,7 +109,7 @@ class Saved:
         share = replace(share, spec=replace(share.spec, budget=unbounded))
         served = ServedTable(share, optimizer_of(share.spec.parameter, model.optimizer))
         self._fill(served, part)
-        return _SavedWalk(served, since, states, served.table.clock)
+        return _SavedWalk(served, since, states, served.table.clock, Lineage(served.table.lineage.earlier))
 
     def _fill(self, served: ServedTable, part: Manifest) -> None:
         name = served.share.spec.name
@@ -122,7 +129,8 @@ class Saved:
             raise CheckpointError(f"{part.folder}: rows of {name} cannot be read: {error}") from None
         none = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
         numbers = part.numbers[name]
-        served.table.resume(Header(int(numbers["clock"]), int(numbers["caught_up"]), (none, none)))
+        clock, caught_up, hand, own = (int(numbers.get(what, 0)) for what in NUMBERS)
+        served.table.resume(Header(clock, caught_up, (none, none), hand, generation=own))
 
 
 def listed(reader: Reader) -> list[ListedTable]:
@@ -149,8 +157,8 @@ def export(
         source: a `Reader` of a running job, or a `Saved` checkpoint.
         table: the name of the table.
         to: the parent directory. The folder is named base-BATCH or delta-BATCH, and appears only when it is complete.
-        since: export rows that changed after this batch, or after the batches of this exported folder; None: all rows.
-            Rows that left the table meanwhile stay in the base.
+        since: export rows that changed, and ids of rows that left the table, after this batch, or after the batches
+            of this exported folder; None: all rows. A batch means the folder of this batch in `to`, if there is one.
         states: whether to write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
 
@@ -159,9 +167,11 @@ def export(
         PserverError, CheckpointError: the rows cannot be read.
     """
     servers = source.holders(table)
-    asked = _batches(since, table, len(servers))
+    earlier = _earlier(since, table, Path(to))
+    asked = _batches(since if earlier is None else earlier, len(servers))
     clocks: list[int] = []
     reached: list[int | None] = []
+    lineages: list[Lineage] = []
     width, kept = 0, None
     with FolderWriter(Path(to), kind) as folder:
         for number, server in enumerate(servers):
@@ -175,15 +185,28 @@ def export(
                 for piece in pieces:
                     spool.add(piece)
                 folder.write(number, len(servers), spool)
+            folder.remove(walk.left)
             clocks.append(walk.clock)
             reached.append(walk.since)
-        if since is not None and None in reached:
-            raise ConfigError(
-                f"table {table}: what changed after batch {since} is not known any more, since the decay of "
-                "all rows was brought up to date or the servers were restarted: export all rows"
-            )
+            lineages.append(walk.lineage)
         changed = tuple(batch for batch in reached if batch is not None) if since is not None else ()
-        said = Description(table, width, kept, source.rule(table), changed, tuple(clocks))
+        generations = tuple(each.at(clock) for each, clock in zip(lineages, clocks, strict=True))
+        follows = tuple(each.at(batch) for each, batch in zip(lineages, changed, strict=False))
+        if earlier is not None:
+            _check_run(f"{since}", table, earlier, lineages)
+            follows = earlier.generations
+        if since is not None and None in reached:
+            raise ConfigError(_unknown(since, table, asked, clocks))
+        said = Description(
+            table,
+            width,
+            kept,
+            source.rule(table),
+            changed,
+            tuple(clocks),
+            generations=generations,
+            follows=follows,
+        )
         return folder.publish(said)
 
 
@@ -213,11 +236,57 @@ def convert(
         return folder.publish(Description(table, width, None, "", (), (0,)))
 
 
-def _batches(since: int | str | Path | None, table: str, servers: int) -> Sequence[int | None]:
-    """Return, for each server, the batch after which changed rows are exported."""
-    if since is None or isinstance(since, int):
-        return [since] * servers
+def _earlier(since: int | str | Path | None, table: str, to: Path) -> Description | None:
+    """Return the description of the exported folder that `since` means; None: there is none."""
+    if since is None:
+        return None
+    if isinstance(since, int):
+        for path in to.glob(f"*-{since:012d}"):
+            said = Description.read(path)
+            if said.table == table:
+                return said
+        return None
     said = Description.read(Path(since))
     if said.table != table:
         raise ConfigError(f"{since}: it is of table {said.table}, not of {table}")
-    return said.clocks if len(said.clocks) == servers else [min(said.clocks)] * servers
+    return said
+
+
+def _batches(since: int | str | Path | Description | None, servers: int) -> Sequence[int | None]:
+    """Return, for each server, the batch after which changed rows are exported."""
+    if isinstance(since, Description):
+        return since.clocks if len(since.clocks) == servers else [min(since.clocks)] * servers
+    return [since if isinstance(since, int) else None] * servers
+
+
+def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[Lineage]) -> None:
+    """Check that an exported folder is of the run whose changes are exported.
+
+    Raises:
+        ConfigError: it is of another one, or of a batch that was lost when the servers were restarted.
+    """
+    if not any(earlier.generations):
+        return
+    if len(earlier.generations) != len(lineages):
+        raise ConfigError(
+            f"{what}: it was exported from {len(earlier.generations)} servers, table {table} has {len(lineages)} now: "
+            "export all rows (without since)"
+        )
+    for lineage, generation, clock in zip(lineages, earlier.generations, earlier.clocks, strict=True):
+        if not lineage.has(generation, clock):
+            raise ConfigError(
+                f"{what}: batch {clock} there is not a batch of this run of table {table}: the job was started anew "
+                f"or from an earlier checkpoint. Export all rows (without since)"
+            )
+
+
+def _unknown(since: int | str | Path, table: str, asked: Sequence[int | None], clocks: Sequence[int]) -> str:
+    if any(batch is not None and batch > clock for batch, clock in zip(asked, clocks, strict=True)):
+        return (
+            f"table {table}: it is at batch {min(clocks)}, before batch {since}, which is of another run: export all "
+            "rows (without since)"
+        )
+    return (
+        f"table {table}: what changed after batch {since} is not known any more, since the decay of all rows was "
+        "brought up to date, too many rows left, or the servers were restarted: export all rows (without since)"
+    )

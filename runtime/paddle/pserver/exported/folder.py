@@ -6,8 +6,10 @@
         rows-1-of-2.safetensors
         manifest.json             sizes, digest, and the batch of each server
     DIR/delta-000000000180/       rows that changed after the batches of the previous folder
+        removed.npy               ids of rows that left the table after these batches, if there are any
 
-A folder is written under another name, synced and renamed. Rows of a later folder replace those of an earlier one.
+A folder is written under another name, synced and renamed. Rows of a later folder replace those of an earlier one, and
+its removed ids drop them.
 """
 
 from __future__ import annotations
@@ -24,19 +26,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from paddle.errors import ConfigError
 from paddle.pserver.exported.columns import MAX_WIDTH, Spool, digest_of
 from paddle.pserver.exported.formats import FORMATS, read_file
+from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.walk import TableRows
 
 MANIFEST = "manifest.json"
+REMOVED = "removed.npy"
 BASE, DELTA = "base", "delta"
 
+Ids = npt.NDArray[np.int64]
 _log = logging.getLogger(__name__)
 
 _MAX_MANIFEST = 16 << 20
 _UNFINISHED = ".unfinished-"
-_VERSION = 1
+_VERSION = 2
+_NPY_HEAD = 128  # bytes before the numbers of an array in one dimension
+_READABLE = (1, _VERSION)  # folders of version 1 have no removed ids and no generations
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,11 @@ class Description:
         clocks: for each server, the batch at which the copy began.
         files: name of each server's file.
         rows: number of rows in all files.
-        digest: digest of ids, values and states, 16 hex digits; it does not depend on the order or the number of files.
+        digest: digest of ids, values, states and removed ids, 16 hex digits; it does not depend on the order or the
+            number of files.
+        removed: number of removed ids.
+        generations: generation of each batch in `clocks`, see `Lineage`; empty or 0: unknown.
+        follows: generation of each batch in `since`.
     """
 
     table: str
@@ -64,6 +78,9 @@ class Description:
     files: tuple[str, ...] = ()
     rows: int = 0
     digest: str = ""
+    removed: int = 0
+    generations: tuple[int, ...] = ()
+    follows: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -78,7 +95,7 @@ class Description:
             with open(path, "rb") as file:
                 text = file.read(_MAX_MANIFEST + 1)
             data: dict[str, Any] = json.loads(text)
-            if data.pop("version") != _VERSION:
+            if data.pop("version") not in _READABLE:
                 raise ValueError("it was written by another release")
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
             made = cls(**fields)
@@ -93,7 +110,9 @@ class Description:
         for numbers in (
             self.since,
             self.clocks,
-            (self.rows, self.width),
+            self.generations,
+            self.follows,
+            (self.rows, self.width, self.removed),
             () if self.states is None else (self.states,),
         ):
             if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
@@ -123,6 +142,7 @@ class FolderWriter:
         self._folder = root / f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
         self._files: list[str] = []
         self._rows = self._digest = 0
+        self._removed: list[Ids] = []
 
     def __enter__(self) -> Self:
         try:
@@ -157,13 +177,28 @@ class FolderWriter:
         self._rows += spool.count
         self._digest = (self._digest + spool.digest) % (1 << 64)
 
+    def remove(self, ids: Ids) -> None:
+        """Record ids (n,), distinct ones of each server, whose rows left the table."""
+        self._removed.append(ids)
+
     def publish(self, said: Description) -> Path:
         """Rename the folder to its final name; return it.
 
         Raises:
             ConfigError: a folder of that name already exists.
         """
-        whole = asdict(said) | {"files": self._files, "rows": self._rows, "digest": f"{self._digest:016x}"}
+        removed = np.concatenate([NO_IDS, *self._removed])
+        if len(removed):
+            np.save(self._folder / REMOVED, removed)
+            _sync(self._folder / REMOVED)
+        digest = (self._digest + _digest_of_removed(removed)) % (1 << 64)
+        found = {
+            "files": self._files,
+            "rows": self._rows,
+            "removed": len(removed),
+            "digest": f"{digest:016x}",
+        }
+        whole = asdict(said) | found
         path = self._folder / MANIFEST
         path.write_text(json.dumps({"version": _VERSION, **whole}, indent=1), encoding="utf-8")
         _sync(path)
@@ -206,9 +241,38 @@ def folders_of(path: Path) -> list[Path]:
             raise ConfigError(
                 f"{delta}: it has changes after batch {min(said.since)}, {chain[-1].name} ends before that"
             )
+        if are_different(said.follows, at.generations):
+            raise ConfigError(
+                f"{delta}: it has changes of another run of table {at.table} than {chain[-1].name}: move it to a "
+                "directory with the base of its own run"
+            )
         chain.append(delta)
         at = said
     return chain
+
+
+def are_different(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether two folders' generations differ; an unknown generation equals every other one."""
+    if not one or not other:
+        return False
+    return len(one) != len(other) or any(a != b and a and b for a, b in zip(one, other, strict=True))
+
+
+def read_removed(folder: Path) -> Ids:
+    """Return the removed ids (n,) of a folder. Raises ConfigError: the file is missing or damaged."""
+    count, path = Description.read(folder).removed, folder / REMOVED
+    if not count:
+        return NO_IDS
+    try:
+        if path.stat().st_size != _NPY_HEAD + 8 * count:
+            raise ValueError(f"expected {count} numbers, its size is {path.stat().st_size}")
+        return np.fromfile(path, np.int64, offset=_NPY_HEAD)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: removed ids cannot be read: {error}") from None
+
+
+def _digest_of_removed(ids: Ids) -> int:
+    return digest_of(TableRows(ids, np.zeros((len(ids), 0), np.float32), np.zeros(0, np.int32), None))
 
 
 def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows]:
@@ -217,7 +281,7 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
     Raises:
         ConfigError: it is damaged; the rows yielded before must not be used.
     """
-    said, rows, digest = Description.read(folder), 0, 0
+    said, rows, digest = Description.read(folder), 0, _digest_of_removed(read_removed(folder))
     for name in said.files:
         for piece in read_file(folder / name):
             if piece.rows.shape[1] != said.width:
@@ -252,11 +316,21 @@ def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
     if path.is_file() or path.suffix:
         yield read_file(path, key, with_states=False)
         return
-    for folder in folders_of(path):
+    folders = folders_of(path)
+    removed = [read_removed(folder) for folder in folders[1:]]
+    last = min(Description.read(folders[-1]).clocks)
+    for number, folder in enumerate(folders):
         said = Description.read(folder)
         if said.states is not None and said.rule != rule:
             _log.warning("%s: states of %s are left out: the table has %s", folder, said.rule, rule)
-        yield read_folder(folder, with_states=said.rule == rule)
+        gone = np.unique(np.concatenate([NO_IDS, *removed[number:]]))
+        pieces = read_folder(folder, with_states=said.rule == rule)
+        yield (_remaining(piece, gone).aged(last - min(said.clocks)) for piece in pieces)
+
+
+def _remaining(rows: TableRows, removed: Ids) -> TableRows:
+    """Return the rows whose ids are not among removed ones (n,), in ascending order."""
+    return rows.take(~np.isin(rows.ids, removed, assume_unique=True)) if len(removed) else rows
 
 
 def _lock(folder: Path, how: int) -> int:

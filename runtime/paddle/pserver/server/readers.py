@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.model import rows_of_tables
 from paddle.pserver.server.service import Service, Shown
+from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.walk import Cursor
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.store.store import Store
@@ -31,7 +32,7 @@ from paddle.pserver.wire.message import (
     reader_stamp,
     rows_at_once,
 )
-from paddle.pserver.wire.table_rows import LEFT, row_sections
+from paddle.pserver.wire.table_rows import LEFT, lineage_section, row_sections
 from paddle.pserver.wire.verbs import (
     Describe,
     Ok,
@@ -290,12 +291,13 @@ def _walk(shown: Shown, address: bytes, message: Message) -> Message:
     table, sections = served.table, tuple[Section, ...]()
     most = rows_at_once(served.width + asked.with_states * table.state_size)
     since = None if asked.since < 0 else asked.since
-    if since is not None and (asked.segment, asked.first) == (0, 0):
-        left = table.left_since(since)
+    if (asked.segment, asked.first) == (0, 0):
+        sections = (lineage_section(table.lineage),)
+        left = NO_IDS if since is None else table.left_since(since)
         if left is None or len(left) > _MOST_LEFT:
             since = None
         elif len(left):
-            sections = (Section(LEFT, left),)
+            sections = (*sections, Section(LEFT, left))
     found, at, reached = table.walk(
         Cursor(asked.segment, asked.first), since, most, with_states=asked.with_states
     )

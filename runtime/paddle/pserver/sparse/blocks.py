@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ class Header(NamedTuple):
         waiting: sightings of this period and of the one before.
         hand: the segment at which the next eviction begins.
         dropped: (n,) ids of rows that were dropped since the batch at which the snapshot's blocks begin.
+        generation: see `Lineage`; 0: unknown.
     """
 
     clock: int
@@ -52,6 +54,34 @@ class Header(NamedTuple):
     waiting: tuple[Sightings, Sightings]
     hand: int = 0
     dropped: npt.NDArray[np.int64] = NO_IDS
+    generation: int = 0
+
+
+class Lineage(NamedTuple):
+    """Identifies the batches of a table: a batch number has a meaning only together with a generation.
+
+    Attributes:
+        generation: random number of the batches since this process created or restored the table; 0: unknown.
+        earlier: generation of the checkpoint from which the table was restored; 0: there is none.
+        until: batch of that checkpoint; later batches of that generation are not part of this table.
+    """
+
+    generation: int = 0
+    earlier: int = 0
+    until: int = 0
+
+    def at(self, batch: int) -> int:
+        """Return the generation of a batch."""
+        return self.generation if batch > self.until or not self.earlier else self.earlier
+
+    def has(self, generation: int, batch: int) -> bool:
+        """Return whether a batch of a generation is part of this table; True if the generation is unknown."""
+        return generation in (0, self.at(batch))
+
+
+def new_generation() -> int:
+    """Return a random number above 0 that a float64 represents exactly."""
+    return secrets.randbits(52) + 1
 
 
 def ids_of(gradients: Sequence[RowGradient]) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, ids_of, joined, plain
+from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, ids_of, joined, new_generation, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
@@ -59,7 +59,7 @@ class HashTable:
         """
         spec.check_optimizer(optimizer)
         self.spec = spec
-        self.clock = self._caught_up = 0
+        self.clock, self._caught_up, self.lineage = 0, 0, Lineage(new_generation())
         self._steps = Steps(optimizer, spec.parameter, spec.budget)
         self._index = new_index()
         parts, per_row = 1 + len(self._steps.states), self._steps.per_row
@@ -211,7 +211,8 @@ class HashTable:
         dropped = self._absent(self._dropped.since(since))
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
             since = None
-        header = Header(self.clock, self._caught_up, self._waiting.content(), self._hand.segment, dropped)
+        waiting, own = self._waiting.content(), self.lineage.generation
+        header = Header(self.clock, self._caught_up, waiting, self._hand.segment, dropped, own)
         snapshot = TableSnapshot(self._index, self._slabs, header, since, self._disk)
         self._snapshots.add(snapshot)
         return snapshot
@@ -221,13 +222,10 @@ class HashTable:
         return self._dropped.can_tell_since(clock)
 
     def left_since(self, clock: int) -> Ids | None:
-        """Return the ids without a row of which some had one at this `clock`; None: that is not known any more.
-
-        Rows that are too old leave every copy that knows `max_age`, and need not be known.
-        """
+        """Return the ids without a row of which some had one at this `clock`; None: that is not known any more."""
         if self._dropped.can_tell_since(clock):
             return self._absent(self._dropped.since(clock))
-        return None if self.spec.budget.drops_rows else NO_IDS
+        return None if self.spec.max_age or self.spec.budget.drops_rows else NO_IDS
 
     @property
     def state_size(self) -> int:
@@ -276,6 +274,7 @@ class HashTable:
     def resume(self, header: Header) -> None:
         """Continue from a header after all blocks are stored."""
         self.clock, self._caught_up = header.clock, header.caught_up
+        self.lineage = Lineage(new_generation(), header.generation, header.clock)
         self._waiting.fill(header.waiting)
         self._hand.segment = header.hand
         self.forget(header.dropped)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.blocks import Block, Lineage
 from paddle.pserver.sparse.disk_rows import DiskRows
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
@@ -59,6 +59,12 @@ class TableRows(NamedTuple):
         cut = np.ascontiguousarray(whole.reshape(n, parts, part).transpose(1, 0, 2))
         return Block(self.ids, cut, ticks_of(self.ages, clock))
 
+    def aged(self, batches: int) -> TableRows:
+        """Return the rows as they are after this number of batches without a change."""
+        return self._replace(
+            ages=np.where(self.ages < 0, self.ages - batches, self.ages + batches).astype(np.int32)
+        )
+
     def take(self, which: npt.NDArray[np.bool_] | slice) -> TableRows:
         """Return a selection of the rows."""
         kept = None if self.states is None else self.states[which]
@@ -83,11 +89,12 @@ class Cursor(NamedTuple):
 
 
 class Walking(Protocol):
-    """One server's rows; see `pserver.reader.TableWalk`. `left`: ids of rows dropped meanwhile, to be dropped first."""
+    """One server's rows, and the ids whose rows left the table meanwhile; see `pserver.reader.TableWalk`."""
 
     clock: int
     since: int | None
     left: npt.NDArray[np.int64]
+    lineage: Lineage
 
     def __iter__(self) -> Iterator[TableRows]:
         """Yield pieces, at least one."""

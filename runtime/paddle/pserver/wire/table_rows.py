@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
+from paddle.pserver.sparse.blocks import Lineage
 from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.wire.message import Message, Section
 
@@ -14,6 +15,20 @@ _SECTIONS = {"ids": np.dtype(np.int64), "rows": np.dtype(np.float32), "ages": np
 _STATES = "states"
 LEFT = "left"
 """Ids (k,) whose rows left the table meanwhile: a section of the first answer to a walk, if there are any."""
+_LINEAGE = "lineage"
+
+
+def lineage_section(lineage: Lineage) -> Section:
+    """Return the section of the first answer to a walk that identifies the table's batches."""
+    return Section(_LINEAGE, np.array(lineage, np.int64))
+
+
+def read_lineage(message: Message) -> Lineage:
+    """Return the contents of `lineage_section`. Raises WireError: they are not (3,) int64, from 0 on."""
+    found = message.section(_LINEAGE).array
+    if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
+        raise WireError(f"lineage of a table: expected (3,) int64 from 0 on, got {found.shape} {found.dtype}")
+    return Lineage(*found.tolist())
 
 
 def read_left(message: Message) -> npt.NDArray[np.int64]:

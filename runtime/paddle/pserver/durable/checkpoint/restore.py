@@ -18,7 +18,7 @@ import numpy.typing as npt
 from paddle.errors import CheckpointError, ConfigError, PserverError
 from paddle.pserver.durable.checkpoint.format import DROPPED, IDS, VALUE, WAITING, Manifest, Piece
 from paddle.pserver.durable.checkpoint.reader import Reading
-from paddle.pserver.durable.checkpoint.snapshot import STORE
+from paddle.pserver.durable.checkpoint.snapshot import NUMBERS, STORE
 from paddle.pserver.sparse.blocks import Block, Header, Sightings
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.store.store import Store
@@ -177,11 +177,13 @@ class _Growth:
         found = [each[self._name] for each in numbers if self._name in each]
         if not found:
             raise CheckpointError(f"table {self._name} is missing")
-        clock, caught_up, hand = (
-            int(max(each.get(what, 0) for each in found)) for what in ("clock", "caught_up", "hand")
+        clock, caught_up, hand, generation = (
+            int(max(each.get(what, 0) for each in found)) for what in NUMBERS
         )
+        if len(found) > 1:
+            generation = 0  # rows of several servers have several
         waiting = _joined(self._waiting[0]), _joined(self._waiting[1])
-        self._served.table.resume(Header(clock, caught_up, waiting, hand))
+        self._served.table.resume(Header(clock, caught_up, waiting, hand, generation=generation))
 
     def _fill(self, ids: npt.NDArray[np.int64], piece: Piece, mine: npt.NDArray[np.bool_]) -> None:
         values, ticks = (

@@ -33,6 +33,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = dict[str, dict[str, float]]
 
 STORE = ""  # among the numbers; no parameter has this name
+NUMBERS = ("clock", "caught_up", "hand", "generation")
+"""Numbers of a growing table: fields of its `Header`."""
 _ELEMENTS = 1 << 21
 """Of a piece: for every piece the writer asks for the interpreter's lock a few times, which trainers wait for too."""
 _ROWS_BYTES = 4 << 20
@@ -175,7 +177,7 @@ class Snapshot:
             growing = served.table.snapshot(since=(since or {}).get(name))
             self._growing[name] = growing
             header = growing.header
-            self.numbers[name] = {what: getattr(header, what) for what in ("clock", "caught_up", "hand")}
+            self.numbers[name] = {what: getattr(header, what) for what in NUMBERS}
             if len(header.dropped):
                 self._give(Piece(name, {DROPPED: 1}, {IDS: header.dropped}))
             for period, sightings in enumerate(header.waiting):

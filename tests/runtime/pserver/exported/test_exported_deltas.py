@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deltas name the rows that left a table, and the run to which they belong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.errors import ConfigError
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver import Reader
+from paddle.pserver.client.session import TrainerSession
+from paddle.pserver.exported.folder import REMOVED, Description, read_start
+from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.budget import Budget
+from paddle.pserver.sparse.eviction import INDEX_BYTES
+from paddle.pserver.sparse.hash_table import HashTable
+from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.tables import export
+from tests.runtime.pserver.in_process_job import InProcessJob
+from tests.runtime.pserver.reader.test_followed_tables import WAIT_S, follow
+
+WIDTH = 4
+ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1)
+PLAIN = TableSpec(ParameterSpec("t", (1, WIDTH), sparse=True), Initial("normal", spread=0.1, seed=3))
+ROW_BYTES = 8 * WIDTH + 4 + INDEX_BYTES
+KINDS = {
+    "lru": replace(PLAIN, budget=Budget(memory=120 * ROW_BYTES)),
+    "score": replace(PLAIN, budget=Budget(evict="score", decay=0.7, min_score=0.4)),
+    "age": replace(PLAIN, max_age=5),
+}
+
+
+def begun(job: InProcessJob, table: TableSpec, start: Path | None = None) -> TrainerSession:
+    client = job.client(0)
+    rows = {} if start is None else {"t": read_start(start, "", WIDTH, "adagrad")}
+    client.configure([], ADAGRAD, {}, tables=[table], rows=rows)
+    client.start_pass()
+    return client
+
+
+def reader_of(job: InProcessJob) -> Reader:
+    return Reader(job.servers.connect(job.endpoints))
+
+
+def push(client: TrainerSession, rng: np.random.Generator, batches: int) -> None:
+    for _ in range(batches):
+        ids = np.unique(rng.zipf(1.3, 60).clip(max=1 << 40) * 1_000_003)
+        values = rng.standard_normal((len(ids), WIDTH)).astype(np.float32)
+        client.push_pull({"t": RowGradient(ids, values)}, 1, {})
+
+
+@pytest.mark.parametrize(("kind", "servers"), [("lru", 1), ("lru", 3), ("score", 3), ("age", 1)])
+def test_a_base_and_deltas_are_the_table_although_rows_left_it(
+    tmp_path: Path, kind: str, servers: int
+) -> None:
+    rng, job, table = np.random.default_rng(7), InProcessJob(1, num_dense=servers), KINDS[kind]
+    with begun(job, table) as client, follow([job], every_s=0.3) as copy:
+        push(client, rng, 12)
+        made: Path | None = None
+        removed = 0
+        for _ in range(3):
+            with reader_of(job) as reader:  # each reader comes in the middle
+                made = export(reader, "t", tmp_path / "chain", since=made, states=True)
+            removed += Description.read(made).removed
+            push(client, rng, 9)
+        with reader_of(job) as reader:
+            made = export(reader, "t", tmp_path / "chain", since=made, states=True)
+            whole = Description.read(export(reader, "t", tmp_path / "whole", states=True))
+        assert removed > 0
+        assert Description.read(made).generations == whole.generations
+        copy.wait(WAIT_S, whole.clocks[0])
+        assert copy.size[0] == whole.rows
+    other = InProcessJob(1, num_dense=2)
+    wide = replace(table, max_age=0, budget=replace(table.budget, memory=0, min_score=0.0))
+    with begun(other, wide, tmp_path / "chain"), reader_of(other) as reader:
+        again = Description.read(export(reader, "t", tmp_path / "again", states=True))
+    assert (again.rows, again.digest) == (whole.rows, whole.digest)
+
+
+def test_imported_rows_are_as_old_as_in_the_last_delta(tmp_path: Path) -> None:
+    job = InProcessJob(1, num_dense=1)
+    with begun(job, PLAIN) as client, reader_of(job) as reader:
+        client.push_pull({"t": RowGradient(np.array([1]), np.ones((1, WIDTH), np.float32))}, 1, {})
+        base = export(reader, "t", tmp_path)
+        for _ in range(5):
+            client.push_pull({"t": RowGradient(np.array([2]), np.ones((1, WIDTH), np.float32))}, 1, {})
+        export(reader, "t", tmp_path, since=base)
+    pieces = list(read_start(tmp_path, "", WIDTH, "adagrad"))
+    ages = {one: int(age) for piece in pieces for one, age in zip(piece.ids, piece.ages, strict=True)}
+    assert abs(ages[1]) - abs(ages[2]) == 5
+
+
+def test_a_batch_of_another_run_is_refused(tmp_path: Path) -> None:
+    jobs = [InProcessJob(1, num_dense=1) for _ in range(2)]
+    rng = np.random.default_rng(1)
+    with begun(jobs[0], PLAIN) as client, reader_of(jobs[0]) as reader:
+        push(client, rng, 3)
+        base = export(reader, "t", tmp_path / "a")
+        push(client, rng, 1)
+        delta = export(reader, "t", tmp_path / "a", since=3)
+        with pytest.raises(
+            ConfigError, match="table t: it is at batch 4, before batch 9, which is of another"
+        ):
+            export(reader, "t", tmp_path / "b", since=9)
+    with begun(jobs[1], PLAIN) as client, reader_of(jobs[1]) as reader:
+        push(client, rng, 4)
+        for since in (3, base):  # a number means the folder of that batch
+            with pytest.raises(
+                ConfigError, match=r"3 there is not a batch of this run of table t: .*all rows"
+            ):
+                export(reader, "t", tmp_path / "a", since=since)
+        export(reader, "t", tmp_path / "c")
+        push(client, rng, 1)
+        export(reader, "t", tmp_path / "c", since=4)
+    assert len(list(read_start(tmp_path / "a", "", WIDTH, "adagrad"))) > 0
+    (tmp_path / "c" / "delta-000000000005").rename(tmp_path / "a" / "delta-000000000005")
+    with pytest.raises(ConfigError, match=r"000005: it has changes of another run of table t than delta-0"):
+        list(read_start(tmp_path / "a", "", WIDTH, "adagrad"))
+    assert delta.name == "delta-000000000004"
+
+
+def test_a_restored_table_knows_the_batches_up_to_its_checkpoint() -> None:
+    first = HashTable(PLAIN, ADAGRAD)
+    gradient = RowGradient(np.array([5]), np.ones((1, WIDTH), np.float32))
+    for _ in range(3):
+        first.update([gradient], 0.1)
+    snapshot = first.snapshot()
+    blocks: list[Block] = []
+    while (block := snapshot.next_block()) is not None:
+        blocks.append(block)
+    second = HashTable(PLAIN, ADAGRAD)
+    second.restore(snapshot.header, blocks)
+    own, earlier = second.lineage.generation, first.lineage.generation
+    assert own != earlier
+    known = [second.lineage.has(*each) for each in ((earlier, 3), (earlier, 4), (own, 4), (0, 9), (77, 1))]
+    assert known == [True, False, True, True, False]
+    assert (second.lineage.at(3), second.lineage.at(4)) == (earlier, own)
+
+
+def test_folders_of_the_release_before_are_read_and_damaged_removals_are_not(tmp_path: Path) -> None:
+    rng, job = np.random.default_rng(2), InProcessJob(1, num_dense=1)
+    with begun(job, KINDS["lru"]) as client, reader_of(job) as reader:
+        push(client, rng, 12)
+        base = export(reader, "t", tmp_path)
+        push(client, rng, 12)
+        delta = export(reader, "t", tmp_path, since=base)
+    manifest = base / "manifest.json"
+    said = json.loads(manifest.read_text()) | {"version": 1}
+    for name in ("removed", "generations", "follows"):
+        del said[name]
+    manifest.write_text(json.dumps(said))
+    assert sum(len(piece.ids) for piece in read_start(tmp_path, "", WIDTH, "adagrad")) > 0
+    whole = (delta / REMOVED).read_bytes()
+    for wrong in (whole[:-8], whole[:-1] + bytes([whole[-1] ^ 1])):
+        (delta / REMOVED).write_bytes(wrong)
+        with pytest.raises(ConfigError, match=r"removed ids cannot be read|its files are not those"):
+            list(read_start(tmp_path, "", WIDTH, "adagrad"))
