@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from paddle.backend import array_module
 from paddle.graph.errors import ExecutionError
-from paddle.graph.lod import plain
+from paddle.graph.lod import lod_of, plain
 from paddle.graph.operator import Operator
-from paddle.ops.base.errors import OpError
+from paddle.ops.base.entries import joined
+from paddle.ops.base.errors import OpError, RowError
 from paddle.ops.base.selected_rows import SelectedRows
 
 
@@ -32,11 +35,19 @@ def failed(
             value = value_of(name)
             found = "" if value is None else f" {getattr(value, 'shape', '')} {getattr(value, 'dtype', '')}"
             parts.append(f"{slot}={name}{found}".rstrip())
-    message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
-    if op.line:
-        message += f"; created at {op.line}"
+    where = ""
+    if isinstance(error, RowError) and len(names := op.inputs.get(error.slot, ())) == 1:
+        where = _sample(value_of(names[0]), error.row)
+    message = f"operator {position} {op.describe()} failed: {where}{error} [{'; '.join(parts)}]"
+    if op.origin:
+        message += f"; created {op.origin}"
     message += "".join(f"; {note}" for note in notes)
     return ExecutionError(op.type, position, message)
+
+
+def _sample(value: Any, row: int) -> str:
+    lod = lod_of(value)
+    return f"sample {int(np.searchsorted(joined(lod), row, 'right')) - 1} of the batch, " if lod else ""
 
 
 class NotFiniteError(OpError):

@@ -28,7 +28,7 @@ class _Pending:
     inputs: dict[str, list[str]]
     outputs: dict[str, list[str]]
     attrs: dict[str, object]
-    line: str = ""
+    origin: str = ""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Builder:
         self._leave(op)
         for (grad_op, outputs), given in zip(kept, inputs, strict=True):
             attrs = {**grad_op.attrs, "op_role": int(OpRole.BACKWARD)}
-            self._emit(_Pending(grad_op.type, given, outputs, attrs, op.line))
+            self._emit(_Pending(grad_op.type, given, outputs, attrs, op.origin))
 
     def _leave(self, op: Operator) -> None:
         """Forget the gradients of values that the operator overwrote: from here on, the names mean earlier values."""
@@ -111,8 +111,8 @@ class Builder:
             attrs["op_role_var"] = (*before, name, self.names[name])
         for pending in self.pending:
             made = self.block.append_op(pending.type, pending.inputs, pending.outputs, pending.attrs)
-            if pending.line:
-                self.block.ops[-1] = replace(made, line=pending.line)
+            if pending.origin:
+                self.block.ops[-1] = replace(made, origin=pending.origin)
         return self.names
 
     def _emit(self, pending: _Pending) -> None:

@@ -33,14 +33,14 @@ class Operator:
     """One call: its type, the variable names in each slot, and all attributes with defaults filled in.
 
     Attributes:
-        line: "file:line" of the user's script that created it, if known.
+        origin: who created it, if known: "at file:line" of a script, or "by layer 'name'".
     """
 
     type: str
     inputs: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, tuple[str, ...]]
     attrs: Mapping[str, object]
-    line: str = field(default="", compare=False, kw_only=True)
+    origin: str = field(default="", compare=False, kw_only=True)
 
     @classmethod
     def make(

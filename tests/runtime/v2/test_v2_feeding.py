@@ -70,7 +70,7 @@ def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
         (([1, 2], 0.5), "expected one integer"),
         (
             ([1, 2], [1]),
-            r"'y': expected one integer in \[0, 5\), got \[1\] as item 0 .*give the number itself",
+            r"'y', sample 0 of the batch: expected one integer in \[0, 5\), got \[1\]; give the number itself",
         ),
         (([1, 2], [1, 2]), "declare a list of numbers as integer_value_sequence"),
         ((["a", "b"], 1), "sample 0"),
@@ -83,20 +83,48 @@ def test_a_sample_that_does_not_fit_is_named(sample: tuple[object, ...], says: s
 
 
 def test_ragged_samples_are_found() -> None:
-    with pytest.raises(ValueError, match="'x': sample 1"):
+    with pytest.raises(ValueError, match="'x', sample 1"):
         DataFeeder(TYPES)([([1, 2], 0), ([1], 0)])
 
 
 def test_a_sample_of_uneven_rows_is_found() -> None:
     with pytest.raises(
-        ValueError, match=r"'x': sample 1 is not a vector of 2 numbers, got \[\[1\], \[2, 3\]\]"
+        ValueError,
+        match=r"'x', sample 1 of the batch: expected a vector of 2 numbers, got \[\[1\], \[2, 3\]\]",
     ):
         DataFeeder(TYPES)([([1, 2], 0), ([[1], [2, 3]], 0)])
 
 
 def test_a_list_among_integers_is_found() -> None:
-    with pytest.raises(ValueError, match=r"'y': expected one integer in \[0, 5\), got \[2, 3\] as item 1"):
+    with pytest.raises(
+        ValueError, match=r"'y', sample 1 of the batch: expected one integer .*, got \[2, 3\]"
+    ):
         DataFeeder(TYPES)([([1, 2], 0), ([1, 2], [2, 3])])
+
+
+@pytest.mark.parametrize(
+    ("kind", "samples", "place"),
+    [
+        (data_type.integer_value_sequence(5), [[1, 2], [3, 4, 9]], "sample 1 of the batch, item 2: 9"),
+        (
+            data_type.integer_value_sub_sequence(5),
+            [[[1], [2]], [[3], [], [4, -2]]],
+            "sample 1 of the batch, sub-sequence 2, item 1: -2",
+        ),
+        (data_type.sparse_binary_vector(5), [[1, 2], [], [4, 5]], "sample 2 of the batch: 5"),
+        (
+            data_type.sparse_float_vector_sequence(5),
+            [[[], [(0, 1.0)]], [[(1, 1.0), (7, 2.0)]]],
+            "sample 1 of the batch, item 0: 7",
+        ),
+    ],
+    ids=["ids", "nested", "columns", "columns of sequences"],
+)
+def test_a_number_out_of_range_is_named_with_its_place(
+    kind: data_type.InputType, samples: list[object], place: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"'s', {place} does not lie in \[0, 5\)"):
+        DataFeeder([("s", kind)])([(each,) for each in samples])
 
 
 @pytest.mark.parametrize(

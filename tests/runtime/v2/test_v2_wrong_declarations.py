@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import paddle.v2 as paddle
+from paddle.errors import PaddleError
 from paddle.v2.network import Network
 from paddle.v2.topology import Topology
 
@@ -83,6 +84,43 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
 def test_wrong_values_are_named(declare, says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=says):
         declare(dense("x", 4))
+
+
+def _labels(size: int) -> Any:
+    return layer.data("tags", data_type.integer_value_sequence(size))
+
+
+@pytest.mark.parametrize("declare", [layer.crf, lambda x, tags: layer.crf_decoding(x, 4, label=tags)])
+def test_tags_beyond_the_size_of_a_crf_are_refused_where_it_is_declared(declare: Any) -> None:
+    x = layer.data("x", data_type.dense_vector_sequence(4))
+    with pytest.raises(ValueError, match=r"label 'tags' must be .* integers in \[0, 4\).*dim=5"):
+        declare(x, _labels(5))
+    with pytest.raises(ValueError, match=r"label 'x' must be .* integers in \[0, 4\)"):
+        declare(x, x)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda x, tags: layer.warp_ctc(layer.fc(x, 4, act=paddle.activation.Linear()), tags, name="cost"),
+        lambda x, tags: layer.cross_entropy_cost(
+            layer.fc(x, 4, act=paddle.activation.Softmax()), tags, "cost"
+        ),
+        lambda x, tags: layer.nce(x, tags, num_classes=4, name="cost"),
+        lambda x, tags: layer.hsigmoid(x, tags, num_classes=4, name="cost"),
+    ],
+)
+def test_a_label_beyond_the_classes_is_named_with_its_sample_and_layer(cost: Any) -> None:
+    x = layer.data("x", data_type.dense_vector_sequence(4))
+    out = cost(x, _labels(9))
+    parameters = paddle.parameters.create(out)
+    trainer = paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum())
+    rows = np.zeros((3, 4), np.float32)
+    wrong = (
+        r"sample 1 of the batch, row 4 of Label: label 7 does not lie in \[0, 4\).*; created by layer 'cost'"
+    )
+    with pytest.raises(PaddleError, match=wrong):
+        trainer.train(lambda: iter([[(rows, [1, 2, 3]), (rows, [0, 7, 1])]]))
 
 
 def test_sizes_of_numpy_are_sizes() -> None:

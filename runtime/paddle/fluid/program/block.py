@@ -146,7 +146,7 @@ class Block(graph.Block):
         """Insert an operator before the one at `index`."""
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
-        op = self.ops[index] = replace(op, line=op.line or _line_of_user(), home=ref(self))
+        op = self.ops[index] = replace(op, origin=op.origin or _origin(), home=ref(self))
         for name in op.output_names:
             written = self.find(name)
             if isinstance(written, Variable):
@@ -219,12 +219,12 @@ class Block(graph.Block):
         return attrs
 
 
-def _line_of_user() -> str:
-    """Return "file:line" of the innermost caller outside this package."""
+def _origin() -> str:
+    """Return "at file:line" of the innermost caller outside this package."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _given(slots: Names | None) -> dict[str, Any]:

@@ -5,9 +5,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddle.ops.base.errors import InputError
+from paddle.ops.base.errors import InputError, RowError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain
 from paddle.ops.base.segments import at, lengths, ranges
+
+
+def require_within(
+    ids: Any, count: int, slot: str, what: str = "label", of: str = "", fits: Any = None
+) -> None:
+    """Check that each number is in [0, count), or is one that `fits`, a mask of the same size, excepts.
+
+    Args:
+        ids: (rows, ...) whole numbers.
+        slot: the input that holds them.
+        what: the noun for one of them.
+        of: what the range is, such as "the rows of the table".
+
+    Raises:
+        RowError: names the first one that is not.
+    """
+    flat = ids.reshape(-1)
+    if not len(flat) or (int(flat.min()) >= 0 and int(flat.max()) < count):
+        return
+    bad = (flat < 0) | (flat >= count)
+    if fits is not None:
+        bad &= ~fits
+    if bad.any():
+        at = int(bad.argmax())
+        suffix = f", {of}" if of else ""
+        row = at * len(ids) // len(flat)
+        raise RowError(slot, row, f"{what} {int(flat[at])} does not lie in [0, {count}){suffix}")
 
 
 def count_of(value: Any) -> int:

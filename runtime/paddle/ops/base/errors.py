@@ -30,5 +30,18 @@ class InputError(OpError):
     """An input holds a value that the operator cannot use, such as an id outside a table."""
 
 
+class RowError(InputError):
+    """A row of an input holds a value that the operator cannot use.
+
+    Attributes:
+        slot: the input.
+        row: the number of the row; `graph` adds the number of its sequence.
+    """
+
+    def __init__(self, slot: str, row: int, message: str) -> None:
+        super().__init__(f"row {row} of {slot}: {message}")
+        self.slot, self.row = slot, row
+
+
 class EndOfData(Exception):
     """A reader has no more batches. The operator that reads it has not failed, so this is not a PaddleError."""

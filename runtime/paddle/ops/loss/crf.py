@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
@@ -92,10 +93,7 @@ def _tags(label: Array, emission: Array) -> Array:
     tags = label.reshape(-1)
     if len(tags) != len(emission):
         raise InputError(f"expected a label for each of {len(emission)} rows, got {len(tags)}")
-    if len(tags) and (int(tags.min()) < 0 or int(tags.max()) >= emission.shape[1]):
-        raise InputError(
-            f"labels from {int(tags.min())} to {int(tags.max())} are not in [0, {emission.shape[1]})"
-        )
+    require_within(label, emission.shape[1], "Label")
     return tags
 
 

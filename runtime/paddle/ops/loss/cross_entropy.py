@@ -14,6 +14,7 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.softmax import softmax_of
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
 from paddle.ops.base.shapes import axis_of, same
@@ -45,7 +46,7 @@ def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array,
     Ignored labels point at class 0.
 
     Raises:
-        InputError: a label is not a class and is not ignore_index.
+        RowError: a label is not a class and is not ignore_index.
     """
     xp = array_module(label)
     flat = label.reshape(-1)
@@ -55,11 +56,8 @@ def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array,
     ):
         return rows, flat, None
     ignored = flat == ignore_index
+    require_within(label, classes, "Label", fits=ignored)
     flat = xp.where(ignored, 0, flat)
-    bad = (flat < 0) | (flat >= classes)
-    if bad.any():
-        at = int(bad.argmax())
-        raise InputError(f"label {int(flat[at])} at row {at} is not in [0, {classes}), the number of classes")
     return rows, flat, ignored
 
 

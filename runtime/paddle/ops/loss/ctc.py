@@ -18,6 +18,7 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.kernels.library import Kernels, address
 from paddle.ops.base import kernels
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, ends_of, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
@@ -161,8 +162,7 @@ def _boxes(logs: Any, offsets: Any, labels: Any, label_offsets: Any, blank: int)
     times, counts = lengths(offsets), lengths(label_offsets)
     if len(times) != len(counts):
         raise InputError(f"there are {len(times)} sequences of Logits and {len(counts)} of Label")
-    if len(labels) and (labels.min() < 0 or labels.max() >= logs.shape[1]):
-        raise InputError(f"labels must be in [0, {logs.shape[1]}), got {labels.min()} to {labels.max()}")
+    require_within(labels, logs.shape[1], "Label")
     ends = 2 * counts + 1
     states = np.full((len(times), int(ends.max(initial=1))), blank)
     states[owners(label_offsets), 2 * positions(label_offsets) + 1] = labels

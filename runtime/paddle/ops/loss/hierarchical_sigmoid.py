@@ -12,7 +12,8 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.entries import require_within
+from paddle.ops.base.errors import AttrError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import scatter_sum
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
@@ -110,8 +111,7 @@ def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -
     if table is not None and code is not None:
         return table, code
     flat = label.reshape(-1)
-    if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= classes):
-        raise InputError(f"labels from {int(flat.min())} to {int(flat.max())} are not in [0, {classes})")
+    require_within(label, classes, "Label")
     codes = flat[:, None] + classes
     bit = array_module(label).arange((classes - 1).bit_length(), dtype=np.int64)
     nodes = (codes >> (bit + 1)) - 1

@@ -7,7 +7,8 @@ import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.entries import require_within
+from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import scatter_sum
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
@@ -85,10 +86,7 @@ def nce(
     has the costs of these n true classes multiplied by its weights.
     """
     xp, true = array_module(x), _rows(label, label_weight)
-    if true.size and (int(true.min()) < 0 or int(true.max()) >= num_total_classes):
-        raise InputError(
-            f"labels from {int(true.min())} to {int(true.max())} are not in [0, {num_total_classes})"
-        )
+    require_within(true, num_total_classes, "Label")
     drawn = _draw((len(x), num_neg_samples), num_total_classes, sampler, custom_neg_classes, probs, rng)
     samples = xp.concatenate([true, from_host(drawn, x)], axis=1)
     scores = xp.einsum("nd,nsd->ns", x, weight[samples])

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.entries import require_within
+from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import scatter_sum
 from paddle.ops.base.shapes import as_many_rows
@@ -68,12 +69,11 @@ def sample_logits(
         remove_accidental_hits: drawn classes that are true classes of a row are excluded there.
 
     Raises:
-        InputError: a label is not a class.
+        RowError: a label is not a class.
     """
     as_many_rows(logits, labels, "Logits and Labels")
     xp, count, true = array_module(logits), logits.shape[1], labels.shape[1]
-    if labels.size and (int(labels.min()) < 0 or int(labels.max()) >= count):
-        raise InputError(f"labels must be in [0, {count}), got {int(labels.min())} to {int(labels.max())}")
+    require_within(labels, count, "Labels")
     if samples is None or chances is None:
         drawn, tries = _drawn(count, num_samples, rng)
         wide = np.broadcast_to(drawn, (len(labels), num_samples))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.registry import Spec, operator
 
@@ -44,9 +45,8 @@ def mean_iou(
     found, wanted = to_host(predictions).reshape(-1), to_host(labels).reshape(-1)
     if len(found) != len(wanted):
         raise InputError(f"{len(found)} predictions and {len(wanted)} labels must be as many")
-    both = np.concatenate([found, wanted])
-    if len(both) and not (both.min() >= 0 and both.max() < num_classes):
-        raise InputError(f"classes {both.min()} to {both.max()} are not all in [0, {num_classes})")
+    require_within(predictions, num_classes, "Predictions", "class")
+    require_within(labels, num_classes, "Labels", "class")
     right = found == wanted
     correct = np.bincount(found[right], minlength=num_classes)
     wrong = sum(np.bincount(each[~right], minlength=num_classes) for each in (found, wanted))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import InputError
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.registry import Spec, operator
 
 _FLOAT64 = np.dtype("float64")
@@ -56,9 +56,8 @@ def precision_recall(
         InputError: a class is outside [0, class_number).
     """
     found, wanted = to_host(indices).reshape(-1), to_host(labels).reshape(-1)
-    both = np.concatenate([found, wanted])
-    if len(both) and not (both.min() >= 0 and both.max() < class_number):
-        raise InputError(f"classes {both.min()} to {both.max()} are not all in [0, {class_number})")
+    require_within(indices, class_number, "Indices", "class")
+    require_within(labels, class_number, "Labels", "class")
     weight = np.ones(len(found)) if weights is None else to_host(weights).reshape(-1)
     counts = _counts(found, wanted, weight, class_number)
     total = counts + (0 if states is None else to_host(states))

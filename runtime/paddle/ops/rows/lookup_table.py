@@ -13,7 +13,8 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Remote
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.entries import require_within
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
@@ -47,7 +48,7 @@ def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
     padding = flat == padding_idx if padding_idx != -1 else None
     if padding is not None and padding.any():
         out = array_module(flat).zeros((len(flat), *w.shape[1:]), w.dtype)
-        out[~padding] = _rows(w, flat[~padding])
+        out[~padding] = _rows(w, flat, ~padding)
     else:
         out = _rows(w, flat)
     return out.reshape(ids.shape[:-1] + w.shape[1:])
@@ -83,15 +84,14 @@ def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> Selected
     return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
 
 
-def _rows(w: Any, flat: Array) -> Array:
+def _rows(w: Any, ids: Array, kept: Array | None = None) -> Array:
+    flat = ids if kept is None else ids[kept]
     if isinstance(w, SelectedRows):
         return w.gather(flat)
     # As unsigned numbers, negative ids are huge: one pass finds both kinds of invalid ids.
     if len(flat) and int(flat.view(np.uint64).max()) >= w.shape[0]:
-        at = int((flat.view(np.uint64) >= w.shape[0]).argmax())
-        raise InputError(
-            f"id {int(flat[at])} at position {at} is not in [0, {w.shape[0]}), the rows of the table"
-        )
+        padding = None if kept is None else ~kept
+        require_within(ids, w.shape[0], "Ids", "id", "the rows of the table", padding)
     taken: Array = w.take(flat, axis=0)
     return taken
 
@@ -131,8 +131,9 @@ def distributed_lookup_table(
     if padding_idx != -1:
         wanted = wanted[wanted != padding_idx]
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < w.shape[0]:
-        wrong = int(wanted[0]) if int(wanted[0]) < 0 else int(wanted[-1])
-        raise InputError(f"id {wrong} is not in [0, {w.shape[0]}), the rows of the table")
+        for each in flat:
+            except_padding = each == padding_idx if padding_idx != -1 else None
+            require_within(each, w.shape[0], "Ids", "id", "the rows of the table", except_padding)
     ends = list(accumulate(height_sections))
     parts, asked = [], []
     for at, (end, height) in enumerate(zip(ends, height_sections, strict=True)):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, ends_of, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
@@ -126,8 +127,5 @@ def _places(x: Array, ids: Any) -> Array:
     columns = data.reshape(-1)
     if len(offsets) - 1 != len(x):
         raise InputError(f"Ids have {len(offsets) - 1} sequences, X has {len(x)} rows")
-    if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= x.shape[1]):
-        raise InputError(
-            f"ids from {int(columns.min())} to {int(columns.max())} are not in [0, {x.shape[1]})"
-        )
+    require_within(data, x.shape[1], "Ids", "id")
     return from_host(owners(offsets) * x.shape[1], columns) + columns

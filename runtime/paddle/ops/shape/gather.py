@@ -11,6 +11,7 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
@@ -49,7 +50,7 @@ def _infer_scatter(x: Spec, ids: Spec, updates: Spec) -> Spec:
 @operator("scatter", "X Ids Updates -> Out", attrs={"overwrite": True}, infer=_infer_scatter)
 def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
     """Out = X with row Ids[i] set to Updates[i], or to the sum of its updates if not overwrite."""
-    rows = _rows(ids, len(x))
+    rows = _rows(ids, len(x), "Ids")
     out = x.copy()
     if overwrite:
         out[rows] = updates
@@ -77,10 +78,9 @@ def _check_index(index: Spec) -> None:
         raise ShapeError(f"expected row numbers (n,) or (n, 1), got {index.shape} {index.dtype}")
 
 
-def _rows(index: Array, height: int) -> Array:
+def _rows(index: Array, height: int, slot: str = "Index") -> Array:
     rows = index.reshape(-1)
-    if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < height):
-        raise InputError(f"expected row numbers in [0, {height}), got {int(rows.min())}..{int(rows.max())}")
+    require_within(index, height, slot, "row number")
     return rows
 
 
@@ -109,10 +109,7 @@ def multiplex_grad(ids: Array, x: list[Array], dout: Array) -> list[Array]:
 
 def _chosen(ids: Array, x: list[Array]) -> Array:
     chosen = ids.reshape(-1)
-    if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= len(x)):
-        raise InputError(
-            f"multiplex: Ids from {int(chosen.min())} to {int(chosen.max())} are not in [0, {len(x)})"
-        )
+    require_within(ids, len(x), "Ids", "id", "the number of inputs")
     return chosen
 
 
@@ -169,8 +166,7 @@ def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Arr
     if depth < 1:
         raise InputError(f"depth: expected a positive number of classes, got {depth}")
     flat = x.reshape(-1)
-    if len(flat) and not (int(flat.min()) >= 0 and int(flat.max()) < depth):
-        raise InputError(f"expected numbers in [0, {depth}), got {int(flat.min())}..{int(flat.max())}")
+    require_within(x, depth, "X", "number")
     out = xp.zeros((len(flat), depth), dtype.numpy)
     out[xp.arange(len(flat)), flat] = 1
     return out.reshape(*x.shape[:-1], depth)

@@ -15,6 +15,7 @@ gradient of a ``sparse_update`` weight has one row per column in use.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from paddle.graph import Block, Parameter, Program, Variable
@@ -352,7 +353,8 @@ class Emitter:
         results = [(existing or {}).get(slot) or self.temp() for slot in outs]
         slots = {slot: value if isinstance(value, list) else [value] for slot, value in inputs.items()}
         outputs = {slot: [value] for slot, value in zip(outs, results, strict=True)}
-        self.block.append_op(type=kind, inputs=slots, outputs=outputs, attrs=dict(attrs or {}))
+        made = self.block.append_op(type=kind, inputs=slots, outputs=outputs, attrs=dict(attrs or {}))
+        self.block.ops[-1] = replace(made, origin=f"by layer {self._layer!r}")
         return results
 
     def reshape(self, value: Variable, shape: Sequence[int]) -> Variable:

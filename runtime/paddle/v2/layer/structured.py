@@ -145,10 +145,21 @@ def _tagging(
     require_layer(input, kind)
     tags = input.size if size is None else size
     require_size(input, tags, kind)
+    if label is not None and (label.layer_type == "data" or label.data_type is not None):
+        _require_tags(label, tags, kind)
     parents = [layer for layer in (input, label, weight) if layer is not None]
     attrs = {"tags": tags, "weighted": weight is not None, "coeff": float(coeff)}
     weights = [Weight([tags + 2, tags], param_attr)]
     return build(kind, parents, 1, name, prefix=f"{kind}_layer", weights=weights, attrs=attrs)
+
+
+def _require_tags(label: LayerOutput, tags: int, who: str) -> None:
+    if not is_index(label) or label.size > tags:
+        found = label.data_type or f"size {label.size}"
+        raise UsageError(
+            f"{who}: label {label.name!r} must be a data layer of integers in [0, {tags}), the size of the input, "
+            f"such as integer_value_sequence({tags}), got {found}"
+        )
 
 
 def _unplaced(

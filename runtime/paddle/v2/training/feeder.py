@@ -19,6 +19,8 @@ from paddle.v2.layer.emitter import frame_of
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
+Place: TypeAlias = Callable[[int], str]
+"""Describes where in a batch an item of a data layer is, given its number."""
 
 
 class DataFeeder:
@@ -65,7 +67,7 @@ class DataFeeder:
                     f"{[layer for layer, _, _ in self._layers]}"
                 ) from error
             if kind.seq_type == SequenceType.NO_SEQUENCE:
-                _CONVERT[kind.type](feed, name, kind, items)
+                _CONVERT[kind.type](feed, name, kind, items, _sample)
             else:
                 _sequences(feed, name, kind, items)
         return feed
@@ -152,6 +154,10 @@ def ids_in(feed: Feed, sources: Sequence[str]) -> NDArray[np.int64]:
     return found
 
 
+def _sample(at: int) -> str:
+    return f"sample {at} of the batch"
+
+
 def _has(sample: Any, column: int) -> bool:
     return isinstance(sample, (list, tuple)) and len(sample) > column
 
@@ -188,8 +194,18 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
         flat = inner
     if not flat:
         raise UsageError(f"data layer {name!r}: all sequences of a batch are empty")
+
+    def place(at: int) -> str:
+        found: list[str] = []
+        for lengths in reversed(levels):
+            ends = np.cumsum(lengths)
+            owner = int(np.searchsorted(ends, at, "right"))
+            found.append(f"{'sub-sequence' if found else 'item'} {at - int(ends[owner]) + lengths[owner]}")
+            at = owner
+        return ", ".join([_sample(at), *reversed(found)])
+
     rows: Feed = {}
-    _CONVERT[kind.type](rows, name, kind, flat)
+    _CONVERT[kind.type](rows, name, kind, flat, place)
     for key, value in rows.items():
         feed[key] = value if key == f"{name}.columns" else LoDArray(value, offsets_of(levels))
 
@@ -211,14 +227,14 @@ def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) ->
     )
 
 
-def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:
     try:
         whole = np.array(items, np.float32)
         value = whole.reshape(len(items), -1)
     except (ValueError, TypeError) as error:
         at = next((i for i, item in enumerate(items) if _count(item) != kind.dim), 0)
         raise UsageError(
-            f"data layer {name!r}: sample {at} is not a vector of {kind.dim} numbers, got {items[at]!r:.60}"
+            f"data layer {name!r}, {place(at)}: expected a vector of {kind.dim} numbers, got {items[at]!r:.60}"
         ) from error
     if kind.has_own_shape and whole.ndim > 2:
         height, width = whole.shape[-2:]
@@ -238,7 +254,7 @@ def _count(item: Any) -> int | None:
         return None
 
 
-def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+def _index(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:
     value: NDArray[Any] | None
     try:
         value = np.array(items)
@@ -247,12 +263,12 @@ def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
     if value is None or value.dtype.kind not in "iub" or value.ndim != 1:
         at, wrong = next((i, item) for i, item in enumerate(items) if not _is_integer(item))
         raise UsageError(
-            f"data layer {name!r}: expected one integer in [0, {kind.dim}), got {wrong!r:.60} as item {at} of the "
-            "batch; give the number itself, or declare a list of numbers as integer_value_sequence"
+            f"data layer {name!r}, {place(at)}: expected one integer in [0, {kind.dim}), got {wrong!r:.60}; give the "
+            "number itself, or declare a list of numbers as integer_value_sequence"
         )
     ids = value.astype(np.int64).reshape(-1, 1)
     if kind.dim > 1:  # integer_value(1) says nothing of a range: scripts declare plain numbers so
-        _check_range(ids[ids != NO_WORD], kind, name)
+        _check_range(ids.ravel(), kind, name, place, may_be=NO_WORD)
     feed[name] = ids
 
 
@@ -262,20 +278,20 @@ def _is_integer(item: Any) -> bool:
     return isinstance(item, (int, np.integer, np.bool_))
 
 
-def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:
     counts, flat = _flatten(name, items)
     columns = _int_array(name, flat)
-    _sparse(feed, name, kind, counts, columns, np.ones(len(columns), np.float32))
+    _sparse(feed, name, kind, counts, columns, np.ones(len(columns), np.float32), place)
 
 
-def _sparse_float(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+def _sparse_float(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:
     counts, flat = _flatten(name, items)
     try:
         columns = _int_array(name, [pair[0] for pair in flat])
         values = np.array([pair[1] for pair in flat], np.float32)
     except (TypeError, IndexError, ValueError) as error:
         raise UsageError(f"data layer {name!r}: samples must be lists of (column, value): {error}") from error
-    _sparse(feed, name, kind, counts, columns, values)
+    _sparse(feed, name, kind, counts, columns, values, place)
 
 
 def _flatten(name: str, items: list[Any]) -> tuple[list[int], list[Any]]:
@@ -299,26 +315,33 @@ def _sparse(
     counts: list[int],
     columns: NDArray[np.int64],
     values: NDArray[np.float32],
+    place: Place,
 ) -> None:
-    _check_range(columns, kind, name)
-    used, place = np.unique(columns, return_inverse=True)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    _check_range(columns, kind, name, lambda at: place(int(owners[at])))
+    used, column = np.unique(columns, return_inverse=True)
     # Operators want at least one row; a zero column changes nothing.
     used = used if len(used) else np.zeros(1, np.int64)
     matrix = np.zeros((len(counts), len(used)), np.float32)
-    np.add.at(matrix, (np.repeat(np.arange(len(counts)), counts), place), values)
+    np.add.at(matrix, (owners, column), values)
     feed[f"{name}.columns"] = used.reshape(-1, 1)
     feed[f"{name}.matrix"] = matrix
 
 
-def _check_range(ids: NDArray[np.int64], kind: InputType, name: str) -> None:
-    if ids.size and (ids.min() < 0 or ids.max() >= kind.dim):
-        wrong = ids.min() if ids.min() < 0 else ids.max()
+def _check_range(
+    ids: NDArray[np.int64], kind: InputType, name: str, place: Place, may_be: int | None = None
+) -> None:
+    bad = ids.view(np.uint64) >= kind.dim  # as unsigned numbers, negative ids are huge
+    if may_be is not None:
+        bad &= ids != may_be
+    if bad.any():
+        at = int(bad.argmax())
         raise UsageError(
-            f"data layer {name!r}: {wrong} does not lie in [0, {kind.dim}), the range of its type"
+            f"data layer {name!r}, {place(at)}: {ids[at]} does not lie in [0, {kind.dim}), the range of its type"
         )
 
 
-_CONVERT: Mapping[int, Callable[[Feed, str, InputType, list[Any]], None]] = {
+_CONVERT: Mapping[int, Callable[[Feed, str, InputType, list[Any], Place], None]] = {
     DataType.Dense: _dense,
     DataType.Index: _index,
     DataType.SparseNonValue: _sparse_binary,

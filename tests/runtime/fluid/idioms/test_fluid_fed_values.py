@@ -95,7 +95,7 @@ def test_an_operator_that_does_not_take_a_fed_shape_names_it_the_declared_one_an
 
 def test_the_gradient_of_an_operator_has_the_line_of_that_operator() -> None:
     attention()
-    lines = {op.type: op.line for op in fluid.default_main_program().global_block().ops}
+    lines = {op.type: op.origin for op in fluid.default_main_program().global_block().ops}
     assert lines["matmul_grad"] == lines["matmul"] != lines["sgd"]
 
 
