@@ -23,6 +23,7 @@ from paddle.errors import ConfigError
 Array: TypeAlias = Any
 
 _DEVICE = re.compile(r"cpu|gpu:(\d+)")
+_STEP, _TURN, _TURNS = 40, 24, 72  # bits of a step, of an iteration, and of iterations of nested loops
 
 
 class DeviceError(ConfigError):
@@ -126,6 +127,25 @@ def rng(*key: int) -> np.random.Generator:
     # The lowest counter word stays zero: it counts the blocks drawn.
     counter = np.array([0, 0, words[2], words[3]], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=np.array(words[:2], dtype=np.uint64), counter=counter))
+
+
+def first_moment(lane: int) -> int:
+    """Return the number of the first step of a lane, from 0 to 65,535; the next step adds 1.
+
+    Bits 0 to 39 of such a number are the step, 40 to 111 the iterations of up to three nested loops, the innermost
+    lowest, and 112 to 127 the lane. No two runs of an operator have the same number if there are fewer than 2^40 steps,
+    2^24 iterations of a loop and four levels of loops; beyond, numbers repeat.
+    """
+    return lane << _STEP + _TURNS
+
+
+def within(moment: int, turn: int | None) -> int:
+    """Return the number of an iteration of a loop that runs at a moment; None: of a conditional block."""
+    if turn is None:
+        return moment
+    lane, step = moment >> _STEP + _TURNS, moment & (1 << _STEP) - 1
+    turns = (moment >> _STEP << _TURN | turn & (1 << _TURN) - 1) & (1 << _TURNS) - 1
+    return (lane << _TURNS | turns) << _STEP | step
 
 
 def random_words(generator: np.random.Generator, count: int) -> Array:

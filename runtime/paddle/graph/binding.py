@@ -192,7 +192,7 @@ def _drawing(
     dead: tuple[int, ...],
 ) -> Call:
     def draw(step: int, *arrays: Any) -> Any:
-        return kernel(*arrays, rng=backend.rng(*key, step))
+        return kernel(*arrays, rng=backend.rng(*key, step, step >> 64))
 
     return _calling(draw, [STEP, *inputs], outputs, dead)
 

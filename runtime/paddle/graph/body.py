@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from paddle.backend import array_module
+from paddle.backend import array_module, within
 from paddle.graph.errors import BackwardError, ExecutionError
 from paddle.graph.failure import failed
 from paddle.graph.grad_builder import BodyGradients, gradient_of
@@ -27,8 +27,6 @@ from paddle.ops.base.registry import GRAD, GradOp, lookup
 from paddle.ops.math.scale import sum_
 
 _AFTER = "@AFTER"  # the value that an operator gave to a variable that it also reads
-# Each iteration of a loop draws other random numbers: the iteration number is stored above any step number.
-_TURN = 1 << 40
 
 
 class Maker(Protocol):
@@ -233,7 +231,7 @@ class BoundBody:
         """See `Body.writes`."""
         return self.compiled.writes
 
-    def run(self, values: dict[str, Any], turn: int = 0) -> None:
+    def run(self, values: dict[str, Any], turn: int | None = None) -> None:
         """See `Body.run`; variables that it reads and that are missing from `values` are None."""
         registers, at = self._registers(values, turn), 0
         try:
@@ -245,7 +243,7 @@ class BoundBody:
             raise self._failure(at, registers, error) from error
         self._finish(registers, values)
 
-    def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
+    def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
         """See `Body.trace`."""
         registers, entries = self._registers(values, turn), []
         for at, (op, call, (reads, writes)) in enumerate(
@@ -260,12 +258,12 @@ class BoundBody:
                 raise self._failure(at, registers, error) from error
             entries.append(Entry(op, before, tuple([registers[number] for number in writes])))
         self._finish(registers, values)
-        return Tape(tuple(entries), self.compiled.derivation, self.step + turn * _TURN)
+        return Tape(tuple(entries), self.compiled.derivation, within(self.step, turn))
 
-    def _registers(self, values: dict[str, Any], turn: int) -> list[Any]:
+    def _registers(self, values: dict[str, Any], turn: int | None) -> list[Any]:
         numbers = self.compiled.numbers
         registers: list[Any] = [None] * (len(numbers) + 3)
-        registers[0] = self.step + turn * _TURN
+        registers[0] = within(self.step, turn)
         for name in self.reads:
             registers[numbers[name]] = values.get(name)
         return registers

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from paddle.backend import Device
+from paddle.backend import Device, first_moment
 from paddle.freed_memory import STEPS, keep_freed_memory
 from paddle.graph.binding import Rooms
 from paddle.graph.block import Name
@@ -51,7 +51,7 @@ class Executor:
         self.device = Device(device) if isinstance(device, str) else device
         self._remote, self._rooms = remote, {} if rooms is None else rooms
         self._checks_finite = checks_finite
-        self._first_step = lane << 48
+        self._first_step = first_moment(lane)
         self._fresh_seed = secrets.randbits(63)
         self._caches: WeakKeyDictionary[Program, _Cache] = WeakKeyDictionary()
 

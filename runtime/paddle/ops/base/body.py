@@ -35,13 +35,13 @@ class Body(Protocol):
     def writes(self) -> tuple[str, ...]:
         """The names of the variables that it writes."""
 
-    def run(self, values: dict[str, Any], turn: int = 0) -> None:
+    def run(self, values: dict[str, Any], turn: int | None = None) -> None:
         """Run all its operators: read inputs from `values` and store outputs there.
 
-        `turn` counts the runs within one step; it determines the numbers that random operators draw.
+        `turn` is the number of the iteration, None if the body runs one time: random operators draw by it.
         """
 
-    def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
+    def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
         """Run like `run`, and record the data needed for gradients."""
 
 
