@@ -24,7 +24,7 @@ BANNED = {
 ALLOWED = {
     ("tests/runtime/paddle_node/contract/test_classes.py", "unpickling"),  # of records that it pickled itself
     ("tests/runtime/pserver/test_torch_gaps.py", "unpickling"),
-    ("tests/runtime/pserver/reader/test_door.py", "a socket on every interface"),  # which the door refuses
+    ("tests/runtime/pserver/reader/test_http_server.py", "a socket on every interface"),  # it is refused
     ("tests/runtime/v2/test_v2_image.py", "unpickling"),
     ("workspace_template/train.py", "unpickling"),
     ("workspace_template/prepare.py", "unpickling"),

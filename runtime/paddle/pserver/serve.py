@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle serve`: follows growing tables of a running job and answers lookups over HTTP, see `paddle.pserver.door`."""
+"""`paddle serve`: follows growing tables of a running job and answers lookups over HTTP: see `http_server`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddle.errors import ConfigError
-from paddle.pserver.door import Door
+from paddle.pserver.http_server import TableHTTPServer
 from paddle.pserver.reader import Reader
 
 _TOKEN = "PADDLE_SERVE_TOKEN"  # noqa: S105 - the variable's name
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str]) -> int:
                 )
                 for name in wanted
             }
-        door = stack.enter_context(Door(tables, given.host, given.port, token))
-        sys.stdout.write(f"serving {', '.join(tables)} at http://{given.host}:{door.server_port}\n")
+        server = stack.enter_context(TableHTTPServer(tables, given.host, given.port, token))
+        sys.stdout.write(f"serving {', '.join(tables)} at http://{given.host}:{server.server_port}\n")
         sys.stdout.flush()
         with contextlib.suppress(KeyboardInterrupt):
-            door.serve_forever()
+            server.serve_forever()
     return 0
 
 

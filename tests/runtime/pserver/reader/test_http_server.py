@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP door of followed tables: lookups, refusals, and peers that send anything."""
+"""The HTTP server of followed tables: lookups, refusals, and peers that send anything."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from paddle.errors import ConfigError
-from paddle.pserver.door import MAX_IDS, Door
+from paddle.pserver.http_server import MAX_IDS, Limits, TableHTTPServer
 from tests.runtime.pserver.in_process_job import InProcessJob
 from tests.runtime.pserver.reader.test_followed_tables import IDS, WAIT_S, begun, follow, push
 
@@ -23,20 +24,20 @@ TOKEN = "0123456789abcdef"
 
 
 class Served:
-    """A door in a thread, and the job behind it."""
+    """A server in a thread, and the job behind it."""
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, token: str = "", limits: Limits | None = None) -> None:
         self.job = InProcessJob(1, num_dense=2)
         self.client = begun(self.job)
         push(self.client, IDS, 1.0)
         self.copy = follow([self.job], within_s=60.0)
         self.copy.wait(WAIT_S)
-        self.door = Door({"t": self.copy}, token=token)
-        self._thread = threading.Thread(target=self.door.serve_forever, args=(0.01,), daemon=True)
+        self.server = TableHTTPServer({"t": self.copy}, token=token, limits=limits)
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any, bytes]:
-        peer = http.client.HTTPConnection("127.0.0.1", self.door.server_port, timeout=20)
+        peer = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=20)
         with closing(peer):
             peer.request(
                 method, path, body, {name.replace("_", "-"): value for name, value in headers.items()}
@@ -45,8 +46,8 @@ class Served:
             return answer.status, answer.headers, answer.read()
 
     def close(self) -> None:
-        self.door.shutdown()
-        self.door.server_close()
+        self.server.shutdown()
+        self.server.server_close()
         self._thread.join(10)
         self.copy.close()
         self.client.close()
@@ -105,7 +106,7 @@ def test_a_copy_that_is_too_old_is_not_answered_from(served: Served) -> None:
         ("PUT", "/tables/t/rows", bytes(8), {}, 501),
     ],
 )
-def test_what_is_wrong_is_refused_and_the_door_stays_open(
+def test_what_is_wrong_is_refused_and_the_server_goes_on(
     served: Served, method: str, path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     assert served.ask(method, path, body, **headers)[0] == status
@@ -126,7 +127,7 @@ def test_bytes_that_are_no_request_harm_nobody(served: Served) -> None:
 
 
 def exchanged(served: Served, data: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", served.door.server_port), 20) as peer:
+    with socket.create_connection(("127.0.0.1", served.server.server_port), 20) as peer:
         peer.sendall(data)
         peer.shutdown(socket.SHUT_WR)
         found = b""
@@ -152,6 +153,73 @@ def test_with_a_token_only_its_holder_is_answered() -> None:
 
 def test_an_address_that_others_reach_needs_a_token() -> None:
     with pytest.raises(ConfigError, match=r"0.0.0.0 can be reached from other machines: give a token"):
-        Door({}, "0.0.0.0")
+        TableHTTPServer({}, "0.0.0.0")
     with pytest.raises(ConfigError, match=r"at least 16 printable"):
-        Door({}, token="short")
+        TableHTTPServer({}, token="short")
+
+
+def test_a_client_that_reads_a_byte_at_a_time_is_disconnected_and_its_memory_is_free() -> None:
+    nbytes = MAX_IDS * (8 + 16)
+    served = Served(limits=Limits(nbytes=nbytes, request_s=0.5))
+    served.server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+    ids = np.zeros(MAX_IDS, "<i8").tobytes()
+    try:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.settimeout(20)
+            slow.connect(("127.0.0.1", served.server.server_port))
+            head = f"POST /tables/t/rows HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(ids)}\r\n\r\n"
+            slow.sendall(head.encode() + ids)
+            assert slow.recv(1) == b"H"  # the response is on its way
+            status, headers, _ = served.ask("POST", "/tables/t/rows", ids)
+            assert (status, headers["Retry-After"]) == (503, "1")
+            read = 1
+            while served.ask("POST", "/tables/t/rows", ids[: 1 << 18])[0] != 200:
+                read += len(slow.recv(1))
+            with contextlib.suppress(ConnectionResetError):
+                while block := slow.recv(1 << 16):
+                    read += len(block)
+            assert read < 16 * MAX_IDS  # the response was not sent to its end
+    finally:
+        served.close()
+
+
+def test_a_new_client_takes_the_place_of_the_connection_that_is_idle_for_longest() -> None:
+    served = Served(limits=Limits(connections=2))
+    try:
+        peers = [
+            http.client.HTTPConnection("127.0.0.1", served.server.server_port, timeout=20) for _ in "abc"
+        ]
+        for peer in peers:
+            peer.request("GET", "/health")
+            assert peer.getresponse().read() == b'{"stale": []}'
+        assert peers[0].sock.recv(1) == b""
+        peers[1].request("GET", "/health")
+        assert peers[1].getresponse().status == 200
+        for peer in peers:
+            peer.close()
+    finally:
+        served.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /health HTTP/1.1\r\nHost: loc"])
+def test_a_connection_without_a_whole_request_is_closed_in_time(data: bytes) -> None:
+    served = Served(limits=Limits(request_s=0.2))
+    try:
+        with socket.create_connection(("127.0.0.1", served.server.server_port), 20) as peer:
+            peer.sendall(data)
+            assert peer.recv(1) == b""
+    finally:
+        served.close()
+
+
+def test_answers_that_take_too_much_memory_are_refused() -> None:
+    served = Served(limits=Limits(nbytes=10_000))
+    try:
+        as_json = {"Content_Type": "application/json"}
+        ids = json.dumps({"ids": list(range(40))}).encode()
+        assert served.ask("POST", "/tables/t/rows", bytes(8 * 400))[0] == 200
+        assert served.ask("POST", "/tables/t/rows", ids, **as_json)[0] == 503
+        assert served.ask("POST", "/tables/t/rows", b'{"ids": [1]}', **as_json)[0] == 200
+    finally:
+        served.close()

@@ -8,11 +8,15 @@
 The request body holds the ids: int64, little-endian. The response holds the rows, float32, little-endian, and the
 headers X-Shape, X-Batch and X-Age-S. With `Content-Type: application/json` both are JSON: {"ids": [7, -3]} ->
 {"rows": [[...], ...], "batch": ..., "age_s": ...}. A connection can carry any number of requests. A lookup in a table
-whose copy is older than its limit gets 503.
+whose copy is older than its limit gets 503, and so does one that finds too many bytes of other requests in memory.
+
+A request must arrive, and its response be read, within a deadline each. A connection may be idle for a time, or until
+another client needs its place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import io
 import json
@@ -20,6 +24,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -34,25 +39,49 @@ from paddle_node.linux.inet import discard_unread
 
 MAX_IDS = 1 << 16
 """Ids of one request."""
-CONNECTIONS = 256
-_MAX_ANSWER = 64 << 20
-_REQUEST_S = 10.0  # from its first byte to its last, and the same for the answer
-_IDLE_S = 120.0
+_MAX_RESPONSE = 64 << 20  # bytes of memory
+_IDS_JSON, _ROWS_JSON = 4, 24  # memory of JSON and its objects: times the bytes of the text, and of the rows
+_PLACE_S = 1.0  # until the thread of a closed connection has ended
+_BUFFER = 1 << 16  # head and body in one packet, where they fit
+_BUSY = "too many bytes of requests are in memory: try again in a second"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _JSON, _RAW = "application/json", "application/octet-stream"
 
 
-class Door(HTTPServer):
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what clients can use.
+
+    Attributes:
+        connections: number of simultaneous connections; another one closes the connection that is idle for longest.
+        nbytes: memory of all requests and responses in progress.
+        request_s: seconds from the first byte of a request to its last, and the same for its response.
+        idle_s: seconds between two requests of a connection.
+    """
+
+    connections: int = 256
+    nbytes: int = 256 << 20
+    request_s: float = 10.0
+    idle_s: float = 120.0
+
+
+class TableHTTPServer(HTTPServer):
     """An HTTP server for lookups; `serve_forever` blocks. A context manager.
 
     Attributes:
         tables: the followed tables by name.
+        limits: see `Limits`.
     """
 
     request_queue_size = 128
 
     def __init__(
-        self, tables: Mapping[str, Followed], host: str = "127.0.0.1", port: int = 0, token: str = ""
+        self,
+        tables: Mapping[str, Followed],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        limits: Limits | None = None,
     ) -> None:
         """Bind the address and listen.
 
@@ -71,7 +100,11 @@ class Door(HTTPServer):
         if token and (len(token) < 16 or not token.isascii() or not token.isprintable()):
             raise ConfigError("serve: expected a token of at least 16 printable ASCII characters")
         self.tables, self._token = tables, token.encode()
-        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self.limits = limits or Limits()
+        self._places = threading.BoundedSemaphore(self.limits.connections)
+        self._lock = threading.Lock()
+        self._nbytes = 0
+        self._idle: dict[socket.socket, None] = {}  # the one that is idle for longest first
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
@@ -86,12 +119,43 @@ class Door(HTTPServer):
         host = headers.get("Host", "").rpartition(":")[0] or headers.get("Host", "")
         return host.strip("[]") in _LOCAL  # else a page of another site could ask by a name of its own
 
+    def reserve(self, nbytes: int) -> bool:
+        """Reserve memory for a request, or return False: `release` must be called first."""
+        with self._lock:
+            if self._nbytes + nbytes > self.limits.nbytes:
+                return False
+            self._nbytes += nbytes
+            return True
+
+    def release(self, nbytes: int) -> None:
+        """Release reserved memory."""
+        with self._lock:
+            self._nbytes -= nbytes
+
+    def mark(self, connection: socket.socket, *, is_idle: bool) -> None:
+        """Record whether a connection waits for its next request."""
+        with self._lock:
+            self._idle.pop(connection, None)
+            if is_idle:
+                self._idle[connection] = None
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread; close it if there are too many connections."""
-        if not self._places.acquire(blocking=False):
+        """Serve a connection in a thread. If there are too many, close an idle one, or else the new one."""
+        if not self._places.acquire(blocking=False) and not (
+            self._close_idle() and self._places.acquire(timeout=_PLACE_S)
+        ):
             self.shutdown_request(request)
             return
-        ServiceThread(lambda: self._serve(request, client_address), name="paddle-door")
+        ServiceThread(lambda: self._serve(request, client_address), name="paddle-http")
+
+    def _close_idle(self) -> bool:
+        with self._lock:
+            connection = next(iter(self._idle), None)
+            if connection is not None:
+                del self._idle[connection]
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # under the lock: it is not closed yet
+        return connection is not None
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
@@ -99,6 +163,7 @@ class Door(HTTPServer):
         except OSError:
             pass  # the peer is gone, or too slow
         finally:
+            self.mark(request, is_idle=False)
             discard_unread(request)
             self.shutdown_request(request)
             self._places.release()
@@ -107,8 +172,8 @@ class Door(HTTPServer):
 class _Input(io.RawIOBase):
     """Reads a socket until a deadline."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, sock: socket.socket, request_s: float) -> None:
+        self._sock, self._request_s = sock, request_s
         self.ends_at = 0.0
 
     def readable(self) -> bool:
@@ -120,35 +185,70 @@ class _Input(io.RawIOBase):
             raise TimeoutError("the request is too slow")
         self._sock.settimeout(left)
         got = self._sock.recv_into(into)
-        self.ends_at = min(self.ends_at, time.monotonic() + _REQUEST_S)
+        self.ends_at = min(self.ends_at, time.monotonic() + self._request_s)
         return got
 
 
+class _Output(io.RawIOBase):
+    """Writes to a socket until a deadline."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.ends_at = 0.0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        left = self.ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the client reads too slowly")
+        self._sock.settimeout(left)
+        return self._sock.send(data)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    server: Door
+    server: TableHTTPServer
     protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # head and body in one packet, where they fit
     server_version, sys_version = "paddle", ""
 
     def setup(self) -> None:
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._input = _Input(self.connection)
+        self._input = _Input(self.connection, self.server.limits.request_s)
+        self._output = _Output(self.connection)
         self.rfile = io.BufferedReader(self._input)
+        self.wfile = io.BufferedWriter(self._output, _BUFFER)
+        self._reserved, self._idle_s = 0, self.server.limits.request_s
 
     def handle_one_request(self) -> None:
         """Serve one request: wait for its first byte, then enforce a deadline."""
-        self._input.ends_at = time.monotonic() + _IDLE_S
-        super().handle_one_request()
+        self.server.mark(self.connection, is_idle=True)
+        self._input.ends_at = time.monotonic() + self._idle_s
+        self._output.ends_at = self._input.ends_at + 2 * self.server.limits.request_s
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.release(self._reserved)
+            self._reserved = 0
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the client gets the error."""
 
+    def _is_allowed(self) -> bool:
+        """Return whether the request is authorized; else refuse it. A connection with such a request may be idle."""
+        self.server.mark(self.connection, is_idle=False)
+        if self.server.is_allowed(self.headers):
+            self._idle_s = self.server.limits.idle_s
+            return True
+        self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+        return False
+
     def do_GET(self) -> None:
         """Answer GET."""
-        if not self.server.is_allowed(self.headers):
-            self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
-        elif self.path == "/health":
+        if not self._is_allowed():
+            return
+        if self.path == "/health":
             old = [one.name for one in self.server.tables.values() if one.age_s > one.within_s]
             status = HTTPStatus.SERVICE_UNAVAILABLE if old else HTTPStatus.OK
             self._answer(status, _JSON, json.dumps({"stale": old}).encode())
@@ -159,13 +259,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a lookup."""
-        if not self.server.is_allowed(self.headers):
-            self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+        if not self._is_allowed():
             return
         length, kind = self.headers.get("Content-Length", ""), self.headers.get_content_type()
         most = 24 * MAX_IDS if kind == _JSON else 8 * MAX_IDS
         if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > most:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a Content-Length of at most {most}")
+            return
+        if not self._reserve(int(length) * (_IDS_JSON if kind == _JSON else 1)):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
             return
         body = self.rfile.read(int(length))
         if len(body) < int(length):
@@ -184,8 +286,12 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, TypeError, OverflowError, RecursionError):
             self._refuse(HTTPStatus.BAD_REQUEST, "the ids cannot be read: expected int64", is_read=True)
             return
-        if len(ids) > MAX_IDS or 4 * len(ids) * table.width > _MAX_ANSWER:
+        nbytes = 4 * len(ids) * table.width * (_ROWS_JSON if kind == _JSON else 1)
+        if len(ids) > MAX_IDS or nbytes > _MAX_RESPONSE:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(ids)} ids: ask for fewer", is_read=True)
+            return
+        if not self._reserve(nbytes):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY, is_read=True)
             return
         self._look_up(table, ids, is_json=kind == _JSON)
 
@@ -201,7 +307,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         shape = f"{rows.shape[0]},{rows.shape[1]}"
         more = {"X-Shape": shape, "X-Batch": str(batch), "X-Age-S": f"{age_s:.3f}"}
-        self._answer(HTTPStatus.OK, _RAW, rows.astype("<f4", copy=False).tobytes(), more)
+        flat = rows.astype("<f4", copy=False).reshape(-1)
+        self._answer(HTTPStatus.OK, _RAW, flat.view(np.uint8).data, more)
+
+    def _reserve(self, nbytes: int) -> bool:
+        if not self.server.reserve(nbytes):
+            return False
+        self._reserved += nbytes
+        return True
 
     def _refuse(self, status: HTTPStatus, why: str, *, is_read: bool = False) -> None:
         """Send an error response; close the connection if the request body was not read."""
@@ -209,12 +322,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, _JSON, json.dumps({"error": why}).encode())
 
     def _answer(
-        self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None
+        self, status: HTTPStatus, kind: str, body: bytes | memoryview, more: Mapping[str, str] | None = None
     ) -> None:
-        self.connection.settimeout(_REQUEST_S)
+        self._output.ends_at = time.monotonic() + self.server.limits.request_s
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}.items():
             self.send_header(name, value)
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.send_header("Retry-After", "1")
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
