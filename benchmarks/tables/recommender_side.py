@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One side of `benchmarks.recommender`, a process: a PyTorch recommender with its rows in this process or on servers.
 
-It answers each line on its standard input: "known N" or "coming N" with the seconds of N steps with batches seen
-before, or with new ones; "cost" with the mean cost of these steps; "auc" with that of the test data.
+It answers each line on its standard input: "known N", "coming N" or "fill N" with the seconds of N steps with batches
+seen before, with new ones, or with all IDs in order; "cost" with the mean cost of these steps; "auc" with that of the
+test data.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class Zipf:
         self.height, self._rank = ids, rank
 
     def batch(self, kind: str, number: int) -> tuple[Any, ...]:
-        """Return a batch: one of a pool, or a new one."""
+        """Return a batch: one of a pool, or a new one, or the next IDs in order."""
+        if kind == "fill":
+            first = number * BATCH * FIELDS
+            ids = np.arange(first, first + BATCH * FIELDS).reshape(BATCH, FIELDS) % self.height
+            return np.zeros((BATCH, 0), np.float32), ids, np.zeros(BATCH, np.float32)
         seed = (0, number % POOL, self._rank) if kind == "known" else (1, number, self._rank)
         ids, hit = batch_of(seed, self.height)
         return np.zeros((BATCH, 0), np.float32), ids, hit
@@ -130,7 +135,8 @@ def servers(given: argparse.Namespace, load: Any) -> Side:
         job_key=given.key,
         within_node=not given.network,
     )
-    model = model_of(Embedding("rows", WIDTH, initial=_start()), load)
+    budget = {"memory": given.memory, "disk": given.disk} if given.disk else {}
+    model = model_of(Embedding("rows", WIDTH, initial=_start(), **budget), load)
     optimizer = ServerOptimizer(model, Adagrad(lr=RATE), client=client)
     return Side(
         model, (optimizer,), functools.partial(Prefetching, optimizer=optimizer, ids=lambda batch: batch[1])
@@ -184,7 +190,7 @@ def main() -> None:
     )
     side = SIDES[given.kind](given, load)
     print(torch.__version__, flush=True)
-    at, costs = dict.fromkeys(("known", "coming"), 0), [0.0]
+    at, costs = dict.fromkeys(("known", "coming", "fill"), 0), [0.0]
     for line in sys.stdin:
         what, *count = line.split()
         if what == "cost":
@@ -233,6 +239,8 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=SIDES)
     parser.add_argument("--ids", type=int, default=0)
+    parser.add_argument("--memory", type=int, default=0)
+    parser.add_argument("--disk", default="")
     parser.add_argument("--clicks", default="")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--world", type=int, default=1)

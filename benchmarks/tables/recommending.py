@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,11 +17,14 @@ import numpy as np
 from benchmarks import arguments, machine
 from benchmarks.report import Report, tell
 from benchmarks.tables.peers import Peer, ask_all
-from benchmarks.tables.recommender_side import BATCH, FIELDS, POOL, batch_of
+from benchmarks.tables.recommender_side import BATCH, FIELDS, POOL, WIDTH, batch_of
 from benchmarks.timing import Contender, Samples, interleave
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 KINDS = ("known", "coming")
+_FILL = 8192
+_ROW_BYTES = 4 * 2 * WIDTH + 4 + 17
+"""Of a row with AdaGrad's state: floats, tick, and its share of the index."""
 _SAYS = {
     "known": "ms a step with rows that were there before",
     "coming": "ms a step while rows of new batches come",
@@ -30,12 +34,16 @@ _THREE = 3
 
 
 class _Side(NamedTuple):
-    """A contender: its kind, number of trainers, the server's key, and whether it may share memory with the server."""
+    """A contender: its kind, number of trainers, the server's key, and whether it may share memory with the server.
+
+    on_disk: whether only a quarter of the rows fits in the server's memory; unless it is None, all rows are made first.
+    """
 
     kind: str
     trainers: int = 1
     key: str | None = KEY
     network: bool = False
+    on_disk: bool | None = None
 
 
 class _Duel(NamedTuple):
@@ -60,6 +68,10 @@ DUELS: Mapping[str, _Duel] = {
             "sealed": _Side("servers", network=True),
         },
         {"speed_sealed": ("plain", "sealed")},
+    ),
+    "disk": _Duel(
+        {"in_memory": _Side("servers", on_disk=False), "on_disk": _Side("servers", on_disk=True)},
+        {"speed_on_disk": ("in_memory", "on_disk")},
     ),
 }
 CLICKS = ("criteo", "avazu")
@@ -91,9 +103,15 @@ def measure(report: Report, given: argparse.Namespace, duel: _Duel) -> None:
     with ExitStack() as stack:
         sides = {}
         for name, side in duel.sides.items():
-            ids = given.ids if side.trainers == 1 else given.ids // 10
+            ids = given.ids // 10 if side.trainers > 1 or side.on_disk is not None else given.ids
+            load = [f"--ids={ids}"]
+            if side.on_disk:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(dir=given.disk))
+                load += [f"--memory={ids * _ROW_BYTES // 4}", f"--disk={folder}"]
             try:
-                sides[name] = _started(stack, given.peers_python, side, f"--ids={ids}")
+                sides[name] = _started(stack, given.peers_python, side, *load)
+                if side.on_disk is not None:
+                    ask_all(sides[name], f"fill {ids // _FILL}")
             except RuntimeError as error:
                 if side.kind != "fbgemm":
                     raise
@@ -183,6 +201,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = arguments.parser("benchmarks.recommender", __doc__, (*DUELS, *CLICKS))
     arguments.add_peers_python(parser, "PyTorch, numpy and pyzmq")
     parser.add_argument("--ids", type=int, default=50_000_000, help="in all fields together")
+    parser.add_argument(
+        "--disk", help="the directory for rows on disk; the default is that of temporary files"
+    )
     parser.add_argument("--steps", type=int, default=100, help="of one turn")
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--samples", type=int, default=10_000_000, help="of clicks")

@@ -36,6 +36,14 @@ class PserverError(PaddleError):
         self.endpoint = endpoint
 
 
+class DiskError(PserverError, OSError):
+    """Rows of a growing table cannot be written to a server's disk, or cannot be read back."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = code
+
+
 class PserverLost(PserverError):
     """A parameter server did not answer in time, or its connection broke and was not restored."""
 

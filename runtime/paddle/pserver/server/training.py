@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from paddle.errors import PaddleError, PserverError, WireError
@@ -249,7 +250,7 @@ class Training(Service):
             self._answer(trainer, error_message(str(error)))
             return
         self._log_statistics(store)
-        self._answer(trainer, PushAnswers(store).to(push.gradient))
+        self._answer(trainer, self._outcome(lambda: PushAnswers(store).to(push.gradient)))
 
     def _advance(self) -> None:
         """Open every barrier at which no trainer is missing any more."""
@@ -285,8 +286,8 @@ class Training(Service):
         if pushes:
             self._log_statistics(store)
             answers = PushAnswers(store, self._pushes.values(store))
-            for trainer, gradient in pushes:
-                self._answer(trainer, answers.to(gradient))
+            for trainer, gradient in pushes:  # an error for rows that cannot be read: the batch was applied
+                self._answer(trainer, self._outcome(partial(answers.to, gradient)))
 
     def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
         """Return the result of `Pushes.advance`, after all invalid pushes have been refused."""

@@ -1,143 +1,171 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table that are on disk: floats in an unnamed file, ids and ticks in memory.
+"""Rows of a table that are on disk: floats in a `DiskFile`, ids and ticks in memory.
 
-The file is an extension of memory: it is not read after the process has ended, and checkpoints contain its rows. It
-grows by extents that the file system reserves, so a full disk is detected before any row is moved. Rows are written
-through a mapping, which takes a hundredth of the time of system calls, and read by system calls, which report errors:
-the kernel is asked for all rows before the first is read. The mapping is dropped now and then, so that its pages do not
-count as memory of the process.
+The file is an extension of memory: it is not read after the process has ended, and checkpoints contain its rows. Rows
+are written one after the other into empty extents, so that a batch's rows take one or two system calls; a row that
+returns to memory leaves its slot empty. When a quarter of the slots is empty, the rows of the emptiest extents are
+moved together.
 
-    file    | slot 0: values, state 1, .. | slot 1 | .. |        row_bytes each
+    extent 0      | extent 1      | ..
+    a . b . . c d | . . . . . . . |          next rows go to extent 1
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import mmap
-import os
-import tempfile
-import weakref
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from paddle.errors import PserverError
-from paddle.kernels import library
+from paddle.pserver.sparse.disk_file import DiskFile, Floats
 from paddle.pserver.sparse.index import ABSENT, new_index
-from paddle.pserver.sparse.structures import Ids, Numbers
+from paddle.pserver.sparse.structures import Flags, Ids, Numbers
 
-Floats = npt.NDArray[np.float32]
-
-_LEAST_EXTENT, _MOST_EXTENT = 1 << 20, 256 << 20
+_EXTENT_BYTES = 512 << 10
+_GROWTH_SHIFT, _MOST_GROWTH = 3, 256 << 20
 _BLOCK_ROWS = 4096
 _MOST_LATELY = 16 << 20
-_MOST_WRITTEN = 1 << 14
-"""Rows, each in a page of its own, that are written before the mapping is dropped: 64 MB."""
-KERNELS = library.Kernels(disk_read="npnnp:n")
-"""The loop of `disk.c`."""
+_MOST_EMPTY = 4
+"""One slot in this number may be empty."""
 
-DISK_ROW_BYTES = 21
-"""Memory of a row on disk: its share of the index, and its tick."""
+DISK_ROW_BYTES = 24
+"""Memory of a row on disk: its share of the index, its tick, and a byte, also for empty slots."""
 
 
 class DiskRows:
-    """The rows on disk. Not thread-safe, except `read_into`.
+    """The rows on disk. Not thread-safe, except `read_checked`.
 
     Attributes:
         index: slot of each id.
+        file: the file.
         ticks: by slot; replaced by another array when the number of slots grows.
-        close: closes the file, which deletes it.
     """
 
-    def __init__(self, folder: str, parts: int, part: int) -> None:
+    def __init__(self, folder: str, table: str, parts: int, part: int) -> None:
         """Create the file.
 
         Args:
-            folder: a directory on the disk.
-            parts, part: shape of a row's floats.
+            folder, table, parts, part: see `DiskFile`.
 
         Raises:
-            PserverError: the file cannot be created.
+            DiskError: the file cannot be created.
         """
-        self._folder, self._parts, self._part = folder, parts, part
-        self.row_bytes = 4 * parts * part
+        self.file = DiskFile(folder, table, parts, part)
         self.index = new_index()
         self.ticks = np.zeros(0, np.uint32)
-        self._free: list[Numbers] = []
-        self._used = self._num_free = self._written = 0
-        self._lately: tuple[Numbers, Floats] | None = (
-            None  # slots and rows that were read since the last write
-        )
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                self._fd = os.dup(file.fileno())
-        except OSError as error:
-            raise PserverError(f"disk {folder!r} of a growing table: {error.strerror}") from None
-        self.close = weakref.finalize(self, os.close, self._fd)
+        self._shape = parts, part
+        self._extent = max(_EXTENT_BYTES // self.file.slot_bytes, 8)
+        self._is_used = np.zeros(0, np.bool_)  # by slot
+        self._counts = np.zeros(0, np.int64)  # of used slots, by extent
+        self._empty: list[int] = []  # extents
+        self._next = self._end = 0  # slots of the extent that is written
+        self._num_used = 0
+        # Slots and rows that were read since the last write.
+        self._lately: tuple[Numbers, Floats] | None = None
 
     def __len__(self) -> int:
-        return self._used - self._num_free
+        return self._num_used
 
     @property
-    def used(self) -> int:
-        """The number of slots that were ever used."""
-        return self._used
+    def num_slots(self) -> int:
+        """The number of slots, used or not."""
+        return self.file.num_slots
 
     @property
     def nbytes(self) -> int:
         """The memory in bytes."""
-        return self.index.nbytes + self.ticks.nbytes + 4 * self._num_free
+        return self.index.nbytes + self.ticks.nbytes + self._is_used.nbytes + self._counts.nbytes
 
     @property
     def file_bytes(self) -> int:
         """The size of the file in bytes."""
-        return len(self.ticks) * self.row_bytes
+        return self.file.num_slots * self.file.slot_bytes
 
     def reserve(self, count: int) -> None:
         """Reserve room for more rows.
 
         Raises:
-            PserverError: the disk is full; nothing was changed.
+            DiskError: the disk is full; nothing was changed.
         """
-        needed = self._used + count - self._num_free
-        if needed <= len(self.ticks):
+        missing = count - (self._end - self._next) - len(self._empty) * self._extent
+        if missing <= 0:
             return
-        slots = len(self.ticks)
-        extent = min(max(slots * self.row_bytes // 8, _LEAST_EXTENT), _MOST_EXTENT) // self.row_bytes
-        for size in (max(needed, slots + extent), needed):  # a little less may fit
-            try:
-                start = slots * self.row_bytes
-                os.posix_fallocate(self._fd, start, size * self.row_bytes - start)
-            except OSError as error:
-                os.ftruncate(self._fd, start)
-                why = error.strerror
-                continue
-            self.ticks = np.concatenate((self.ticks, np.zeros(size - slots, np.uint32)))
-            self._map = mmap.mmap(self._fd, size * self.row_bytes)
-            self._rows = np.frombuffer(self._map, np.float32).reshape(size, self._parts, self._part)
-            return
-        raise PserverError(
-            f"disk {self._folder!r} of a growing table: no room for {count} more rows of {self.row_bytes} bytes "
-            f"beside {len(self)}: {why}; free some space, or use more servers; nothing was changed"
-        )
+        least, extents = -(-missing // self._extent), len(self._counts)
+        most = max(least, min(extents >> _GROWTH_SHIFT, _MOST_GROWTH // _EXTENT_BYTES))
+        self.file.grow(most * self._extent, least * self._extent)
+        more = self.file.num_slots - len(self.ticks)
+        self.ticks = np.concatenate((self.ticks, np.zeros(more, np.uint32)))
+        self._is_used = np.concatenate((self._is_used, np.zeros(more, np.bool_)))
+        self._counts = np.concatenate((self._counts, np.zeros(more // self._extent, np.int64)))
+        self._empty = [*range(len(self._counts) - 1, extents - 1, -1), *self._empty]
 
     def put(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
-        """Write rows (parts, n, part) of new ids (n,), after `reserve`; return their slots (n,)."""
-        slots = self._take(len(ids))
-        self.rewrite(slots, parts)
-        self.ticks[slots] = ticks
+        """Write rows (parts, n, part) of new ids (n,), after `reserve`; return their slots (n,).
+
+        Raises:
+            DiskError: they cannot be written; nothing was changed.
+        """
+        slots = self._written(ids, parts, ticks)
         self.index.insert(ids, slots)
         return slots
 
-    def read(self, slots: Numbers) -> Floats:
-        """Return rows (parts, n, part)."""
-        return self.read_into(slots, np.empty((self._parts, len(slots), self._part), np.float32))
+    def move(self, ids: Ids, slots: Numbers, parts: Floats, ticks: Numbers) -> Numbers:
+        """Write rows on disk, whose slots are `slots` (n,), to other slots, after `reserve`; return these (n,).
 
-    def recall(self, slots: Numbers) -> Floats:
-        """Return rows (parts, n, part) of ascending slots (n,), not to be changed.
+        Raises:
+            DiskError: they cannot be written; nothing was changed.
+        """
+        moved = self._written(ids, parts, ticks)
+        self.index.put(ids, moved)
+        self._give_back(slots)
+        return moved
+
+    def scattered(self, most: int) -> Numbers:
+        """Return slots (n,) of about `most` rows to be moved together; none unless too many slots are empty."""
+        extents = len(self._counts) - len(self._empty)
+        if (extents - 2) * self._extent * (_MOST_EMPTY - 1) <= _MOST_EMPTY * len(self):
+            return np.zeros(0, np.uint32)
+        counts = np.where(self._counts > 0, self._counts, self._extent)
+        if self._next < self._end:
+            counts[self._next // self._extent] = self._extent
+        some = min(2 * most // self._extent + 1, len(counts) - 1)
+        emptiest = np.argpartition(counts, some)[:some]
+        emptiest = emptiest[counts[emptiest] < self._extent]
+        emptiest = emptiest[: max(int(np.searchsorted(np.cumsum(counts[emptiest]), most)), 1)]
+        slots = np.sort(emptiest)[:, None] * self._extent + np.arange(self._extent)
+        found: Numbers = slots[self._is_used[slots]].astype(np.uint32)
+        return found
+
+    def read(self, ids: Ids, slots: Numbers) -> Floats:
+        """Return the rows (parts, n, part) of ids (n,) at slots (n,).
+
+        Raises:
+            DiskError: they cannot be read, or are damaged.
+        """
+        parts, damaged = self.read_checked(ids, slots, self._room(len(slots)))
+        self.check(slots, damaged)
+        return parts
+
+    def read_checked(self, ids: Ids, slots: Numbers, parts: Floats) -> tuple[Floats, Flags]:
+        """Read rows into (parts, n, part); return it, and which ones are damaged. Any thread can call it.
+
+        Raises:
+            DiskError: they cannot be read.
+        """
+        return parts, self.file.read(slots, ids, self.ticks[slots], parts)
+
+    def read_found(self, slots: Numbers) -> tuple[Ids, Floats]:
+        """Return ids (n,) and rows (parts, n, part) of slots (n,). Raises DiskError: see `read`."""
+        ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
+        self.check(slots, self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True))
+        return ids, parts
+
+    def check(self, slots: Numbers, damaged: Flags) -> None:
+        """Raise DiskError for the first slot that is damaged."""
+        if damaged.any():
+            raise self.file.damage(int(slots[damaged.argmax()]))
+
+    def recall(self, ids: Ids, slots: Numbers) -> Floats:
+        """Return the rows (parts, n, part) of ids (n,) at ascending slots (n,), not to be changed.
 
         A batch that looks up its rows first finds them in memory when it changes them.
         """
@@ -146,46 +174,31 @@ class DiskRows:
             at = np.minimum(np.searchsorted(known, slots), len(known) - 1)
             if len(slots) and (known[at] == slots).all():
                 return parts if len(slots) == len(known) else np.ascontiguousarray(parts[:, at])
-        found = self.read(slots)
+        found = self.read(ids, slots)
         if 0 < found.nbytes <= _MOST_LATELY:
             self._lately = slots, found
         return found
 
-    def read_into(self, slots: Numbers, parts: Floats) -> Floats:
-        """Read rows into (parts, n, part), and return it. Any thread can call it.
+    def rewrite(self, ids: Ids, slots: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """Overwrite rows (parts, n, part) of ids (n,) at slots (n,), with their ticks (n,).
 
         Raises:
-            PserverError: they cannot be read.
+            DiskError: some may have been overwritten.
         """
-        if not len(slots):
-            return parts
-        order = np.argsort(slots)
-        rows = np.empty((len(slots), self._parts, self._part), np.float32)
-        slots, loops = slots[order], KERNELS.loaded or _PLAIN
-        found = loops.disk_read(self._fd, slots.ctypes.data, len(slots), self.row_bytes, rows.ctypes.data)
-        if found:
-            why = os.strerror(found) if found > 0 else "the file is too short"
-            raise PserverError(f"disk {self._folder!r} of a growing table: {why}")
-        parts[:, order] = rows.swapaxes(0, 1)
-        return parts
-
-    def rewrite(self, slots: Numbers, parts: Floats) -> None:
-        """Overwrite rows."""
         self._lately = None
-        self._rows[slots] = parts.swapaxes(0, 1)
-        self._written += len(slots)
-        if self._written >= _MOST_WRITTEN:
-            self._map.madvise(mmap.MADV_DONTNEED)  # of a mapped file: its content stays
-            self._written = 0
+        self.file.write(slots, ids, parts, ticks)
+        self.ticks[slots] = ticks
 
-    def forget(self, ids: Ids) -> Numbers:
-        """Drop the rows of ids (n,), all distinct and on disk; return their slots, which can still be read."""
+    def forget(self, ids: Ids) -> None:
+        """Drop the rows of ids (n,), all distinct, if they are on disk."""
         slots = self.index.find(ids)
         here = slots != ABSENT
-        self.index.remove(ids[here])
-        self._give_back(slots[here])
-        left: Numbers = slots[here]
-        return left
+        self.drop(ids[here], slots[here])
+
+    def drop(self, ids: Ids, slots: Numbers) -> None:
+        """Drop the rows of ids (n,) at slots (n,)."""
+        self.index.remove(ids)
+        self._give_back(slots)
 
     def blocks(self) -> Iterator[tuple[Ids, Numbers]]:
         """Yield ids and slots of all rows, in blocks."""
@@ -193,46 +206,46 @@ class DiskRows:
             for start in range(0, len(ids), _BLOCK_ROWS):
                 yield ids[start : start + _BLOCK_ROWS], slots[start : start + _BLOCK_ROWS]
 
-    def _take(self, count: int) -> Numbers:
-        found: list[Numbers] = []
-        left = count
-        while left and self._free:
-            some = self._free.pop()
-            found.append(some[:left])
-            if len(some) > left:
-                self._free.append(some[left:])
-            left -= len(found[-1])
-        self._num_free -= count - left
-        found.append(np.arange(self._used, self._used + left, dtype=np.uint32))
-        self._used += left
-        slots: Numbers = np.sort(np.concatenate(found))
+    def _room(self, count: int) -> Floats:
+        parts, part = self._shape
+        return np.empty((parts, count, part), np.float32)
+
+    def _written(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
+        before = self._next, self._end, [*self._empty]
+        slots = self._take(len(ids))
+        self._lately = None
+        try:
+            self.file.write(slots, ids, parts, ticks)
+        except OSError:
+            self._next, self._end, self._empty = before
+            raise
+        self.ticks[slots] = ticks
+        self._is_used[slots] = True
+        self._count(slots, 1)
         return slots
 
+    def _take(self, count: int) -> Numbers:
+        found = []
+        while count:
+            if self._next == self._end:
+                self._next = self._empty.pop() * self._extent
+                self._end = self._next + self._extent
+            some = min(count, self._end - self._next)
+            found.append(np.arange(self._next, self._next + some, dtype=np.uint32))
+            self._next += some
+            count -= some
+        return np.concatenate([np.zeros(0, np.uint32), *found])
+
     def _give_back(self, slots: Numbers) -> None:
-        if len(slots):
-            self._free.append(np.sort(slots))
-            self._num_free += len(slots)
+        self._is_used[slots] = False
+        self._count(slots, -1)
 
-
-class _Plain:
-    """The plain form of `disk.c`."""
-
-    def disk_read(self, fd: int, slots: int, n: int, size: int, rows: int) -> int:
-        """Read rows one after the other."""
-        for row, at in _rows_at(slots, n, size, rows):
-            try:
-                if os.preadv(fd, [row], at) < size:
-                    return -1
-            except OSError as error:
-                return error.errno or errno.EIO
-        return 0
-
-
-_PLAIN = _Plain()
-
-
-def _rows_at(slots: int, n: int, size: int, rows: int) -> Iterator[tuple[memoryview, int]]:
-    """Yield the memory of each row, and its position in the file."""
-    whole = memoryview((ctypes.c_char * (n * size)).from_address(rows)).cast("B")
-    for i, slot in enumerate((ctypes.c_uint32 * n).from_address(slots)):
-        yield whole[i * size : (i + 1) * size], slot * size
+    def _count(self, slots: Numbers, sign: int) -> None:
+        counts = np.bincount(slots // self._extent, minlength=len(self._counts))
+        extents = np.flatnonzero(counts)
+        self._counts += sign * counts
+        self._num_used += sign * len(slots)
+        emptied = extents[self._counts[extents] == 0].tolist()
+        self._empty += [
+            each for each in emptied if self._next == self._end or each != self._next // self._extent
+        ]

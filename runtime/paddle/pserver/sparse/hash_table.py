@@ -368,10 +368,16 @@ class HashTable:
         if not self.spec.budget.memory:
             return
         taken = SIGHTING_BYTES * len(self._waiting) + DISK_ROW_BYTES * len(self._disk or ())
-        over = len(self._slabs) - capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
+        capacity = capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
+        over = len(self._slabs) - capacity
         if over > 0:
             scores = None if self._steps.score_at is None else self._scores
+            over += self._spare(capacity)
             self._leave(*self._hand.victims(over, self._index, self._slabs, self.clock, scores))
+
+    def _spare(self, capacity: int) -> int:
+        """Return how many more rows are evicted than have to be, of a table with memory for `capacity` rows."""
+        return 0
 
     def _absent(self, ids: Ids) -> Ids:
         """Return those of ids (n,) that have no row."""

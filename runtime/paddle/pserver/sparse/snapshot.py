@@ -18,12 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from paddle.errors import DiskError
 from paddle.pserver.sparse.blocks import Block, Header
 from paddle.pserver.sparse.disk_rows import DiskRows
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Slabs
-from paddle.pserver.sparse.structures import Numbers
+from paddle.pserver.sparse.structures import Flags, Numbers
 from paddle.pserver.sparse.ticks import changed
 
 Ids = npt.NDArray[np.int64]
@@ -47,6 +48,7 @@ class TableSnapshot:
     Attributes:
         header: the header for the blocks.
         since: the blocks contain rows that changed after this batch; None: all rows.
+        failure: why the copy cannot be completed; raised when rows are taken.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TableSnapshot:
         disk: DiskRows | None = None,
     ) -> None:
         self.header, self.since = header, since
+        self.failure: DiskError | None = None
         self._index, self._slabs, self._disk = index, slabs, disk
         self._end = SEGMENTS if disk is None else 2 * SEGMENTS
         row_bytes = 4 * slabs.part * slabs.parts + 12
@@ -66,7 +69,7 @@ class TableSnapshot:
         # By row number, and by slot on disk: rows that come to the disk from now on are taken.
         self._is_taken = {
             False: np.zeros(len(slabs), np.bool_),
-            True: np.zeros(0 if disk is None else disk.used, np.bool_),
+            True: np.zeros(0 if disk is None else disk.num_slots, np.bool_),
         }
         self._kept: deque[Block] = deque()
         self._num_kept = 0
@@ -94,7 +97,8 @@ class TableSnapshot:
     def is_over(self) -> bool:
         """Whether all blocks were taken."""
         with self._lock:
-            return self.is_listed and not self._listed and not self._kept and self._copied is None
+            is_empty = self.is_listed and not self._listed and not self._kept and self._copied is None
+            return is_empty and self.failure is None
 
     def list_ahead(self) -> bool:
         """List the next rows, unless enough are listed; return whether there are more to `take`."""
@@ -113,7 +117,7 @@ class TableSnapshot:
                 for start in range(0, len(ids), self._rows):
                     part = slice(start, start + self._rows)
                     self._listed.append(_Listed(ids[part], numbers[part], on_disk))
-        return bool(self._listed or self._kept)
+        return bool(self._listed or self._kept or self.failure)
 
     def next_block(self) -> Block | None:
         """List and take some rows; None if all were taken."""
@@ -125,7 +129,12 @@ class TableSnapshot:
 
         Args:
             into: (floats_of_block,): memory for the floats; the block is then valid until the next call.
+
+        Raises:
+            DiskError: rows on disk cannot be read.
         """
+        if self.failure is not None:
+            raise self.failure
         with self._lock:
             if self._lent is not None:
                 self._spare.append(self._lent)
@@ -162,9 +171,20 @@ class TableSnapshot:
             self._is_taken[on_disk][numbers[ours]] = True
         for start in range(0, len(ours), self._rows):
             part = ours[start : start + self._rows]
-            block = self._gathered(_Listed(ids[part], numbers[part], on_disk), self._memory(len(part)))
+            try:
+                block, damaged = self._gathered(
+                    _Listed(ids[part], numbers[part], on_disk), self._memory(len(part))
+                )
+                self._check(numbers[part], damaged)
+            except DiskError as error:
+                self.failure = error
+                return
             with self._lock:
                 self._keep(block)
+
+    def _check(self, slots: Numbers, damaged: Flags) -> None:
+        if self._disk is not None:
+            self._disk.check(slots, damaged)
 
     def finish(self) -> None:
         """Copy all remaining rows immediately, because all rows are about to change."""
@@ -174,7 +194,11 @@ class TableSnapshot:
                 left = [*self._listed, *filter(None, [self._copied])]
                 self._listed.clear()
             for listed in left:
-                block = self._copy(listed, None)
+                try:
+                    block = self._copy(listed, None)
+                except DiskError as error:
+                    self.failure = error
+                    return
                 with self._lock:
                     self._keep(block)
 
@@ -210,14 +234,16 @@ class TableSnapshot:
     def _floats(self, count: int) -> int:
         return count * self._slabs.parts * self._slabs.part
 
-    def _gathered(self, listed: _Listed, into: Floats) -> Block:
+    def _gathered(self, listed: _Listed, into: Floats) -> tuple[Block, Flags]:
+        """Return copies of rows, and which ones (n,) are damaged."""
         ids, numbers, on_disk = listed
         parts = into[: self._floats(len(ids))].reshape(self._slabs.parts, len(ids), self._slabs.part)
         if on_disk and self._disk is not None:
-            return Block(ids, self._disk.read_into(numbers, parts), self._disk.ticks[numbers])
+            parts, damaged = self._disk.read_checked(ids, numbers, parts)
+            return Block(ids, parts, self._disk.ticks[numbers]), damaged
         ticks = np.empty(len(ids), np.uint32)
         self._slabs.rows.gather(numbers, parts, ticks)
-        return Block(ids, parts, ticks)
+        return Block(ids, parts, ticks), np.zeros(len(ids), np.bool_)
 
     def _copy(self, listed: _Listed, into: Floats | None) -> Block:
         """Copy the listed rows that belong to the copy and that `keep` does not copy before or meanwhile."""
@@ -229,10 +255,11 @@ class TableSnapshot:
             ours = ours[~self._are_taken(numbers[ours], on_disk)]
         ids, numbers = ids[ours], numbers[ours]
         memory = np.empty(self._floats(len(ids)), np.float32) if into is None else into
-        ids, parts, ticks = self._gathered(_Listed(ids, numbers, on_disk), memory)
+        (ids, parts, ticks), damaged = self._gathered(_Listed(ids, numbers, on_disk), memory)
         with self._lock:
             late = self._is_taken[on_disk][numbers]
             self._is_taken[on_disk][numbers] = True
+        self._check(numbers, damaged & ~late)
         if late.any():  # they may have been changed in the midst of being copied
             return Block(ids[~late], parts[:, ~late], ticks[~late])
         return Block(ids, parts, ticks)

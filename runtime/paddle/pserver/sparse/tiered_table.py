@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A growing table whose rows are in memory up to its budget, and otherwise on disk.
 
-The place of a row affects nothing but time. A batch first loads the rows of its ids from disk, and then proceeds as
-if all rows were in memory; afterwards the rows that do not fit are evicted by the policy of the budget. Lookups read
-the disk and move nothing. While the disk is full, rows stay in memory and batches are refused.
+The place of a row affects nothing but time. The rows of a batch are loaded from disk when its gradients are checked, so
+that an unreadable row refuses the batch before anything changes; the batch then proceeds as if all rows were in memory.
+Afterwards the rows that do not fit are evicted by the policy of the budget, and some more, so that the next batches
+fit. Lookups read the disk and move nothing. While the disk is full, rows stay in memory and batches are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import PserverError
+from paddle.errors import DiskError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, ids_of, plain
+from paddle.pserver.sparse.blocks import Block, plain
 from paddle.pserver.sparse.disk_rows import DiskRows
 from paddle.pserver.sparse.eviction import are_dead
 from paddle.pserver.sparse.hash_table import HashTable, Unknown
@@ -23,12 +25,19 @@ from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import map_memory
+from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import Moment
 from paddle.pserver.sparse.structures import Ids, Numbers
 from paddle.pserver.sparse.ticks import rejuvenated
+from paddle.pserver.sparse.walk import Cursor, TableRows
 
 Floats = npt.NDArray[np.float32]
+
+_MOST_LOADED = 256
+"""Arrays of ids that are remembered to have no rows on disk: one for each trainer's gradient."""
+_SPARE_SHIFT, _MOST_SPARE = 5, 8192
+"""One row in 32 more than necessary is evicted, which costs less than many small evictions."""
 
 
 class TieredTable(HashTable):
@@ -37,10 +46,15 @@ class TieredTable(HashTable):
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
     ) -> None:
-        """Make an empty table. Raises PserverError: the file cannot be created."""
+        """Make an empty table. Raises DiskError: the file cannot be created."""
         super().__init__(spec, optimizer, allocate)
-        self._disk: DiskRows = DiskRows(spec.budget.disk, self._slabs.parts, self._slabs.part)
-        self._refused: PserverError | None = None  # why rows stay in memory that should leave
+        budget = spec.budget
+        self._disk: DiskRows = DiskRows(budget.disk, spec.name, self._slabs.parts, self._slabs.part)
+        self._disk.file.warn_of_space(budget.memory)
+        self._refused: DiskError | None = None  # why rows stay in memory that should leave
+        self._broken: DiskError | None = None  # why some rows have been changed and others not
+        self._brought = 0  # rows loaded for the next batch
+        self._loaded: list[Ids] = []  # arrays of ids without rows on disk
 
     def __len__(self) -> int:
         return len(self._slabs) + len(self._disk)
@@ -56,34 +70,45 @@ class TieredTable(HashTable):
         return self._disk.file_bytes
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
-        """See `HashTable.lookup`."""
-        found = super().lookup(ids, unknown, out)
-        slots = self._disk.index.find(plain(ids))
-        here = np.flatnonzero(slots != ABSENT)
+        """See `HashTable.lookup`. Raises DiskError: a row cannot be read."""
+        self._check()
+        ids = plain(ids)
+        found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
+        numbers = self._index.find(ids)
+        absent = np.flatnonzero(numbers == ABSENT)
+        slots = self._disk.index.find(ids[absent])
+        is_here = slots != ABSENT
+        here, slots = absent[is_here], slots[is_here]
+        self._slabs.rows.read(numbers, ids, found, unknown == "zero" or len(here) == len(absent))
         if len(here):
-            distinct, inverse = np.unique(slots[here], return_inverse=True)
-            found[here] = self._disk.recall(distinct)[0, inverse, : self.spec.width]
+            distinct, first, inverse = np.unique(slots, return_index=True, return_inverse=True)
+            found[here] = self._disk.recall(ids[here[first]], distinct)[0, inverse, : self.spec.width]
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """See `HashTable.update`."""
+        """See `HashTable.update`. Raises DiskError: also if rows cannot be read or written."""
         self.reserve(gradients)
-        brought = self._bring(ids_of(gradients))
-        super().update(gradients, learning_rate)
-        self.counts.found -= brought
+        with self._whole():
+            super().update(gradients, learning_rate)
+        self.counts.found -= self._brought
+        self._loaded, self._brought = [], 0
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """See `HashTable.reserve`. Raises PserverError: also if the disk is full."""
+        """See `HashTable.reserve`. Raises DiskError: also if the disk is full, or rows cannot be read."""
+        self._check()
         if self._refused is not None:
             self._refused = None
             self._evict()
             if self._refused is not None:
                 raise self._refused
+        for gradient in gradients:
+            self._brought += self._load(gradient.rows)
         super().reserve(gradients)
 
     def assign(self, ids: Ids, values: Floats) -> None:
-        """See `HashTable.assign`."""
-        self._bring(ids)
+        """See `HashTable.assign`. Raises DiskError: rows cannot be read."""
+        self._check()
+        self._load(ids)
         super().assign(ids, values)
 
     def shrink(self, min_score: float) -> int:
@@ -91,8 +116,29 @@ class TieredTable(HashTable):
         dropped = super().shrink(min_score)
         for segment in range(SEGMENTS):
             ids, slots = self._disk.index.segment(segment)
-            dropped += self._drop_on_disk(ids, slots, self._scores_on_disk(slots, self.clock) < min_score)
+            dropped += self._drop_on_disk(
+                ids, slots, self._scores_on_disk(ids, slots, self.clock) < min_score
+            )
         return dropped
+
+    def catch_up(self, learning_rate: float) -> None:
+        """See `HashTable.catch_up`. Raises DiskError: rows cannot be read or written."""
+        self._check()
+        with self._whole():
+            super().catch_up(learning_rate)
+
+    def snapshot(self, since: int | None = None) -> TableSnapshot:
+        """See `HashTable.snapshot`."""
+        snapshot = super().snapshot(since)
+        snapshot.failure = self._broken
+        return snapshot
+
+    def walk(
+        self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
+    ) -> tuple[TableRows, Cursor, int | None]:
+        """See `HashTable.walk`. Raises DiskError: rows cannot be read."""
+        self._check()
+        return super().walk(at, since, most, with_states=with_states)
 
     def forget(self, ids: Ids) -> None:
         """See `HashTable.forget`."""
@@ -100,49 +146,86 @@ class TieredTable(HashTable):
         self._disk.forget(ids)
 
     def fill(self, block: Block) -> None:
-        """See `HashTable.fill`. Raises PserverError: also if the disk is full."""
+        """See `HashTable.fill`. Raises DiskError: also if the disk is full."""
         self._disk.forget(plain(block.ids))
         super().fill(block)
         self._evict()
         if self._refused is not None:
             raise self._refused
 
-    def _bring(self, ids: Ids) -> int:
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Refuse all later requests if a change of the table fails halfway."""
+        try:
+            yield
+        except DiskError as error:
+            self._broken = error
+            raise
+
+    def _load(self, ids: Ids) -> int:
         """Load those of ids (n,) that are on disk into memory; return their number."""
-        slots = self._disk.index.find(plain(ids))
-        here = slots != ABSENT
-        if not here.any():
+        if any(ids is each for each in self._loaded):
             return 0
-        slots, first = np.unique(slots[here], return_index=True)
-        ids = ids[here][first]
+        absent = super()._absent(plain(ids))
+        slots = self._disk.index.find(absent)
+        here = slots != ABSENT
+        if here.any():
+            slots, first = np.unique(slots[here], return_index=True)
+            self._bring(absent[here][first], slots)
+        self._loaded = [*self._loaded[-_MOST_LOADED:], ids]
+        return len(slots) if here.any() else 0
+
+    def _bring(self, ids: Ids, slots: Numbers) -> None:
+        """Load rows at ascending slots (n,), of ids (n,)."""
         self._slabs.reserve(len(ids))
-        ticks = self._disk.ticks[slots]
+        parts, ticks = self._disk.recall(ids, slots), self._disk.ticks[slots]
         for snapshot in self._snapshots:
             snapshot.keep_from_disk(ids, slots, ticks)
-        parts = self._disk.recall(slots)
         numbers = self._slabs.take(len(ids))
         self._index.insert(ids, numbers)
         self._slabs.rows.scatter(numbers, parts, ticks)
         for snapshot in self._snapshots:
             snapshot.moved(numbers, to_disk=False)
-        self._disk.forget(ids)
+        self._disk.drop(ids, slots)
         self.counts.brought += len(ids)
-        return len(ids)
+
+    def _spare(self, capacity: int) -> int:
+        return min(capacity >> _SPARE_SHIFT, _MOST_SPARE)
 
     def _leave(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
         ids, numbers = ids[which], numbers[which]
+        self._loaded = []
         self._keep(ids, numbers)
         parts, ticks = self._slabs.gathered(numbers)
         try:
             self._disk.reserve(len(ids))
             slots = self._disk.put(ids, parts, ticks)
-        except PserverError as error:
+        except DiskError as error:
             self._refused = error
             return
         for snapshot in self._snapshots:
             snapshot.moved(slots, to_disk=True)
         self._index.remove(ids)
         self._slabs.give_back(numbers)
+        with suppress(DiskError):  # which a request for one of these rows reports
+            self._gather(len(ids))
+
+    def _gather(self, count: int) -> None:
+        """Move rows on disk together if too many slots are empty, so that room for about `count` rows is made."""
+        slots = self._disk.scattered(2 * count)
+        if not len(slots):
+            return
+        self._disk.reserve(len(slots))
+        (ids, parts), ticks = self._disk.read_found(slots), self._disk.ticks[slots]
+        for snapshot in self._snapshots:
+            snapshot.keep_from_disk(ids, slots, ticks)
+        moved = self._disk.move(ids, slots, parts, ticks)
+        for snapshot in self._snapshots:
+            snapshot.moved(moved, to_disk=True)
 
     def _absent(self, ids: Ids) -> Ids:
         absent = super()._absent(ids)
@@ -151,27 +234,31 @@ class TieredTable(HashTable):
 
     def _decay(self, at: Moment) -> None:
         super()._decay(at)
-        for _, slots in self._disk.blocks():
-            parts = self._disk.read(slots)
-            self._steps.decay_parts(parts, self._disk.ticks[slots], at)
-            self._disk.rewrite(slots, parts)
+        for ids, slots in self._disk.blocks():
+            parts, ticks = self._disk.read(ids, slots), self._disk.ticks[slots]
+            self._steps.decay_parts(parts, ticks, at)
+            self._disk.rewrite(ids, slots, parts, ticks)
 
     def _sweep(self, segment: int, clock: int) -> None:
         super()._sweep(segment, clock)
         ids, slots = self._disk.index.segment(segment)
         ticks = self._disk.ticks[slots]
-        dead = are_dead(self.spec, ticks, clock, lambda: self._scores_on_disk(slots, clock))
-        self._disk.ticks[slots] = rejuvenated(ticks, clock)
+        dead = are_dead(self.spec, ticks, clock, lambda: self._scores_on_disk(ids, slots, clock))
+        later = rejuvenated(ticks, clock)
+        if (stale := later != ticks).any():
+            self._disk.rewrite(
+                ids[stale], slots[stale], self._disk.read(ids[stale], slots[stale]), later[stale]
+            )
         self._drop_on_disk(ids, slots, dead)
 
-    def _scores_on_disk(self, slots: Numbers, clock: int) -> npt.NDArray[np.float64]:
-        return self._steps.scores(self._disk.read(slots), self._disk.ticks[slots], clock)
+    def _scores_on_disk(self, ids: Ids, slots: Numbers, clock: int) -> npt.NDArray[np.float64]:
+        return self._steps.scores(self._disk.read(ids, slots), self._disk.ticks[slots], clock)
 
     def _drop_on_disk(self, ids: Ids, slots: Numbers, which: npt.NDArray[np.bool_]) -> int:
         ids, slots = ids[which], slots[which]
         for snapshot in self._snapshots:
             snapshot.keep_from_disk(ids, slots, self._disk.ticks[slots])
-        self._disk.forget(ids)
+        self._disk.drop(ids, slots)
         self._dropped.add(ids, self.clock, len(self))
         self.counts.dropped += len(ids)
         return len(ids)

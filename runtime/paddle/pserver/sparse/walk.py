@@ -157,7 +157,7 @@ def next_piece(
     parts[:, ~away], ticks[~away] = slabs.gathered(places[~away].astype(np.uint32))
     if disk is not None and away.any():
         slots = (-1 - places[away]).astype(np.uint32)
-        parts[:, away], ticks[away] = disk.read(slots), disk.ticks[slots]
+        parts[:, away], ticks[away] = disk.read(ids[away], slots), disk.ticks[slots]
     return Block(ids, parts, ticks), at
 
 

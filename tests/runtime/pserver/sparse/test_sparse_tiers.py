@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from paddle.errors import ConfigError, PserverError
+from paddle.errors import ConfigError, DiskError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable
 from paddle.pserver.sparse.budget import Budget
@@ -169,7 +169,7 @@ def test_a_full_disk_refuses_batches_and_loses_nothing(
         other.update(steps[0], 0.1)
         for _ in range(2):
             with pytest.raises(
-                PserverError, match=r"no room for .* more rows .*: No space left on device; free"
+                DiskError, match=r"cannot grow .*: No space left on device; nothing was changed; free"
             ):
                 one.update(steps[1], 0.1)
         assert one.clock == 1
@@ -181,35 +181,76 @@ def test_a_full_disk_refuses_batches_and_loses_nothing(
     assert content(one.snapshot()) == content(other.snapshot())
 
 
-def test_rows_on_disk_are_written_into_free_slots_and_errors_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = DiskRows(str(tmp_path), 2, WIDTH)
+def test_rows_on_disk_move_together_when_too_many_slots_are_empty(tmp_path: Path) -> None:
+    part, rng = 4096, np.random.default_rng(3)  # 16 rows an extent
+    disk = DiskRows(str(tmp_path), "emb", 2, part)
+    held: dict[int, np.ndarray] = {}
+    for batch in range(30):
+        ids = np.arange(40) + 40 * batch
+        rows = rng.standard_normal((2, 40, part)).astype(np.float32)
+        disk.reserve(40)
+        disk.put(ids, rows, np.full(40, batch, np.uint32))
+        held |= dict(zip(ids.tolist(), rows.swapaxes(0, 1), strict=True))
+        gone = rng.choice([*held], 36, replace=False) if batch > 2 else np.zeros(0, np.int64)
+        disk.forget(gone)
+        for each in gone.tolist():
+            del held[each]
+        slots = disk.scattered(80)
+        if len(slots):
+            disk.reserve(len(slots))
+            found, parts = disk.read_found(slots)
+            disk.move(found, slots, parts, disk.ticks[slots])
+    assert len(disk) == len(held)
+    assert disk.num_slots < 2 * len(held) + 100
+    ids = np.array([*held])
+    np.testing.assert_array_equal(
+        disk.read(ids, disk.index.find(ids)), np.stack([*held.values()]).swapaxes(0, 1)
+    )
+
+
+def test_what_the_disk_lost_or_damaged_is_named(tmp_path: Path) -> None:
+    disk = DiskRows(str(tmp_path), "emb", 2, WIDTH)
     rows = np.arange(2 * 9 * WIDTH, dtype=np.float32).reshape(2, 9, WIDTH)
-    ids, ticks = np.arange(9) * 7, np.arange(9, dtype=np.uint32)
+    ids, ticks, size = np.arange(9) * 7, np.arange(9, dtype=np.uint32), disk.file.slot_bytes
     disk.reserve(9)
     slots = disk.put(ids, rows, ticks)
-    gone = disk.forget(ids[[1, 2, 5, 99 % 9]])
-    assert gone.tolist() == slots[[1, 2, 5, 0]].tolist()
-    again = np.array([100, 200, 300])
-    slots = disk.put(again, rows[:, :3] + 1000, ticks[:3])  # into slots that were given back
-    np.testing.assert_array_equal(disk.read(slots[::-1]), rows[:, 2::-1] + 1000)
-
-    with open(os.devnull) as file, monkeypatch.context() as patch:
-        patch.setattr(disk, "_fd", file.fileno())
-        with pytest.raises(PserverError, match="of a growing table: the file is too short"):
-            disk.read(slots)
-    assert len(disk) == 8
-    kept = disk.index.find(ids[[3, 4, 6, 7, 8]])
-    np.testing.assert_array_equal(disk.read(kept), rows[:, [3, 4, 6, 7, 8]])
-    disk.close()
-    with pytest.raises(PserverError, match="Bad file descriptor"):
-        disk.read(kept)
+    path = f"/proc/self/fd/{disk.file._fd}"
+    with open(path, "r+b", buffering=0) as file:
+        before = file.read(9 * size)
+        for at, content in (
+            (3 * size + 9, bytes([before[3 * size + 9] ^ 4])),  # one bit
+            (5 * size, before[4 * size : 5 * size]),  # the row of another slot
+            (7 * size, bytes(size)),
+        ):
+            os.pwrite(file.fileno(), content, at)
+            slot = at // size
+            with pytest.raises(DiskError, match=f"table emb: .*read slot {slot} .*: wrong checksum; check"):
+                disk.read(ids, slots)
+            os.pwrite(file.fileno(), before[slot * size : (slot + 1) * size], slot * size)
+        np.testing.assert_array_equal(disk.read(ids[::-1], slots[::-1]), rows[:, ::-1])
+        disk.rewrite(ids[:1], slots[:1], rows[:, :1] + 1, ticks[:1] + 1)
+        os.pwrite(file.fileno(), before[:size], 0)  # a write that was lost
+        with pytest.raises(DiskError, match=r"slot 0 .*wrong checksum"):
+            disk.read(ids, slots)
+        os.truncate(path, 8 * size)
+        with pytest.raises(DiskError, match=r"slot 8 .*the file is too short; check the disk, and restart"):
+            disk.read(ids[1:], slots[1:])
+    np.testing.assert_array_equal(disk.read(ids[1:8], slots[1:8]), rows[:, 1:8])
+    disk.file.close()
+    with pytest.raises(DiskError, match="Bad file descriptor"):
+        disk.read(ids, slots)
 
 
 def test_what_a_disk_needs_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='disk: expected memory as well, such as memory="8GB"'):
         GrowingTable(4, disk="here")
     (tmp_path / "file").write_text("")
-    with pytest.raises(PserverError, match=r"of a growing table: (Not a directory|File exists)"):
-        TieredTable(spec_of(tmp_path / "file", 5), ADAGRAD)
+    for name, why in (
+        ("file", "File exists"),
+        ("missing/folder", "No such file"),
+        ("file/x", "Not a directory"),
+    ):
+        with pytest.raises(
+            DiskError, match=f"table emb: disk .*: cannot create a file there: {why}.*; create"
+        ):
+            TieredTable(spec_of(tmp_path / name, 5), ADAGRAD)

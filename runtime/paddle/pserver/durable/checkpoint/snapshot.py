@@ -225,12 +225,14 @@ class Snapshot:
         if growing.is_over:
             del self._growing[name]
         elif not self._sink.has_thread:
-            block = growing.next_block()
-            if block is not None:
-                self._give(Piece(name, {}, block._asdict()))
+            self._sink.defer(lambda writer: self._write_next(name, growing, writer))
         elif growing.list_ahead() and self._is_idle:
             self._is_idle = False
             self._sink.defer(lambda writer: self._write_rows(name, growing, writer))
+
+    def _write_next(self, name: str, growing: TableSnapshot, writer: PartWriter) -> None:
+        if (block := growing.next_block()) is not None:
+            writer.write(Piece(name, {}, block._asdict()))
 
     def _write_rows(self, name: str, growing: TableSnapshot, writer: PartWriter) -> None:
         """Write the listed rows of a table; called in the part's thread."""
