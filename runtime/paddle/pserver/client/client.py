@@ -29,6 +29,7 @@ from paddle.pserver.client.interop import (
 )
 from paddle.pserver.client.job_servers import JobServers, positive
 from paddle.pserver.client.session import TrainerSession
+from paddle.pserver.sparse.budget import MAX_SCORE
 from paddle.pserver.wire.configuration import Position
 
 
@@ -275,6 +276,32 @@ class Client:
         if isinstance(name, str):
             return self._batches({name: ids})[name]
         return self._batches(name)
+
+    def shrink(self, name: str, *, min_score: float) -> None:
+        """Drop the rows of a growing table whose score is below `min_score`; wait until every trainer asks for it.
+
+        Every trainer calls this between the same two steps, with the same arguments: all servers drop the rows between
+        the same two batches, exactly once. `status` has the number of dropped rows.
+
+        Args:
+            name: a table with `evict="lfu"` or `evict="score"`.
+            min_score: 0 or more.
+
+        Raises:
+            ConfigError: there is no such table, or its rows have no scores; nothing was sent.
+            PserverError: another trainer asked for another score.
+            WaitTimeout: the other trainers did not ask in time.
+        """
+        self._require_created()
+        if name not in self._growing:
+            raise ConfigError(
+                f"shrink: no growing table {name!r}; there are {', '.join(self._growing) or 'none'}"
+            )
+        if isinstance(min_score, bool) or not 0 <= min_score <= MAX_SCORE:
+            raise ConfigError(
+                f"shrink {name}: min_score: expected a number from 0 to {MAX_SCORE:g}, got {min_score}"
+            )
+        self._session.shrink(name, min_score)
 
     def barrier(self, wait_s: float | None = None) -> None:
         """Wait for every trainer that has not left; meanwhile, the others take steps without this trainer.

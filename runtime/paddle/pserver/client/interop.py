@@ -125,11 +125,11 @@ def put_rows(name: str, found: HostArray, out: Any) -> None:
 
 
 def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
-    """Return row ids, of any shape, as int64. Raises ConfigError: they are not int64 or int32."""
+    """Return row ids, of any shape, as C-contiguous int64. Raises ConfigError: they are not int64 or int32."""
     ids = host_array(array, what)
     if ids.dtype not in _ID_TYPES:
         raise ConfigError(f"{what}: expected int64 or int32, got {ids.dtype}")
-    return ids.astype(np.int64, copy=False)
+    return np.require(ids, np.int64, "C")
 
 
 def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -> RowGradient:
@@ -151,7 +151,7 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
     rows = rows.reshape(-1)
     if (np.diff(rows) > 0).all():
         return RowGradient(rows, np.ascontiguousarray(found))
-    distinct = DistinctIds.of(np.ascontiguousarray(rows))
+    distinct = DistinctIds.of(rows)
     return RowGradient(distinct.ids, distinct.add_up(found))
 
 

@@ -38,7 +38,8 @@ from paddle.pserver.wire.configuration import (
 from paddle.pserver.wire.half import number_of
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, Record, StartPass
+from paddle.pserver.wire.table_rows import score_section
+from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, Record, Shrink, StartPass
 
 _log = logging.getLogger(__name__)
 
@@ -222,6 +223,11 @@ class TrainerSession:
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""
         self._exchange.run({i: Message(StartPass()) for i in self._everyone})
+
+    def shrink(self, name: str, min_score: float) -> None:
+        """Drop the rows of a growing table whose score is below `min_score`, when every trainer has asked for it."""
+        asked = Message(Shrink(), sections=(score_section(name, min_score),))
+        self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
 
     def finish_pass(self) -> None:
         """Report that this trainer has finished its data, and wait until every trainer has."""

@@ -63,6 +63,7 @@ _REFUSED: Mapping[Verb, str] = {
     Verb.CONFIGURE: "create tensors",
     Verb.SET_VALUES: "set values",
     Verb.SET_ROWS: "set values",
+    Verb.SHRINK: "drop rows",
     Verb.READY: "set values",
     Verb.ATTACH: "share memory",
     Verb.OPEN_STREAM: "open a stream",

@@ -23,7 +23,8 @@ from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.shared_memory import SharedArray
-from paddle.pserver.wire.verbs import PushPull, Verb
+from paddle.pserver.wire.table_rows import read_scores
+from paddle.pserver.wire.verbs import Ok, PushPull, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Training(Service):
     reads = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
     chunked = Verb.PUSH_PULL
     # a checkpoint is loaded, every row catches up
-    long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.PULL_TABLE, Verb.LEAVE})
+    long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.PULL_TABLE, Verb.LEAVE, Verb.SHRINK})
 
     def __init__(self, desk: Desk) -> None:
         """Start without a model."""
@@ -46,11 +47,13 @@ class Training(Service):
         self._start: Barrier[None] = Barrier(trainers)
         self._pushes, self._async_pushes = Pushes(trainers, desk.tell), AsyncPushes(desk.tell)
         self._finish: Barrier[None] = Barrier(trainers)
+        self._shrink: Barrier[dict[str, float]] = Barrier(trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
             **self._model.handlers,
             Verb.START_PASS: self._on_start_pass,
             Verb.FINISH_PASS: self._on_finish_pass,
             Verb.PUSH_PULL: self._on_push_pull,
+            Verb.SHRINK: self._on_shrink,
         }
 
     @property
@@ -61,7 +64,7 @@ class Training(Service):
     @property
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the complete state: values are set and no gradient waits."""
-        return self._model.is_ready and not self._pushes.arrived.arrived
+        return self._model.is_ready and not (self._pushes.arrived.arrived or self._shrink.arrived)
 
     def push_counts(self) -> tuple[PushCount, ...]:
         """See `Service.push_counts`."""
@@ -165,7 +168,7 @@ class Training(Service):
         self._pushes.withdraw(trainer)
         self._async_pushes.withdraw(trainer)
         self._model.forget(trainer)
-        for barrier in (self._start, self._finish):
+        for barrier in (self._start, self._finish, self._shrink):
             barrier.withdraw(trainer)
 
     def leave(self, trainer: int) -> None:
@@ -180,7 +183,7 @@ class Training(Service):
             self._pass_open = False
             self._pushes.take()
             self._model.clear()
-            for barrier in (self._start, self._finish):
+            for barrier in (self._start, self._finish, self._shrink):
                 barrier.take()
 
     def waiting(self) -> list[Waiting]:
@@ -196,6 +199,7 @@ class Training(Service):
                 sorted({*pushes.missing(excused), *self._pushes.lacking}),
                 self._pushes.take,
             ),
+            Waiting("to shrink a table", self._shrink, self._shrink.missing(excused)),
             Waiting("at the end of a pass", self._finish, self._finish.missing(self._left)),
         ]
         return [
@@ -240,6 +244,19 @@ class Training(Service):
         if whole is not None:
             self._use(store, self._model.lag, trainer, whole)
 
+    def _on_shrink(self, trainer: int, message: Message) -> None:
+        store, asked = self._model.ready(), read_scores(message)
+        if trainer not in self._in_pass:
+            raise PserverError(f"trainer {trainer} shrinks a table outside a pass: it must start one first")
+        store.check_scores(asked)
+        first = next(iter(self._shrink.items()), (trainer, asked))
+        if first[1] != asked:
+            raise PserverError(
+                f"shrink: trainer {first[0]} asked for {first[1]}, trainer {trainer} for {asked}"
+            )
+        self._shrink.arrive(trainer, asked)
+        self._advance()
+
     def _use(self, store: Store, lag: LagGate, trainer: int, push: AsyncPush) -> None:
         """Apply an asynchronous push, or discard it if it is too old; answer it."""
         try:
@@ -263,6 +280,11 @@ class Training(Service):
                 self._in_pass.add(trainer)
                 self._answer(trainer, Message(state_of(store)))
         self._apply(store)
+        if self._shrink.is_open(self._left | self._finish.arrived):
+            asked = self._shrink.take()
+            reply = self._outcome(lambda: self._shrink_tables(store, asked[0][1]))
+            for trainer, _ in asked:
+                self._answer(trainer, reply)
         if self._finish.is_open(self._left):
             reply = self._outcome(lambda: self._finish_pass(store))
             for trainer, _ in self._finish.take():
@@ -296,6 +318,10 @@ class Training(Service):
                 return self._pushes.advance(store, self._left | self._finish.arrived)
             except RefusedPush as refused:
                 self._answer(refused.trainer, error_message(str(refused), is_strange=True))
+
+    def _shrink_tables(self, store: Store, least: Mapping[str, float]) -> Message:
+        store.shrink(least)
+        return Message(Ok(store.version))
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False

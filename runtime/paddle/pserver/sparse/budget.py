@@ -27,6 +27,7 @@ POLICIES = ("lru", "lfu", "score")
 EXTRA = 2
 """Columns behind the values of a gradient that says shows and clicks."""
 MOST_SHOWN = 1e9
+MAX_SCORE = 1e30
 _POWERS = 31
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -58,7 +59,7 @@ class Budget:
             raise ConfigError(f'memory: expected bytes, such as 8 << 30 or "8GB", got {self.memory!r}')
         if self.evict not in POLICIES:
             raise ConfigError(f"evict: expected one of {', '.join(POLICIES)}, got {self.evict!r}")
-        for name, most in (("decay", 1.0), ("click", 1e9), ("min_score", 1e30)):
+        for name, most in (("decay", 1.0), ("click", 1e9), ("min_score", MAX_SCORE)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
                 raise ConfigError(f"{name}: expected a number from 0 to {most:g}, got {value!r}")

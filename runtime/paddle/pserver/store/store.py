@@ -279,6 +279,23 @@ class Store:
         for name, table in self._row_holders():
             table.catch_up(rates.of(name))
 
+    def check_scores(self, least: Mapping[str, float]) -> None:
+        """Check that these growing tables can be shrunk. Raises PserverError: one is unknown, or has no scores."""
+        for name in least:
+            if name not in self.growing:
+                raise PserverError(
+                    f"shrink: no growing table {name!r} here; there are {sorted(self.growing)}"
+                )
+            if not self.growing[name].share.spec.budget.is_scored:
+                raise PserverError(
+                    f'shrink {name}: its rows have no scores; create it with evict="lfu" or "score"'
+                )
+
+    def shrink(self, least: Mapping[str, float]) -> None:
+        """Drop the rows of growing tables whose score is below a least one, by table name; see `check_scores`."""
+        for name, score in least.items():
+            self.growing[name].table.shrink(score)
+
     def finish_pass(self) -> None:
         """End a pass: sparse rows catch up, and the pass number of schedules advances."""
         self.catch_up()

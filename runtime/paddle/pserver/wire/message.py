@@ -18,7 +18,7 @@ from paddle.errors import WireError
 from paddle.pserver.wire.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
 from paddle.pserver.wire.verbs import VERBS, Error, Record, Verb
 
-WIRE_VERSION = 7
+WIRE_VERSION = 8
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20

@@ -41,6 +41,19 @@ def read_left(message: Message) -> npt.NDArray[np.int64]:
     return np.unique(left)
 
 
+def score_section(name: str, min_score: float) -> Section:
+    """Return the section of a SHRINK for one table."""
+    return Section(name, np.array([min_score], np.float32))
+
+
+def read_scores(message: Message) -> dict[str, float]:
+    """Return the lowest score to keep, by table name. Raises WireError: one is not (1,) float32, from 0 on."""
+    for each in message.sections:
+        if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
+            raise WireError(f"shrink: a score of {each.name}: {each.array.shape} {each.array.dtype}")
+    return {each.name: float(each.array[0]) for each in message.sections}
+
+
 def row_sections(rows: TableRows) -> tuple[Section, ...]:
     """Return rows as sections."""
     sections = [Section(name, getattr(rows, name)) for name in _SECTIONS]

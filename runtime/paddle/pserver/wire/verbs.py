@@ -59,6 +59,7 @@ class Verb(IntEnum):
     QUEUE = 24
     WALK = 25
     SET_ROWS = 26
+    SHRINK = 27
     OK = 64
     ERROR = 65
     WAITING = 66
@@ -239,6 +240,10 @@ class SetRows(NamedTuple):
     """Sets rows of a growing table before training begins."""
 
 
+class Shrink(NamedTuple):
+    """Drops rows with low scores when all trainers have asked for it; a section (1,) float32 for each growing table."""
+
+
 class OpenStream(NamedTuple):
     """Requests a stream beside the connection."""
 
@@ -322,7 +327,7 @@ class Invited(NamedTuple):
 Record: TypeAlias = (
     Ping | Hello | Configure | SetValues | Ready | StartPass | FinishPass | PushPull | Pull | PullTable | PullRows
     | Status | Leave | Chunk | Attach | Step | Begin | Fetch | Lookup | Save | Describe | View | OpenStream | Ask
-    | Walk | SetRows | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited | Walked
+    | Walk | SetRows | Shrink | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited | Walked
 )  # fmt: skip
 
 LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
@@ -352,6 +357,7 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.QUEUE: (Ask, "Q"),
     Verb.WALK: (Walk, "QQq?"),
     Verb.SET_ROWS: (SetRows, ""),
+    Verb.SHRINK: (Shrink, ""),
     Verb.OK: (Ok, "QQq"),
     Verb.ERROR: (Error, "?"),
     Verb.WAITING: (Waits, "?"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of a server while batches of rows come with the answers to pushes, and tensors have their own optimizers."""
+"""kill -9 of a server while rows come with answers to pushes, a table is shrunk, and tensors have own optimizers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ IDS = np.random.default_rng(1).zipf(1.2, (TRAINERS, STEPS + 1, 200)) % 2000
 
 def train(each: Client, trainer: int, step: Callable[[], None]) -> dict[str, np.ndarray]:
     values = {"w": np.ones((300, 5), np.float32), "emb": np.ones((2000, WIDTH), np.float32)}
-    grown = GrowingTable(WIDTH, Initial("normal", spread=0.5), entry=2, optimizer=RowWiseAdagrad(lr=0.2))
+    initial, rule = Initial("normal", spread=0.5), RowWiseAdagrad(lr=0.2)
+    grown = GrowingTable(WIDTH, initial, entry=2, evict="lfu", optimizer=rule)
     own = {"emb": TensorOptions(sparse=True, optimizer=Adagrad(lr=0.1))}
     each.create({**values, "grown": grown}, OptimizerSpec("fluid_adam"), own)
     dense = {"w": values["w"]}
@@ -47,6 +48,8 @@ def train(each: Client, trainer: int, step: Callable[[], None]) -> dict[str, np.
         of_w = rng.standard_normal(dense["w"].shape).astype(np.float32) + dense["w"]
         each.push_pull({**batches, "w": of_w}, dense, ahead=following)
         batches = following
+        if at % 8 == 7:
+            each.shrink("grown", min_score=at / 8)
         step()
     each.barrier()
     each.pull(values)
