@@ -131,8 +131,7 @@ _TRAINER = {
 }
 _TRAINER_UNUSED = _unused(
     """
-    parallel_thread_num=1 average_test_period=0 predict_file= feat_file=
-    distribute_test=False with_cost=True show_layer_stat=False use_old_updater=False
+    parallel_thread_num=1 average_test_period=0 with_cost=True show_layer_stat=False use_old_updater=False
     thread_local_rand_use_global_seed=False log_clipping=False log_error_clipping=False
     enable_grad_share=104857600 grad_share_block_num=64 enable_parallel_vector=0 parallel_nn=False
     beam_size=1 rnn_use_batch=False prev_batch_state=False diy_beam_search_prob_so=
@@ -169,6 +168,9 @@ _TRAIN = {
     "predict_output_dir": Flag(
         "", "job=test: directory for the file rank-00000, which holds the outputs' values"
     ),
+    "feat_file": Flag("", "job=test: a file to which the outputs' rows are appended as float32"),
+    "predict_file": Flag("", "job=test: a file for score, label and query of each row of pnpair_evaluator"),
+    "distribute_test": Flag(False, "refused with several trainers, whose tests are not merged"),
     "show_parameter_stats_period": Flag(
         0, "print statistics of each parameter after every n-th batch; 0: never", 0, _MAX_COUNT
     ),

@@ -45,6 +45,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> i
     job = JOBS.get(str(flags["job"]))
     if job is None:
         raise FlagError(f"flag --job: expected {', '.join(JOBS)}, got {flags['job']!r}")
+    _check(flags)
     if not flags["config"]:
         raise FlagError("flag --config is missing: give the configuration file, --config=trainer_config.py")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -69,6 +70,17 @@ def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, o
     texts = parse_arguments(TRAIN_FLAGS, arguments)
     given |= {name: text for name, text in texts.items() if not (in_job and name in _OF_THE_JOB)}
     return given
+
+
+def _check(flags: Mapping[str, Value]) -> None:
+    if flags["distribute_test"] and int(flags["num_gradient_servers"]) > 1:
+        raise FlagError(
+            f"flag --distribute_test: the tests of {flags['num_gradient_servers']} trainers are not merged; leave it "
+            "out, and test all data in one process: --job=test --num_gradient_servers=1"
+        )
+    for name in ("feat_file", "predict_file"):
+        if flags[name] and flags["job"] != "test":
+            raise FlagError(f"flag --{name} needs --job=test, got --job={flags['job']}")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from paddle.trainer.session import Session
 from paddle.v2 import event as events
 from paddle.v2.errors import UsageError
 from paddle.v2.inference import Inference
+from paddle.v2.layer.output import LayerOutput
 
 _WARM_UP = 10
 _TOLERANCE = 0.01
@@ -49,17 +50,20 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def test(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Test the parameters of each directory that the flags name; with predict_output_dir, write the outputs' values."""
+    """Test the parameters of each directory that the flags name, or write what the flags request.
+
+    The values of the outputs are written instead of a test: to predict_output_dir as text, to feat_file as float32.
+    """
     log.info("trainer mode: Testing")
-    folder = str(session.flags["predict_output_dir"])
+    writers = {name: writer for name, writer in _WRITERS.items() if session.flags[name]}
     for directory in _tested(session):
         if directory is not None:
             if session.flags["test_wait"]:
                 pass_directory.wait(directory, log.info)
             session.load(directory)
-        if folder:
-            _predict(session, Path(folder))
-        else:
+        for name, writer in writers.items():
+            writer(session, Path(str(session.flags[name])))
+        if writers.keys() <= {"predict_file"}:
             trainer = session.trainer(is_local=True)
             trainer.test(session.test_batches, session.columns)
 
@@ -156,20 +160,51 @@ def _tested(session: Session) -> list[Path | None]:
     return [None]
 
 
+def _rows(session: Session, layers: Sequence[LayerOutput]) -> Iterator[list[NDArray[Any]]]:
+    """Yield the values of some layers for each batch of test data, one array (rows, columns) per layer."""
+    with session.entered():
+        inference = Inference(session.parameters, layers)
+    for batch in session.test_batches():
+        for result in inference.iter_infer(batch, session.columns):
+            values = (_shown(result[layer.name]) for layer in layers)
+            yield [value.reshape(len(value), -1) for value in values]
+
+
 def _predict(session: Session, folder: Path) -> None:
     """Write a line for each row of the outputs, with a number and a semicolon for each column."""
-    with session.entered():
-        inference = Inference(session.parameters, session.outputs)
-    names = [layer.name for layer in session.outputs]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"rank-{int(session.flags['trainer_id']):05d}"
+    with (folder / f"rank-{int(session.flags['trainer_id']):05d}").open("w", encoding="ascii") as file:
+        for columns in _rows(session, session.outputs):
+            for row in zip(*columns, strict=True):
+                file.write("".join(f"{cell:g};" for each in row for cell in each) + "\n")
+
+
+def _append_features(session: Session, path: Path) -> None:
+    """Append each row of the outputs as float32 numbers, those of all outputs one after another."""
+    with path.open("ab") as file:
+        for columns in _rows(session, session.outputs):
+            file.write(np.concatenate(columns, axis=1, dtype=np.float32).tobytes())
+
+
+def _write_pairs(session: Session, path: Path) -> None:
+    """Write a line with score, label and query for each row that a pnpair_evaluator reads."""
+    space = session.config.configuration.space
+    found = [item.inputs[:3] for item in (space.evaluators if space else ()) if item.type == "pnpair"]
+    if not found:
+        raise UsageError("--predict_file needs a pnpair_evaluator, and the configuration has none")
     with path.open("w", encoding="ascii") as file:
-        for batch in session.test_batches():
-            for result in inference.iter_infer(batch, session.columns):
-                columns = [_shown(result[name]) for name in names]
-                for row in range(len(columns[0])):
-                    cells = (f"{cell:g};" for column in columns for cell in np.ravel(column[row]))
-                    file.write("".join(cells) + "\n")
+        for names in found:
+            assert space is not None
+            for columns in _rows(session, [LayerOutput(space.layers[name]) for name in names]):
+                for score, label, query in zip(*(each[:, -1] for each in columns), strict=True):
+                    file.write(f"{score:g} {label:g} {query:g}\n")
+
+
+_WRITERS: Mapping[str, Callable[[Session, Path], None]] = {
+    "predict_output_dir": _predict,
+    "feat_file": _append_features,
+    "predict_file": _write_pairs,
+}
 
 
 def _shown(fields: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

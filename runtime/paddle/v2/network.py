@@ -133,11 +133,15 @@ class NetworkMessage:
         return "\n".join(
             (
                 'type: "nn"',
-                *(line for layer in self.layers for line in _text("layers", layer)),
-                *(line for parameter in self.parameters for line in _text("parameters", parameter)),
-                *(line for name in self.input_layer_names for line in _text("input_layer_names", name)),
-                *(line for name in self.output_layer_names for line in _text("output_layer_names", name)),
-                *(line for each in self.evaluators for line in _text("evaluators", each)),
+                *(line for layer in self.layers for line in text_lines("layers", layer)),
+                *(line for parameter in self.parameters for line in text_lines("parameters", parameter)),
+                *(line for name in self.input_layer_names for line in text_lines("input_layer_names", name)),
+                *(
+                    line
+                    for name in self.output_layer_names
+                    for line in text_lines("output_layer_names", name)
+                ),
+                *(line for each in self.evaluators for line in text_lines("evaluators", each)),
             )
         )
 
@@ -209,12 +213,19 @@ _NAMES = {
 }
 
 
-def _text(name: str, value: object) -> Iterator[str]:
-    """Lines of a field; one that is empty or 0 has none, but for the size and initial values of a parameter."""
+def text_lines(name: str, value: object) -> Iterator[str]:
+    """Yield the lines of a field in protobuf text format.
+
+    Of a record, fields that are empty or 0 have no line, except for the size and initial values of a parameter.
+    """
     name = _NAMES.get(name, name)
     if isinstance(value, (tuple, list)):
         for item in value:
-            yield from _text(name, item)
+            yield from text_lines(name, item)
+    elif isinstance(value, Mapping):
+        yield f"{name} {{"
+        yield from (f"  {line}" for key, each in value.items() for line in text_lines(key, each))
+        yield "}"
     elif is_dataclass(value):
         yield f"{name} {{"
         for item in fields(value):
@@ -223,7 +234,7 @@ def _text(name: str, value: object) -> Iterator[str]:
                 inner = vars(inner)
             for key, each in inner.items() if isinstance(inner, Mapping) else [(item.name, inner)]:
                 if not isinstance(each, InputType) and (each or key.startswith("initial_")):
-                    yield from (f"  {line}" for line in _text(key, each))
+                    yield from (f"  {line}" for line in text_lines(key, each))
         yield "}"
     elif isinstance(value, (bool, str)):
         yield f"{name}: {json.dumps(value, ensure_ascii=False)}"

@@ -118,6 +118,38 @@ def test_a_parameter_without_a_file_is_zero_random_or_an_error(
     assert (len(rows) == 1) is is_zero
 
 
+def test_outputs_are_appended_as_float32(workspace: Path) -> None:
+    write(workspace, "lr")
+    train(CONFIG, "--num_passes=1", "--save_dir=out")
+    test = (CONFIG, "--job=test", "--config_args=is_predict=1", "--init_model_path=out/pass-00000")
+    train(*test, "--predict_output_dir=p", "--feat_file=features")
+    train(*test, "--feat_file=features")
+    found = np.fromfile("features", np.float32).reshape(2, 32, -1)
+    np.testing.assert_array_equal(found[0], found[1])
+    text = [line.rstrip(";").split(";") for line in Path("p/rank-00000").read_text().splitlines()]
+    np.testing.assert_allclose(found[0], np.array(text, np.float32), rtol=1e-5)
+
+
+def test_scores_of_pairs_are_written_beside_the_test(workspace: Path, lines: list[str]) -> None:
+    write(workspace, "lr")
+    path = workspace / "trainer_config.py"
+    text = path.read_text().replace("label=data_layer(name='label', size=2)", "label=label")
+    text = text.replace("if is_predict:", "label = data_layer(name='label', size=2)\nif is_predict:")
+    path.write_text(text)
+    train(CONFIG, "--num_passes=1", "--save_dir=out")
+    test = (CONFIG, "--job=test", "--init_model_path=out/pass-00000", "--predict_file=pairs")
+    with pytest.raises(UsageError, match="--predict_file needs a pnpair_evaluator"):
+        train(*test)
+    path.write_text(text + "pnpair_evaluator(output, label, label)\n")
+    lines.clear()
+    train(*test)
+    rows = np.loadtxt("pairs")
+    assert rows.shape == (32, 3)
+    assert set(rows[:, 1]) == {0, 1}
+    np.testing.assert_array_equal(rows[:, 1], rows[:, 2])
+    assert sum(" Test samples=32 cost=" in line for line in lines) == 1
+
+
 def test_a_test_runs_every_so_many_batches(workspace: Path, lines: list[str]) -> None:
     write(workspace, "lr")
     train(CONFIG, "--num_passes=1", "--test_period=2", "--saving_period=0")
@@ -150,6 +182,11 @@ def test_gradients_are_compared_with_differences(workspace: Path, lines: list[st
         ([], "flag --config is missing"),
         ([CONFIG, "--job=run"], "flag --job: expected train, test, checkgrad, time, got 'run'"),
         ([CONFIG, "--nun_passes=1"], "unknown command line flag 'nun_passes'; did you mean 'num_passes'"),
+        (
+            [CONFIG, "--distribute_test", "--num_gradient_servers=2"],
+            "flag --distribute_test: the tests of 2 trainers are not merged",
+        ),
+        ([CONFIG, "--feat_file=f"], "flag --feat_file needs --job=test, got --job=train"),
         ([CONFIG, "stray"], "Unknown commandline argument: stray"),
     ],
 )
@@ -257,7 +294,9 @@ def test_a_configuration_is_printed_and_drawn(workspace: Path, capsys: pytest.Ca
     write(workspace, "lstm")
     assert dump_config.main(["trainer_config.py"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith('type: "nn"\nlayers {\n  name: "word"\n  type: "data"\n  size: 22\n')
+    assert text.startswith(
+        'type: "nn"\nlayers {\n  name: "word"\n  type: "data"\n  size: 22\n  active_type: ""\n'
+    )
     assert '  type: "multi-class-cross-entropy"\n' in text
     assert 'input_layer_names: "word"\ninput_layer_names: "label"\noutput_layer_names: "__cost_0__"\n' in text
     assert dump_config.main(["trainer_config.py", "is_predict=1", "--whole"]) == 0

@@ -158,7 +158,8 @@ def row_conv(input: LayerOutput, context_len: int, param_attr: WeightAttr) -> Ma
     """Declare the weighted sum of each row and the following ones, `context_len` in all, with weights per column."""
     if context_len < 1:
         raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
-    return Made([input], input.size, weights=[Weight([context_len, input.size], param_attr)])
+    weights = [Weight([context_len, input.size], param_attr)]
+    return Made([input], input.size, {"context_length": context_len}, weights)
 
 
 @emits("row_conv", together=None, sequences=(0,))

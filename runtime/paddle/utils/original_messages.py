@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages in which the original's configurations hold a layer's settings and recurrent groups, as tables.
+
+A row of `INPUTS` names the message in a layer's first input, and its fields in the order of their numbers. A field is
+``field=source``: an attribute or a size of the layer, ``name[-1]`` an item of one, ``name*`` all of its items; without
+``=`` both have one name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from paddle.v2.model import InputConfig, LayerConfig
+
+Message = Mapping[str, Any]
+"""Field -> value, a list for a repeated field, a Message for an inner one."""
+
+
+class Row(NamedTuple):
+    """The message of a type of layer or projection, its fields, and those of an inner ``image_conf``."""
+
+    name: str
+    fields: str
+    image: bool = False
+
+
+_CONV = (
+    "filter_size=filter[-1] channels stride=strides[-1] padding=paddings[-1] groups filter_channels output_x=width "
+    "img_size=in_width caffe_mode filter_size_y=filter[-2] padding_y=paddings[-2] stride_y=strides[-2] "
+    "output_y=height img_size_y=in_height dilation=dilations[-1] dilation_y=dilations[-2]"
+)
+_POOL = (
+    "pool_type channels size_x=ksize[-1] stride=strides[-1] output_x=width img_size=in_width "
+    "padding=paddings[-1] size_y=ksize[-2] stride_y=strides[-2] output_y=height img_size_y=in_height "
+    "padding_y=paddings[-2]"
+)
+_DEPTH = " stride_z=strides[-3] output_z=depth img_size_z=in_depth padding_z=paddings[-3]"
+INPUTS: Mapping[str, Row] = MappingProxyType(
+    {
+        "img_conv": Row("conv_conf", _CONV),
+        "img_conv3d": Row("conv_conf", f"{_CONV} filter_size_z=filter[-3]{_DEPTH}"),
+        "img_pool": Row("pool_conf", _POOL),
+        "img_pool3d": Row("pool_conf", f"{_POOL} size_z=ksize[-3]{_DEPTH}"),
+        "img_cmrnorm": Row(
+            "norm_conf",
+            "norm_type=cmrnorm-projection channels size=n scale=alpha pow=beta output_x=width img_size=in_width "
+            "blocked output_y=height img_size_y=in_height",
+        ),
+        "cross_channel_norm": Row("norm_conf", "norm_type=cross-channel-norm channels"),
+        "block_expand": Row(
+            "block_expand_conf",
+            "channels stride_x=strides[1] stride_y=strides[0] padding_x=paddings[1] padding_y=paddings[0] "
+            "block_x=kernels[1] block_y=kernels[0] img_size_x=in_width img_size_y=in_height",
+        ),
+        "batch_norm": Row("image_conf", "channels img_size=in_width img_size_y=in_height"),
+        "bilinear_interp": Row("bilinear_interp_conf", "out_size_x=width out_size_y=height", True),
+        "maxout": Row("maxout_conf", "groups", True),
+        "spp": Row("spp_conf", "pool_type pyramid_height=height", True),
+        "priorbox": Row(
+            "priorbox_conf",
+            "min_size=min_sizes* max_size=max_sizes* aspect_ratio=aspect_ratios* variance=variances*",
+        ),
+        "pad": Row(
+            "pad_conf", "pad_c=paddings[2] pad_c=paddings[3] pad_h=paddings[4] pad_h=paddings[5] "
+            "pad_w=paddings[6] pad_w=paddings[7]", True,
+        ),
+        "multibox_loss": Row(
+            "multibox_loss_conf",
+            "num_classes overlap_threshold neg_pos_ratio neg_overlap background_id input_num=maps",
+        ),
+        "detection_output": Row(
+            "detection_output_conf",
+            "num_classes nms_threshold nms_top_k background_id input_num=maps keep_top_k confidence_threshold",
+        ),
+        "clip": Row("clip_conf", "min max"),
+        "row_conv": Row("row_conv_conf", "context_length"),
+        "scale_sub_region": Row("scale_sub_region_conf", "value", True),
+        "roi_pool": Row("roi_pool_conf", "pooled_width=width pooled_height=height spatial_scale"),
+    }
+)  # fmt: skip
+"""Type of a layer -> its message."""
+
+# projection -> the original's type and fields
+_PROJECTIONS: Mapping[str, tuple[str, str]] = {
+    "full_matrix": ("fc", ""),
+    "trans_full_matrix": ("trans_fc", ""),
+    "table": ("table", ""),
+    "identity": ("identity", ""),
+    "slice": ("slice", ""),
+    "scaling": ("scaling", ""),
+    "dotmul": ("dot_mul", ""),
+    "context": ("context", "context_start=start context_length=length"),
+    "padded_context": ("context", "context_start=start context_length=length trainable_padding"),
+    "conv": ("conv", ""),
+}
+_OPERATORS: Mapping[str, tuple[str, str]] = {
+    "dotmul_operator": ("dot_mul", "dotmul_scale=scale"),
+    "conv_operator": ("conv", ""),
+}
+_IMAGE = "channels img_size=in_width img_size_y=in_height"
+_OF_PROJECTIONS = frozenset(["mixed", "concat2", "concat"])
+_SOURCE = re.compile(r"([\w-]+)(?:\[(-?\d+)\]|(\*))?")
+
+
+def settings_of(config: LayerConfig) -> tuple[Message, set[str]]:
+    """Return the message in a layer's first input, by its name, and the attributes that it holds."""
+    row = INPUTS.get(config.type)
+    if row is None:
+        return {}, set()
+    if row.name == "conv_conf" and "sizes" in config.attrs:
+        row = INPUTS["img_conv3d"]
+    names = _names(
+        config.attrs, {"width": config.width, "height": config.height, "filters": config.num_filters}
+    )
+    inner = {"image_conf": _fields(_IMAGE, names)} if row.image else {}
+    used = {found[1] for text in (row.fields, _IMAGE) for found in _SOURCE.finditer(text)}
+    used |= {
+        "pooling_type",
+        "sizes",
+        "depth",
+        "trans",
+        "ceil_mode",
+        "exclusive",
+        "features",
+        "whole",
+        "images",
+    }
+    return {row.name: {**inner, **_fields(row.fields, names)}}, used & config.attrs.keys()
+
+
+def projection_of(config: LayerConfig, link: InputConfig, input_size: int) -> Message:
+    """Return ``proj_conf`` of an input of a layer of projections; empty for another layer and for an operator."""
+    found = _PROJECTIONS.get(link.projection) if config.type in _OF_PROJECTIONS else None
+    if found is None:
+        return {}
+    message: dict[str, Any] = {
+        "type": found[0], "name": link.parameter, "input_size": input_size, "output_size": link.size,
+    }  # fmt: skip
+    names = {**link.attrs, "trainable_padding": True}
+    message |= _fields(found[1], names)
+    if found[0] == "identity" and input_size != link.size:
+        message["type"] = "identity_offset"
+    if found[0] == "slice":
+        pairs = zip(*(_sequence(link.attrs[key]) for key in ("starts", "ends")), strict=True)
+        message["slices"] = [{"start": start, "end": end} for start, end in pairs]
+    return {"proj_conf": {**message, **_convolution(link)}}
+
+
+def operators_of(config: LayerConfig, sizes: Mapping[str, int]) -> list[Message]:
+    """Return the messages ``operator_confs`` of a layer."""
+    found: list[Message] = []
+    at = -1
+    for link in config.inputs:  # both inputs of an operator are inputs of its layer, one after the other
+        at += 2 if "other" in link.attrs else 1
+        if link.projection in _OPERATORS:
+            kind, fields = _OPERATORS[link.projection]
+            both = (link.layer, str(link.attrs["other"]))
+            message: dict[str, Any] = {
+                "type": kind, "input_indices": [at - 1, at], "input_sizes": [sizes[each] for each in both],
+                "output_size": link.size,
+            }  # fmt: skip
+            found.append({**message, **_fields(fields, link.attrs), **_convolution(link)})
+    return found
+
+
+def sub_models(
+    layers: Mapping[str, LayerConfig], inputs: Sequence[str], outputs: Sequence[str]
+) -> Iterator[Message]:
+    """Yield ``sub_models``: the root and each recurrent group; none without groups."""
+    groups = list(dict.fromkeys(each.group for each in layers.values() if each.group))
+    if not groups:
+        return
+    yield {
+        "name": "root",
+        "layer_names": [name for name, each in layers.items() if not each.group],
+        "input_layer_names": list(inputs),
+        "output_layer_names": list(outputs),
+        "is_recurrent_layer_group": False,
+    }
+    for group in groups:
+        yield _group(group, layers)
+
+
+def _group(group: str, layers: Mapping[str, LayerConfig]) -> Message:
+    members = [each for each in layers.values() if each.group == group]
+    given = [each for each in members if each.type == "group_input"]
+    made = [each for each in layers.values() if each.attrs.get("group_name") == group]
+    message: dict[str, Any] = {
+        "name": group,
+        "layer_names": [each.name for each in members],
+        "is_recurrent_layer_group": True,
+        "reversed": any(bool(each.attrs.get("reverse")) for each in made),
+        "memories": [
+            *(_memory(each) for each in members if each.type == "memory"),
+            *(_static(each) for each in given if each.attrs["kind"] != "step"),
+        ],
+        "in_links": [
+            _link(each.inputs[0].layer, each.name) for each in given if each.attrs["kind"] == "step"
+        ],
+        "out_links": [_link(each.inputs[0].layer, each.name) for each in made],
+    }
+    for each in made:
+        if each.type == "beam_search":
+            message["generator"] = _fields(
+                "max_num_frames=max_length num_results_per_sample=num_results beam_size", each.attrs
+            )
+    return message
+
+
+def _memory(config: LayerConfig) -> Message:
+    message: dict[str, Any] = {"layer_name": config.attrs["of"], "link_name": config.name}
+    if config.inputs:
+        message["boot_layer_name"] = config.inputs[0].layer
+    if config.bias:
+        message |= {"boot_bias_parameter_name": config.bias, "boot_bias_active_type": config.activation}
+    return message | _fields("boot_with_const_id=boot_id", config.attrs)
+
+
+def _static(config: LayerConfig) -> Message:
+    """A layer that is the same at every step is a memory of itself."""
+    message = {**_link(config.name, config.name), "boot_layer_name": config.inputs[0].layer}
+    return {**message, "is_sequence": True} if config.attrs["kind"] == "static_seq" else message
+
+
+def _link(layer: str, link: str) -> Message:
+    return {"layer_name": layer, "link_name": link}
+
+
+def _convolution(link: InputConfig) -> Message:
+    if link.projection not in ("conv", "conv_operator"):
+        return {}
+    filters, height, width = _sequence(link.attrs["image"])
+    names = _names(link.attrs, {"width": width, "height": height, "filters": filters})
+    return {"conv_conf": _fields(_CONV, names), "num_filters": filters}
+
+
+def _names(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return the sources of fields: attributes, sizes, and what follows from them."""
+    names = {**sizes, **attrs, "caffe_mode": True, "blocked": False}
+    if "pooling_type" in attrs:
+        names["pool_type"] = f"{attrs['pooling_type']}-projection"
+    if "depth" in attrs:
+        names |= dict(zip(("in_depth", "in_height", "in_width"), attrs["sizes"], strict=True))
+    if "filter" in attrs:
+        shared = sizes["filters"] if attrs.get("trans") else attrs["channels"]
+        names["filter_channels"] = shared // attrs.get("groups", 1)
+    return names
+
+
+def _fields(table: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {}
+    for each in table.split():
+        field, _, source = each.partition("=")
+        found = _SOURCE.fullmatch(source or field)
+        assert found is not None, each
+        name, index, _ = found.groups()
+        if name not in names:
+            if "-" in name:
+                message[field] = name
+            continue
+        value = names[name] if index is None else names[name][int(index)]
+        message[field] = [*_sequence(message[field]), value] if field in message else value
+    return message
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
