@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from paddle.kernels import build
-from tests.beside import TESTS, Beside, check_nothing_left, in_order, scenarios_of
+from tests.beside import Beside, check_nothing_left, in_order, scenarios_of
 from tests.cluster.hosts import Cluster, missing_tools
 from tests.gpus import missing_gpu
 from tests.leaks import Belongings
@@ -80,14 +80,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """Of several workers one gets a whole module, and one all scenarios of a kind, which run beside each other."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Shares(LoadFileScheduling):  # type: ignore[misc]  # xdist brings no types
-        def _split_scope(self, nodeid: str) -> str:
-            module, _, test = nodeid.partition("::")
-            name = test.partition("[")[0]
-            return name if name in TESTS else module
+    """See `tests.shares`, which needs xdist."""
+    from tests.shares import Shares
 
     return Shares(config, log)
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets up what the tests need and runs them: sh tests/run.sh [pytest arguments, such as tests/launcher]
 #
-# All of them are shared by three workers, a module at a time, since many of these wait.
+# All of them are shared by four workers, a module at a time, since many of these wait.
 # As root the test hosts (network namespaces, each with its own sshd) run too; the packages they need are installed
 # with apt-get where they are missing. Without root those tests skip and say why.
 set -eu
@@ -71,6 +71,6 @@ if [ $# -eq 0 ]; then
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
     .venv/bin/mypy
-    set -- -n 3
+    set -- -n 4
 fi
 exec .venv/bin/python -m pytest "$@"

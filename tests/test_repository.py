@@ -64,3 +64,11 @@ def test_every_test_that_shows_a_promise_is_there() -> None:
         or not re.search(rf"^def {test}\(", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_every_module_of_which_a_duration_is_known_is_there() -> None:
+    pytest.importorskip("xdist")
+    from tests.beside import TESTS
+    from tests.shares import SECONDS
+
+    assert [share for share in SECONDS if share not in TESTS and not (ROOT / share).is_file()] == []
