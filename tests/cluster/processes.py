@@ -44,7 +44,8 @@ def processes_of(init_pid: int) -> list[HostProcess]:
     except OSError:
         return []
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):  # polled: plain strings, since paths cost the most here
+    # this is polled, and of its cost paths would be the most
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             if os.readlink(f"/proc/{pid}/ns/net") == network and os.readlink(f"/proc/{pid}/ns/pid") != ours:
                 found.append(_read(pid))

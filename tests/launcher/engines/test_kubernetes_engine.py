@@ -372,9 +372,9 @@ def test_two_hundred_pods_that_fail_at_once_are_one_cause(bench: Bench) -> None:
 
 
 def test_no_thread_outlives_an_engine_that_was_never_used(bench: Bench) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())  # of which some may end meanwhile
     assert bench.engine().close() == ""
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.slow

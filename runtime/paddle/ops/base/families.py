@@ -8,12 +8,14 @@ module of its gradient. A module that computes the names of operators is loaded 
 from __future__ import annotations
 
 import pkgutil
+import re
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from typing import Any
 
 _PACKAGE = "paddle.ops"
+_QUOTED = re.compile(rb'"(\w+)(?=")')
 _WRITTEN = (b'operator("', b'operator(\n    "')
 
 
@@ -37,8 +39,9 @@ def modules() -> list[str]:
 
 def stages(op_type: str) -> Iterator[list[str]]:
     """Yield the names of the modules that may register an operator: the likely ones, then further ones, then all."""
-    quoted = {f'"{each}"'.encode() for each in (op_type, op_type.partition("_grad")[0])}
-    yield [name for name, text in _texts().items() if any(each in text for each in quoted)]
+    index = _index()
+    quoted = {name for each in (op_type, op_type.partition("_grad")[0]) for name in index.get(each, ())}
+    yield [name for name in modules() if name in quoted]
     yield [name for name, text in _texts().items() if _makes_names(text)]
     yield modules()
 
@@ -54,14 +57,23 @@ def _makes_names(text: bytes) -> bool:
 
 
 @cache
+def _index() -> dict[str, list[str]]:
+    """Return the names of the modules in which a word is in quotes, by the word."""
+    found = defaultdict[str, list[str]](list)
+    for name, text in _texts().items():
+        for word in set(_QUOTED.findall(text)):
+            found[word.decode()].append(name)
+    return dict(found)
+
+
+@cache
 def _texts() -> dict[str, bytes]:
-    """Return the source of each module of a family; `pkgutil` and loaders also find them in a zip file."""
+    """Return the source of each module of a family; `pkgutil` also finds them in a zip file."""
     found = {}
     for family in pkgutil.iter_modules(import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
         if family.name != f"{_PACKAGE}.base":
-            for finder, name, _ in pkgutil.iter_modules(
-                import_module(family.name).__path__, f"{family.name}."
-            ):
-                loader: Any = finder.find_spec(name, None).loader  # type: ignore[union-attr]
-                found[name] = loader.get_data(loader.get_filename(name))
+            for module in pkgutil.iter_modules(import_module(family.name).__path__):
+                text = pkgutil.get_data(family.name, f"{module.name}.py")
+                assert text is not None, f"{family.name}.{module.name} has no source"
+                found[f"{family.name}.{module.name}"] = text
     return found

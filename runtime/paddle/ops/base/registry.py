@@ -257,7 +257,7 @@ def gradient(
             input marked `?` may be absent; otherwise a missing one is filled with zeros.
         fresh: see `OpDef`.
     """
-    forward = _TABLE.get(op_type) or lookup(op_type)
+    forward = registered_so_far(op_type)
 
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
         operator(f"{op_type}_grad", signature, attrs=forward.attrs, shares_lod=False, fresh=fresh)(kernel)
@@ -276,7 +276,7 @@ def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Call
     """
 
     def add(maker: Callable[..., list[GradOp]]) -> Callable[..., list[GradOp]]:
-        _TABLE[op_type] = replace(_TABLE.get(op_type) or lookup(op_type), gradient=maker)
+        _TABLE[op_type] = replace(registered_so_far(op_type), gradient=maker)
         return maker
 
     return add
@@ -294,6 +294,11 @@ def lookup(op_type: str) -> OpDef:
         hint = f": did you mean {close[0]!r}?" if close else ""
         raise UnknownOpError(f"operator {op_type!r} has not been registered{hint}")
     return found
+
+
+def registered_so_far(op_type: str) -> OpDef:
+    """Return the entry that a module extends: often its own, for which no other module has to be looked at."""
+    return _TABLE.get(op_type) or lookup(op_type)
 
 
 def find(op_type: str) -> OpDef | None:

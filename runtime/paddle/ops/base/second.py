@@ -16,7 +16,15 @@ from typing import Any, Protocol
 
 from paddle.backend import Array
 from paddle.ops.base.errors import OpError
-from paddle.ops.base.registry import GRAD, Given, GradOp, Names, gradient_maker, lookup, operator
+from paddle.ops.base.registry import (
+    GRAD,
+    Given,
+    GradOp,
+    Names,
+    gradient_maker,
+    operator,
+    registered_so_far,
+)
 
 Maker = Callable[..., list[GradOp]]
 
@@ -48,7 +56,7 @@ def curved(op_type: str, curve: Callable[..., Any] | None) -> None:
             dOut; None: it is zero almost everywhere.
     """
     grad_type = f"{op_type}_grad"
-    slots = [slot.name for slot in lookup(grad_type).inputs if slot.name != "Out" + GRAD]
+    slots = [slot.name for slot in registered_so_far(grad_type).inputs if slot.name != "Out" + GRAD]
     if curve is not None:
         _register_curve(grad_type, slots[0], curve)
 
@@ -76,11 +84,13 @@ def _register_curve(grad_type: str, slot: str, curve: Callable[..., Any]) -> Non
 
     wanted = curve.__code__.co_varnames[1 : curve.__code__.co_argcount]
     signature = f"Value DOut DX{GRAD} -> Value{GRAD}"
-    operator(f"{grad_type}_grad", signature, attrs=lookup(grad_type).attrs, infer="Value", fresh=True)(kernel)
+    operator(
+        f"{grad_type}_grad", signature, attrs=registered_so_far(grad_type).attrs, infer="Value", fresh=True
+    )(kernel)
 
 
 def _linear(op_type: str) -> Maker:
-    forward, backward = lookup(op_type), lookup(f"{op_type}_grad")
+    forward, backward = registered_so_far(op_type), registered_so_far(f"{op_type}_grad")
     (source,) = [slot.name.removesuffix(GRAD) for slot in backward.outputs]
     target = next(slot.name for slot in forward.outputs if not slot.intermediate)
 
@@ -95,7 +105,7 @@ def _linear(op_type: str) -> Maker:
 
 
 def _bilinear(op_type: str) -> Maker:
-    forward, grad_type = lookup(op_type), f"{op_type}_grad"
+    forward, grad_type = registered_so_far(op_type), f"{op_type}_grad"
     pair, target = [slot.name for slot in forward.inputs[:2]], forward.outputs[0].name
 
     def maker(inputs: Names, outputs: Names, attrs: Mapping[str, object], *, bodies: Reached) -> list[GradOp]:
