@@ -235,8 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the client gets the error."""
 
-    def _is_allowed(self) -> bool:
-        """Return whether the request is authorized; else refuse it. A connection with such a request may be idle."""
+    def _authorize(self) -> bool:
+        """Refuse an unauthorized request; return whether it is authorized. Its connection may be idle afterwards."""
         self.server.mark(self.connection, is_idle=False)
         if self.server.is_allowed(self.headers):
             self._idle_s = self.server.limits.idle_s
@@ -246,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer GET."""
-        if not self._is_allowed():
+        if not self._authorize():
             return
         if self.path == "/health":
             old = [one.name for one in self.server.tables.values() if one.age_s > one.within_s]
@@ -259,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a lookup."""
-        if not self._is_allowed():
+        if not self._authorize():
             return
         length, kind = self.headers.get("Content-Length", ""), self.headers.get_content_type()
         most = 24 * MAX_IDS if kind == _JSON else 8 * MAX_IDS

@@ -2,7 +2,7 @@
 """Rows and their gradients in 16 bits on the wire: float16 or bfloat16, float32 at both ends.
 
 bfloat16 is the upper half of a float32, rounded to the nearest, ties to even; numpy has no such dtype, so it is sent as
-uint16. A number beyond float16's range is clipped to its largest number, with its sign: gradients stay finite.
+uint16. A number beyond the range of either is clipped to its largest number, with its sign: gradients stay finite.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ WIRE_DTYPES = ("float32", "float16", "bfloat16")
 """How rows can travel; a message names one by its place here."""
 
 _FLOAT16, _BFLOAT16 = np.dtype("<f2"), np.dtype("<u2")
+_INFINITE = np.uint32(0x7F80)
 _LARGEST = np.float32(np.finfo(np.float16).max)
 
 
@@ -48,8 +49,12 @@ def packed(rows: npt.NDArray[np.float32], number: int) -> npt.NDArray[Any]:
     if WIRE_DTYPES[number] == "bfloat16":
         bits = np.ascontiguousarray(rows).view(np.uint32)
         near = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-        cut = bits >> np.uint32(16) | np.uint32(0x40)  # of a NaN, which must not become infinite
-        return np.where(np.isnan(rows), cut, near).astype(_BFLOAT16)
+        upper = bits >> np.uint32(16)
+        cut = np.where(np.isnan(rows), upper | np.uint32(0x40), upper)  # a NaN must not become infinite
+        is_whole = (
+            near & np.uint32(0x7FFF)
+        ) < _INFINITE  # else it was infinite or NaN, or would become infinite
+        return np.where(is_whole & ~np.isnan(rows), near, cut).astype(_BFLOAT16)
     return rows
 
 

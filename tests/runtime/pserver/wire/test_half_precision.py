@@ -58,6 +58,9 @@ def test_rounding_is_to_the_nearest_and_keeps_what_is_finite_finite() -> None:
     assert np.isnan(widened(packed(extreme, 2))[4])
     nan = np.array([0x7F800001], np.uint32).view(np.float32)  # its upper half alone is infinite
     assert np.isnan(widened(packed(nan, 2))).all()
+    largest = np.array([3.4028235e38, -3.4e38, 3.3895314e38, np.inf, -np.inf], np.float32)
+    limit = float(np.float32(3.3895314e38))
+    assert widened(packed(largest, 2)).tolist() == [limit, -limit, limit, np.inf, -np.inf]
     for number in range(3):
         assert packed(np.zeros((0, 4), np.float32), number).shape == (0, 4)
 
