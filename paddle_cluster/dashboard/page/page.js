@@ -60,9 +60,10 @@ const FORMS = {
   waiting: { text: waiting, value: (row) => row.waited_s },
   discarded: { text: (value, row) => (isNumber(row.pushed) && isNumber(value) ? `${value} of ${row.pushed}` : "") },
   gpus: { text: gpus, value: (row) => row.gpu_percent },
+  rows: { text: rows },
   directory: { text: (value, row) => row.error || value || "", value: (row) => row.error || row.job_dir },
 };
-const NUMBERS = new Set(["count", "batch", "step", "speed", "number", "whole", "percent", "bytes", "rate", "of_total", "waiting", "discarded", "gpus"]);
+const NUMBERS = new Set(["count", "batch", "step", "speed", "number", "whole", "percent", "bytes", "rate", "of_total", "waiting", "discarded", "gpus", "rows"]);
 
 // How a column looks beside its text.
 const LOOKS = {
@@ -96,6 +97,14 @@ function gpus(count, row) {
   if (!count) return "";
   const told = [percent(row.gpu_percent), NARROW.matches ? "" : ofAll(row.gpu_memory_bytes, row.gpu_memory_total_bytes)];
   return `${count}: ${told.filter(Boolean).join(", ")}`;
+}
+
+// Of growing tables: rows, their bytes in memory and on disk, the share of ids found in memory, rows dropped.
+function rows(count, row) {
+  if (!count) return "";
+  const found = row.rows_asked ? `${percent((100 * row.rows_found) / row.rows_asked)} found` : "";
+  const dropped = row.rows_dropped ? `${number(row.rows_dropped)} dropped` : "";
+  return [number(count), bytes(row.rows_bytes + row.rows_disk_bytes), found, dropped].filter(Boolean).join(", ");
 }
 
 // At a pserver: how many trainers wait, for whom, and for how long nothing was applied.

@@ -52,3 +52,19 @@ def test_each_number_that_a_script_names_has_a_column_and_what_nobody_reports_ha
     assert head.split() == ["process", "node", "pid", "state", "step", "cost", "samples/s", "f1", "lr"]
     assert first.split() == ["trainer-0", "unknown", "7", "0.5", "0.25", "0.001"]
     assert second.split() == ["trainer-1", "unknown", "8", "2.5", "0.125"]
+
+
+def test_growing_tables_have_a_column_with_rows_bytes_hits_and_what_was_dropped() -> None:
+    facts = {
+        "rows": 1_200_000,
+        "rows_bytes": 90_000_000,
+        "rows_disk_bytes": 6_000_000,
+        "rows_asked": 200,
+        "rows_found": 186,
+        "rows_dropped": 3000,
+    }
+    rows = [{"name": "pserver-0", "rows": 0, "rows_asked": 0}, {"name": "pserver-1", **facts}]
+    head, first, second = status_table(PROCESSES, rows, 0.0)
+    assert head.split() == ["process", "node", "pid", "state", "rows"]
+    assert first.split() == ["pserver-0", "unknown"]
+    assert second.partition("unknown")[2].strip() == "1,200,000, 91.6 MB, 93% found, 3,000 dropped"
