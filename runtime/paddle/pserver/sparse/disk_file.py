@@ -18,6 +18,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ KERNELS = library.Kernels(disk_read="p:n", disk_write="p:n")
 _BUFFER_BYTES = 64 << 10
 _POLYNOMIAL = 0x82F63B78
 _CAUSES = {0: "wrong checksum", -1: "the file is too short"}
+_UNSUITABLE = ("tmpfs", "ramfs", "nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -91,7 +93,12 @@ class DiskFile:
         self.close = weakref.finalize(self, os.close, self._fd)
 
     def warn_of_space(self, nbytes: int) -> None:
-        """Log a warning if fewer than `nbytes` bytes are free."""
+        """Log a warning if fewer than `nbytes` bytes are free, or the file system is in memory or on other machines."""
+        kind = _kind_of(self._fd)
+        if kind in _UNSUITABLE:
+            _log.warning(
+                "table %s: disk %r is of the type %s, which is no local disk", self._table, self._folder, kind
+            )
         free = shutil.disk_usage(self._folder).free
         if free < nbytes:
             _log.warning(
@@ -118,7 +125,7 @@ class DiskFile:
                 continue
             self.num_slots += count
             return
-        raise self._error("grow", self.num_slots, why)
+        raise self._error("grow beyond", self.num_slots, why)
 
     def write(self, slots: Numbers, ids: Ids, parts: Floats, ticks: Numbers) -> None:
         """Write rows (parts, n, part) of ids (n,), with their ticks (n,), to slots (n,).
@@ -243,6 +250,17 @@ class _Given:
         self.order, self._given = order, (slots, ids, ticks, parts)
         self.damaged, self.left = np.zeros(len(order), np.bool_), np.empty(len(order), np.int64)
         self.buffer = np.empty(room, np.uint8)
+
+
+def _kind_of(fd: int) -> str:
+    """Return the type of the file system of an open file; empty if it is not known."""
+    device = os.fstat(fd).st_dev
+    name = f" {os.major(device)}:{os.minor(device)} "
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if name in line:
+                return line.partition(" - ")[2].split(" ")[0]
+    return ""
 
 
 def crc32c(data: Bytes) -> Numbers:

@@ -12,6 +12,7 @@ moved together.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,7 +24,7 @@ from paddle.pserver.sparse.structures import Flags, Ids, Numbers
 _EXTENT_BYTES = 512 << 10
 _GROWTH_SHIFT, _MOST_GROWTH = 3, 256 << 20
 _BLOCK_ROWS = 4096
-_MOST_LATELY = 16 << 20
+_MOST_LATELY, _MOST_LOOKUPS = 4 << 20, 8
 _MOST_EMPTY = 4
 """One slot in this number may be empty."""
 
@@ -59,8 +60,8 @@ class DiskRows:
         self._empty: list[int] = []  # extents
         self._next = self._end = 0  # slots of the extent that is written
         self._num_used = 0
-        # Slots and rows that were read since the last write.
-        self._lately: tuple[Numbers, Floats] | None = None
+        # Slots and rows that were read since the last write, by the lookups of some trainers.
+        self._lately: deque[tuple[Numbers, Floats]] = deque(maxlen=_MOST_LOOKUPS)
 
     def __len__(self) -> int:
         return self._num_used
@@ -169,14 +170,13 @@ class DiskRows:
 
         A batch that looks up its rows first finds them in memory when it changes them.
         """
-        if self._lately is not None:
-            known, parts = self._lately
+        for known, parts in reversed(self._lately):
             at = np.minimum(np.searchsorted(known, slots), len(known) - 1)
-            if len(slots) and (known[at] == slots).all():
+            if (known[at] == slots).all():
                 return parts if len(slots) == len(known) else np.ascontiguousarray(parts[:, at])
         found = self.read(ids, slots)
         if 0 < found.nbytes <= _MOST_LATELY:
-            self._lately = slots, found
+            self._lately.append((slots, found))
         return found
 
     def rewrite(self, ids: Ids, slots: Numbers, parts: Floats, ticks: Numbers) -> None:
@@ -185,7 +185,7 @@ class DiskRows:
         Raises:
             DiskError: some may have been overwritten.
         """
-        self._lately = None
+        self._lately.clear()
         self.file.write(slots, ids, parts, ticks)
         self.ticks[slots] = ticks
 
@@ -213,7 +213,7 @@ class DiskRows:
     def _written(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
         before = self._next, self._end, [*self._empty]
         slots = self._take(len(ids))
-        self._lately = None
+        self._lately.clear()
         try:
             self.file.write(slots, ids, parts, ticks)
         except OSError:

@@ -169,7 +169,8 @@ def test_a_full_disk_refuses_batches_and_loses_nothing(
         other.update(steps[0], 0.1)
         for _ in range(2):
             with pytest.raises(
-                DiskError, match=r"cannot grow .*: No space left on device; nothing was changed; free"
+                DiskError,
+                match=r"cannot grow beyond slot .*: No space left on device; nothing was changed; free",
             ):
                 one.update(steps[1], 0.1)
         assert one.clock == 1
