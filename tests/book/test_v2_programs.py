@@ -33,7 +33,10 @@ def run(program: str, *arguments: str | Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("program", sorted({path.stem for path in PROGRAMS.glob("*.py")} - {"owner"}))
+ELSEWHERE = {"owner", "attention"}  # attention trains too briefly for this: it is there for test_v2_program_jobs
+
+
+@pytest.mark.parametrize("program", sorted({path.stem for path in PROGRAMS.glob("*.py")} - ELSEWHERE))
 def test_a_program_trains_and_infers(program: str, tmp_path: Path) -> None:
     trained = run(program, "train", tmp_path / "params.tar.gz")
     assert trained["last"] < 0.7 * trained["first"], trained
