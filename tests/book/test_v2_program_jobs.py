@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,5 +95,6 @@ def test_attention_learns_in_a_job_what_it_learns_in_one_process(tmp_path: Path)
 
 def load(path: Path) -> Parameters:
     """The parameters of a file."""
+    file: Any
     with gzip.open(path) as file:
         return Parameters.from_tar(file)

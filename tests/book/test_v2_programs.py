@@ -33,7 +33,10 @@ def run(program: str, *arguments: str | Path) -> dict[str, Any]:
     return found
 
 
-ELSEWHERE = {"owner", "attention"}  # attention trains too briefly for this: it is there for test_v2_program_jobs
+ELSEWHERE = {
+    "owner",
+    "attention",
+}  # attention trains too briefly for this: it is there for test_v2_program_jobs
 
 
 @pytest.mark.parametrize("program", sorted({path.stem for path in PROGRAMS.glob("*.py")} - ELSEWHERE))
