@@ -27,6 +27,7 @@ from paddle.pserver.durable.checkpoint.folder import Checkpoint, newest
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.snapshot import NUMBERS
+from paddle.pserver.exported.columns import ROW_DTYPES
 from paddle.pserver.exported.folder import Description, FolderWriter
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.reader import Reader
@@ -150,6 +151,7 @@ def export(
     since: int | str | Path | None = None,
     states: bool = False,
     kind: str = "safetensors",
+    dtype: str = "float32",
 ) -> Path:
     """Write a table's rows into a new folder in `to`, one file per server; return the folder.
 
@@ -161,11 +163,14 @@ def export(
             of this exported folder; None: all rows. A batch means the folder of this batch in `to`, if there is one.
         states: whether to write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
+        dtype: of the rows in files: "float32", or "float16", which rounds them to half the size; states are float32.
 
     Raises:
-        ConfigError: an argument is invalid, or files cannot be written.
+        ConfigError: an argument is invalid, a value is beyond the range of float16, or files cannot be written.
         PserverError, CheckpointError: the rows cannot be read.
     """
+    if dtype not in ROW_DTYPES:
+        raise ConfigError(f"export: dtype: expected one of {', '.join(ROW_DTYPES)}, got {dtype!r}")
     servers = source.holders(table)
     earlier = _earlier(since, table, Path(to))
     asked = _batches(since if earlier is None else earlier, len(servers))
@@ -180,7 +185,7 @@ def export(
             first = next(pieces)
             width = first.rows.shape[1]
             kept = first.states.shape[1] or None if first.states is not None else None
-            with folder.spool(width, kept) as spool:
+            with folder.spool(width, kept, dtype) as spool:
                 spool.add(first)
                 for piece in pieces:
                     spool.add(piece)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from paddle.pserver.exported.columns import ROW_DTYPES
 from paddle.pserver.exported.folder import Description
 from paddle.pserver.exported.formats import FORMATS
 from paddle.pserver.reader import Reader
@@ -50,7 +51,9 @@ def _export(source: Reader | Saved, given: argparse.Namespace) -> None:
     since: int | str | None = given.since
     if since is not None and str(since).isdigit():
         since = int(since)
-    made = export(source, given.table, given.to, since=since, states=given.states, kind=given.format)
+    made = export(
+        source, given.table, given.to, since=since, states=given.states, kind=given.format, dtype=given.dtype
+    )
     _tell(made, is_json=given.json)
 
 
@@ -94,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--key", default="", help="the weight's name, where a file has several")
         if name == "export":
             one.add_argument("--since", help="only rows changed after this batch or exported directory")
+            one.add_argument("--dtype", choices=ROW_DTYPES, default="float32", help="of the rows in files")
             one.add_argument("--states", action="store_true", help="with the optimizer's states")
         if name != "list":
             one.add_argument("--table", required=True, help="its name")

@@ -25,6 +25,8 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = {
     "ages": np.dtype("<i4"),
     "states": np.dtype("<f4"),
 }
+ROW_DTYPES = ("float32", "float16")
+"""Dtypes of rows in files; ids, ages and states have one dtype each."""
 PIECE = 1 << 20
 """Elements that are read from a file at once, or one row."""
 MAX_WIDTH = 1 << 20
@@ -69,9 +71,10 @@ class Spool:
         digest: digest of these rows, see `digest_of`.
     """
 
-    def __init__(self, folder: Path, width: int, states: int | None) -> None:
-        """Start in an existing folder; `states`: numbers of each row, or None."""
+    def __init__(self, folder: Path, width: int, states: int | None, dtype: str = "float32") -> None:
+        """Start in an existing folder; `states`: numbers of each row, or None; `dtype`: one of `ROW_DTYPES`."""
         self.count, self.digest = 0, 0
+        self._dtypes = {**DTYPES, "rows": np.dtype(dtype).newbyteorder("<")}
         self._sizes = {"ids": (), "rows": (width,), "ages": ()} | (
             {} if states is None else {"states": (states,)}
         )
@@ -88,9 +91,11 @@ class Spool:
             path.unlink(missing_ok=True)
 
     def add(self, rows: TableRows) -> None:
-        """Append a piece."""
+        """Append a piece. Raises ConfigError: a value is beyond the range of the rows' dtype."""
+        if (dtype := self._dtypes["rows"]) != DTYPES["rows"]:
+            rows = rows._replace(rows=_rounded(rows, dtype))
         for name, file in self._files.items():
-            file.write(np.ascontiguousarray(getattr(rows, name), DTYPES[name]).data)
+            file.write(np.ascontiguousarray(getattr(rows, name), self._dtypes[name]).data)
         self.count += len(rows.ids)
         self.digest = (self.digest + digest_of(rows)) % (1 << 64)
 
@@ -99,9 +104,21 @@ class Spool:
         for file in self._files.values():
             file.flush()
         return {
-            name: Column(DTYPES[name], (self.count, *shape), self._paths[name])
+            name: Column(self._dtypes[name], (self.count, *shape), self._paths[name])
             for name, shape in self._sizes.items()
         }
+
+
+def _rounded(rows: TableRows, dtype: np.dtype[np.generic]) -> npt.NDArray[np.float32]:
+    """Return values rounded to the nearest of a narrower dtype."""
+    largest = np.abs(rows.rows).max(axis=1, initial=0.0)
+    if (is_beyond := largest > np.finfo(dtype).max).any():  # type: ignore[arg-type]
+        raise ConfigError(
+            f"row {rows.ids[is_beyond][0]} has {largest[is_beyond][0]:g}, beyond the range of {dtype.name}: "
+            "export float32"
+        )
+    found: npt.NDArray[np.float32] = rows.rows.astype(dtype).astype(np.float32)
+    return found
 
 
 def digest_of(rows: TableRows) -> int:

@@ -164,9 +164,9 @@ class FolderWriter:
                 f"{self._root}: the table cannot be written: {error}; nothing is left there"
             ) from None
 
-    def spool(self, width: int, states: int | None) -> Spool:
+    def spool(self, width: int, states: int | None, dtype: str = "float32") -> Spool:
         """Return a collector for the rows of one file."""
-        return Spool(self._folder, width, states)
+        return Spool(self._folder, width, states, dtype)
 
     def write(self, server: int, count: int, spool: Spool) -> None:
         """Write the file of one of `count` servers."""

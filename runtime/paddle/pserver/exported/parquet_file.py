@@ -30,6 +30,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
     """Write a file with a column for each array; rows are lists of a fixed size."""
     arrow, parquet = _arrow()
     kinds = {np.dtype("<i8"): arrow.int64(), np.dtype("<i4"): arrow.int32(), np.dtype("<f4"): arrow.float32()}
+    kinds[np.dtype("<f2")] = arrow.float16()
     fields = []
     for name, column in columns.items():
         kind = kinds[column.dtype]

@@ -161,3 +161,43 @@ def test_folders_of_the_release_before_are_read_and_damaged_removals_are_not(tmp
         (delta / REMOVED).write_bytes(wrong)
         with pytest.raises(ConfigError, match=r"removed ids cannot be read|its files are not those"):
             list(read_start(tmp_path, "", WIDTH, "adagrad"))
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors", "parquet"])
+def test_rows_in_half_precision_are_rounded_and_take_half_the_bytes(tmp_path: Path, kind: str) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    rng, job = np.random.default_rng(4), InProcessJob(1, num_dense=2)
+    with begun(job, PLAIN) as client, reader_of(job) as reader:
+        push(client, rng, 9)
+        whole = export(reader, "t", tmp_path / "whole", kind=kind)
+        half = export(reader, "t", tmp_path / "half", kind=kind, dtype="float16", states=True)
+        rows = {
+            int(one): row
+            for piece in read_start(whole, "", WIDTH, "adagrad")
+            for one, row in zip(piece.ids, piece.rows, strict=True)
+        }
+        for piece in read_start(half, "", WIDTH, "adagrad"):
+            assert piece.states is not None
+            expected = np.array([rows[one] for one in piece.ids.tolist()]).astype(np.float16)
+            assert np.array_equal(piece.rows, expected.astype(np.float32))
+        plain = export(reader, "t", tmp_path / "plain", kind=kind, dtype="float16")
+        sizes = [sum(each.stat().st_size for each in made.glob("rows-*")) for made in (whole, plain)]
+        if kind != "parquet":
+            assert sizes[0] - sizes[1] == pytest.approx(2 * WIDTH * len(rows), abs=100)
+        with pytest.raises(ConfigError, match="dtype: expected one of float32, float16, got 'int8'"):
+            export(reader, "t", tmp_path / "odd", dtype="int8")
+
+
+def test_values_beyond_half_precision_are_refused(tmp_path: Path) -> None:
+    job = InProcessJob(1, num_dense=1)
+    client = job.client(0)
+    client.configure([], OptimizerSpec("sgd", learning_rate=1.0), {}, tables=[PLAIN])
+    client.start_pass()
+    with client, reader_of(job) as reader:
+        client.push_pull({"t": RowGradient(np.array([7]), np.full((1, WIDTH), 1e5, np.float32))}, 1, {})
+        with pytest.raises(
+            ConfigError, match=r"row 7 has 100000, beyond the range of float16: export float32"
+        ):
+            export(reader, "t", tmp_path, dtype="float16")
+        assert not list(tmp_path.iterdir())
