@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddle.pserver import Client, GrowingTable, OptimizerSpec
+from paddle.pserver import Client, GrowingTable, OptimizerSpec, Reader
+from paddle.pserver.exported.folder import Description
 from paddle.pserver.tables import Saved, export
 from tests.runtime.pserver.neutral_job import run, server
 from tests.runtime.pserver.pserver_process import KEY, ROOT
@@ -59,6 +60,34 @@ def test_a_running_job_is_listed_and_exported_and_its_checkpoint_has_the_same_ro
         json.loads((saved / "manifest.json").read_text())["digest"]
         == json.loads((made / "manifest.json").read_text())["digest"]
     )
+
+
+def test_a_delta_continues_the_base_of_a_job_from_its_checkpoint_and_from_the_job_that_resumed_it(
+    tmp_path: Path,
+) -> None:
+    saves = (f"--checkpoint_dir={tmp_path / 'saved'}", "--checkpoint_period=2")
+    folders: list[Path] = []
+
+    def work(client: Client, trainer: int) -> None:
+        client.create({"users": GrowingTable(4)}, OptimizerSpec("adagrad", learning_rate=0.1))
+        for ids in (IDS, IDS[:5]):
+            client.push_pull({"users": (ids, np.ones((len(ids), 4), np.float32))}, {})
+        with Reader.connect(process.endpoints, job_key=KEY) as reader:
+            since = folders[0] if folders else None
+            folders.append(export(reader, "users", tmp_path / "made", since=since))
+        client.barrier()
+
+    with server(1, *saves) as process:
+        run(process, 1, work)
+        process.end()
+    of_files = export(Saved(tmp_path / "saved", 2), "users", tmp_path / "of_files", since=folders[0])
+    with server(1, *saves, "--resume=latest") as process:
+        run(process, 1, work)
+        process.end()
+    base, same, delta = (Description.read(each) for each in (folders[0], of_files, folders[1]))
+    assert (same.follows, same.generations, same.rows) == (base.generations, base.generations, 0)
+    assert (delta.since, delta.follows, delta.rows) == ((2,), base.generations, len(IDS))
+    assert delta.generations != base.generations
 
 
 def test_a_file_of_numpy_becomes_an_exported_table(tmp_path: Path) -> None:
