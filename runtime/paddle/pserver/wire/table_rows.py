@@ -50,7 +50,8 @@ def read_scores(message: Message) -> dict[str, float]:
     """Return the lowest score to keep, by table name. Raises WireError: one is not (1,) float32, from 0 on."""
     for each in message.sections:
         if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
-            raise WireError(f"shrink: a score of {each.name}: {each.array.shape} {each.array.dtype}")
+            got = f"{each.array.shape} {each.array.dtype}"
+            raise WireError(f"shrink: a score of {each.name}: expected (1,) float32 from 0 on, got {got}")
     return {each.name: float(each.array[0]) for each in message.sections}
 
 

@@ -27,6 +27,7 @@ from paddle.pserver.wire.verbs import (
     PushPull,
     Ready,
     SetValues,
+    Shrink,
     StartPass,
     View,
 )
@@ -163,6 +164,7 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
             (Attach(), "share memory"),
             (StartPass(), "take part in a pass"),
             (FinishPass(), "take part in a pass"),
+            (Shrink(), "drop rows"),
         ):
             refused = f"d0: a reader cannot {what}: it reads values; only the trainers of the job change them"
             with pytest.raises(PserverError, match=refused):
