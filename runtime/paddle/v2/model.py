@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -196,6 +197,12 @@ class Model:
                 raise UsageError(
                     f"parameter {name!r} is shared with other dims: {known.dims or known.size} before, "
                     f"{shape or count} now"
+                )
+            if attribute.is_static and not known.is_static:
+                warnings.warn(
+                    f"parameter {name!r} remains trainable: is_static of a shared parameter counts only where it is "
+                    "declared first",
+                    stacklevel=2,
                 )
             return name
         self.parameters[name] = self.defaults.fill(_configure(name, count, shape, attribute))

@@ -123,6 +123,23 @@ def test_a_label_beyond_the_classes_is_named_with_its_sample_and_layer(cost: Any
         trainer.train(lambda: iter([[(rows, [1, 2, 3]), (rows, [0, 7, 1])]]))
 
 
+def test_a_network_of_static_parameters_has_nothing_to_learn() -> None:
+    kept = attr.Param(name="w", is_static=True)
+    out = layer.sum_cost(layer.fc(dense("x", 4), 2, param_attr=kept, bias_attr=False), name="cost")
+    parameters = paddle.parameters.create(out)
+    with pytest.raises(
+        ValueError, match=r"no trainable parameter .* the cost \['cost'\]; \['w'\] are static"
+    ):
+        paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum())
+
+
+def test_a_shared_parameter_that_becomes_static_too_late_is_reported() -> None:
+    x = dense("x", 4)
+    layer.fc(x, 2, param_attr=attr.Param(name="w"))
+    with pytest.warns(UserWarning, match="'w' remains trainable: is_static"):
+        layer.fc(x, 2, param_attr=attr.Param(name="w", is_static=True))
+
+
 def test_sizes_of_numpy_are_sizes() -> None:
     size: Any = np.int64(3)
     out = layer.fc(layer.data("x", data_type.dense_vector(size)), size)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
+from paddle.graph.errors import BackwardError
 from paddle.graph.scope import fetched
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
@@ -251,7 +252,11 @@ class GradientMachine:
                 made.emitter.readable(name)
         made.program.random_seed = self._seed
         if self._costs and not is_test and moves_statistics:
-            pairs = append_backward(made.loss(self._costs, self._also_trained))
+            loss = made.loss(self._costs, self._also_trained)
+            try:
+                pairs = append_backward(loss)
+            except BackwardError as error:
+                raise UsageError(self._nothing_learns()) from error
             self._gradients = [(parameter.name, gradient.name) for parameter, gradient in pairs]
         for parameter in made.program.global_block().all_parameters():
             if parameter.name not in self._held_elsewhere and not self.scope.has(parameter.name):
@@ -259,6 +264,11 @@ class GradientMachine:
                 self.scope.set(parameter.name, value)
                 self._prune(parameter.name)
         return made
+
+    def _nothing_learns(self) -> str:
+        static = [name for name, config in self.network.parameters.items() if config.is_static]
+        why = f"; {static} are static, as where they are declared first" if static else ""
+        return f"training changes nothing: no trainable parameter has an effect on the cost {list(self._costs)}{why}"
 
     def _follow(self) -> None:
         """Use the arrays that currently hold a trainer's values: values shared with a server of its node move."""
