@@ -211,13 +211,16 @@ class DiskRows:
         return np.empty((parts, count, part), np.float32)
 
     def _written(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
-        before = self._next, self._end, [*self._empty]
+        before = self._next, self._end
         slots = self._take(len(ids))
         self._lately.clear()
         try:
             self.file.write(slots, ids, parts, ticks)
         except OSError:
-            self._next, self._end, self._empty = before
+            self._next, self._end = before
+            self._empty += [
+                each for each in np.unique(slots // self._extent)[::-1].tolist() if not self._is_open(each)
+            ]
             raise
         self.ticks[slots] = ticks
         self._is_used[slots] = True
@@ -241,11 +244,11 @@ class DiskRows:
         self._count(slots, -1)
 
     def _count(self, slots: Numbers, sign: int) -> None:
-        counts = np.bincount(slots // self._extent, minlength=len(self._counts))
-        extents = np.flatnonzero(counts)
-        self._counts += sign * counts
+        extents = slots // self._extent
+        np.add.at(self._counts, extents, sign)
         self._num_used += sign * len(slots)
-        emptied = extents[self._counts[extents] == 0].tolist()
-        self._empty += [
-            each for each in emptied if self._next == self._end or each != self._next // self._extent
-        ]
+        emptied = np.unique(extents[self._counts[extents] == 0]).tolist()
+        self._empty += [each for each in emptied if not self._is_open(each)]
+
+    def _is_open(self, extent: int) -> bool:
+        return self._next < self._end and self._next // self._extent == extent

@@ -183,26 +183,29 @@ def test_a_full_disk_refuses_batches_and_loses_nothing(
 
 
 def test_rows_on_disk_move_together_when_too_many_slots_are_empty(tmp_path: Path) -> None:
-    part, rng = 4096, np.random.default_rng(3)  # 16 rows an extent
+    part, rng = 256, np.random.default_rng(3)  # 254 rows an extent
     disk = DiskRows(str(tmp_path), "emb", 2, part)
     held: dict[int, np.ndarray] = {}
-    for batch in range(30):
-        ids = np.arange(40) + 40 * batch
-        rows = rng.standard_normal((2, 40, part)).astype(np.float32)
-        disk.reserve(40)
-        disk.put(ids, rows, np.full(40, batch, np.uint32))
+    moves = 0
+    for batch in range(12):
+        ids = np.arange(600) + 600 * batch
+        rows = rng.standard_normal((2, 600, part)).astype(np.float32)
+        disk.reserve(600)
+        disk.put(ids, rows, np.full(600, batch, np.uint32))
         held |= dict(zip(ids.tolist(), rows.swapaxes(0, 1), strict=True))
-        gone = rng.choice([*held], 36, replace=False) if batch > 2 else np.zeros(0, np.int64)
+        gone = rng.choice([*held], 550, replace=False) if batch > 2 else np.zeros(0, np.int64)
         disk.forget(gone)
         for each in gone.tolist():
             del held[each]
-        slots = disk.scattered(80)
+        slots = disk.scattered(1200)
         if len(slots):
             disk.reserve(len(slots))
             found, parts = disk.read_found(slots)
             disk.move(found, slots, parts, disk.ticks[slots])
+            moves += 1
     assert len(disk) == len(held)
-    assert disk.num_slots < 2 * len(held) + 100
+    assert moves > 2
+    assert disk.num_slots < 5400 < 12 * 600
     ids = np.array([*held])
     np.testing.assert_array_equal(
         disk.read(ids, disk.index.find(ids)), np.stack([*held.values()]).swapaxes(0, 1)
@@ -240,6 +243,70 @@ def test_what_the_disk_lost_or_damaged_is_named(tmp_path: Path) -> None:
     disk.file.close()
     with pytest.raises(DiskError, match="Bad file descriptor"):
         disk.read(ids, slots)
+
+
+def test_rows_that_cannot_be_written_stay_in_memory(tmp_path: Path) -> None:
+    spec, rng = spec_of(tmp_path, 50), np.random.default_rng(7)
+    one, other = TieredTable(spec, ADAGRAD), HashTable(in_memory(spec), ADAGRAD)
+    steps = [step(rng, np.arange(900), 200) for _ in range(6)]
+    for each in steps[:3]:
+        one.update(each, 0.1)
+        other.update(each, 0.1)
+    good, bad = one._disk.file._fd, os.open("/dev/full", os.O_RDWR)
+    new = [RowGradient(np.arange(2000, 2400), np.ones((400, WIDTH), np.float32))]
+    one._disk.file._fd = bad
+    try:
+        one.update(new, 0.1)  # whose rows stay in memory
+        other.update(new, 0.1)
+        with pytest.raises(DiskError, match=r"cannot write slot .*: No space left on device; nothing was"):
+            one.update([], 0.1)
+    finally:
+        one._disk.file._fd = good
+        os.close(bad)
+    assert one.clock == other.clock
+    for each in steps[3:]:
+        one.update(each, 0.1)
+        other.update(each, 0.1)
+    assert len(one._disk) > 1000
+    assert content(one.snapshot()) == content(other.snapshot())
+
+
+def test_a_lost_row_refuses_its_batch_and_copies_and_nothing_else(tmp_path: Path) -> None:
+    spec, rng = spec_of(tmp_path, 50), np.random.default_rng(6)
+    one, other = TieredTable(spec, ADAGRAD), HashTable(in_memory(spec), ADAGRAD)
+    for _ in range(3):
+        steps = step(rng, np.arange(600), 150)
+        one.update(steps, 0.1)
+        other.update(steps, 0.1)
+    file, on_disk = one._disk.file, np.concatenate([ids for ids, _ in one._disk.blocks()])
+    early = one.snapshot()
+    os.pwrite(file._fd, b"\xff", int(one._disk.index.find(on_disk[:1])[0]) * file.slot_bytes + 9)
+    gradient = [RowGradient(on_disk[:2], np.ones((2, WIDTH), np.float32))]
+    for refused in (
+        lambda: one.lookup(on_disk[:1]),
+        lambda: one.update(gradient, 0.1),
+        lambda: one.assign(on_disk[:1], np.ones((1, WIDTH), np.float32)),
+        lambda: list(one.snapshot()),
+        lambda: list(early),
+        lambda: one.walk(Cursor(), None, 10**6),
+    ):
+        with pytest.raises(DiskError, match=r"table emb: .*wrong checksum; check the disk"):
+            refused()
+    assert one.clock == other.clock
+    others = np.setdiff1d(np.arange(600), on_disk[:1])
+    np.testing.assert_array_equal(one.lookup(others), other.lookup(others))
+    for table in (one, other):
+        table.update([RowGradient(on_disk[2:5], np.ones((3, WIDTH), np.float32))], 0.1)
+    np.testing.assert_array_equal(one.lookup(others), other.lookup(others))
+    with pytest.raises(DiskError, match="wrong checksum"):
+        one.catch_up(0.1)  # some rows have decayed, and others not
+    for refused in (
+        lambda: one.lookup(others[:1]),
+        lambda: one.update([], 0.1),
+        lambda: list(one.snapshot()),
+    ):
+        with pytest.raises(DiskError, match="wrong checksum"):
+            refused()
 
 
 def test_what_a_disk_needs_is_named(tmp_path: Path) -> None:
