@@ -118,14 +118,14 @@ class CheckWrapper:
 
     def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
         """Yield the samples of a file."""
-        for item in self.generator(obj, filename):
+        for number, item in enumerate(self.generator(obj, filename)):
             try:
                 self._check(item)
             except (ValueError, TypeError) as error:
-                self.logger.warning("%s: %s", filename, error)
+                self.logger.warning("%s, sample %d: %s", filename, number, error)
                 if not self.check_fail_continue:
                     raise UsageError(
-                        f"a sample of {filename} does not fit its input types: {error}"
+                        f"sample {number} of {filename} does not fit its input types: {error}"
                     ) from error
                 continue
             yield item

@@ -123,7 +123,7 @@ def _checked(check_fail_continue: bool, *samples: Any) -> list[Any]:
 def test_a_check_refuses_or_leaves_out_what_fits_no_type(wrong: Any) -> None:
     good = ([1.0, 2.0], [0, 4])
     assert _checked(True, good, wrong, good) == [good, good]
-    with pytest.raises(UsageError, match="a sample of a does not fit its input types"):
+    with pytest.raises(UsageError, match="sample 1 of a does not fit its input types"):
         _checked(False, good, wrong)
 
 
