@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_range
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data"
@@ -85,8 +86,7 @@ def workspace_of(chapter: Chapter, scripts: Path, folder: Path) -> Path:
 def job_of(chapter: Chapter, workspace: Path, folder: Path) -> tuple[str | Path, ...]:
     """The command line of the chapter as a job of two trainers and two pservers on this machine."""
     conf = folder / "conf.py"
-    with socket.create_server(("127.0.0.1", 0)) as server:  # another job may hold the default port
-        port = server.getsockname()[1]
+    port = free_range(4)  # another job may hold the default one
     conf.write_text(f"HOSTS = ['local'] * 2\nPADDLE_PORT = {port}\nROOT_DIR = {str(folder / 'nodes')!r}\n")
     entry = f"--entry={chapter.script}.py"
     return ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", entry, "--env=PADDLE_DATA_HOME"

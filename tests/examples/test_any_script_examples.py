@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.other_python import python_with
+from tests.ports import free_endpoints, free_range
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,20 +47,12 @@ def weights(output: str) -> list[float]:
     return [float(word) for word in line.split()]
 
 
-def free_ports(count: int) -> list[int]:
-    kept = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in kept]
-    for server in kept:
-        server.close()
-    return ports
-
-
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("features", [1, 8])  # with one, some parts of the array are empty
 def test_a_ring_finds_the_weights_of_one_process(tmp_path: Path, size: int, features: int) -> None:
     args = (f"--features={features}", "--steps=20")
     alone = weights(end(start("numpy_allreduce.py", tmp_path, {}, *args)))
-    endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(size))
+    endpoints = ",".join(free_endpoints(size))
     environ = {"PADDLE_TRAINER_ENDPOINTS": endpoints, "PADDLE_JOB_KEY": "k"}
     processes = [
         start("numpy_allreduce.py", tmp_path, {**environ, "PADDLE_TRAINER_ID": str(rank)}, *args)
@@ -72,8 +64,7 @@ def test_a_ring_finds_the_weights_of_one_process(tmp_path: Path, size: int, feat
 
 
 def test_a_ring_sends_strangers_away(tmp_path: Path) -> None:
-    first, second = free_ports(2)
-    environ = {"PADDLE_TRAINER_ENDPOINTS": f"127.0.0.1:{first},127.0.0.1:{second}", "PADDLE_JOB_KEY": "k"}
+    environ = {"PADDLE_TRAINER_ENDPOINTS": ",".join(free_endpoints(2)), "PADDLE_JOB_KEY": "k"}
     process = start("numpy_allreduce.py", tmp_path, {**environ, "PADDLE_TRAINER_ID": "0"}, "--steps=3")
     other = start(
         "numpy_allreduce.py", tmp_path, {**environ, "PADDLE_TRAINER_ID": "1", "PADDLE_JOB_KEY": "other"}
@@ -89,7 +80,7 @@ def test_a_ring_sends_strangers_away(tmp_path: Path) -> None:
 
 def test_ddp_learns_the_spirals_on_two_processes(tmp_path: Path) -> None:
     python = python_with("torch")
-    (port,) = free_ports(1)
+    port = free_range(1)
     environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     processes = [
         start(
@@ -104,7 +95,7 @@ def test_ddp_learns_the_spirals_on_two_processes(tmp_path: Path) -> None:
 
 def test_ddp_trains_the_dense_layers_and_servers_the_rows(tmp_path: Path) -> None:
     python = python_with("torch")
-    (port,) = free_ports(1)
+    port = free_range(1)
     with PserverProcess("--port=0", "--num_gradient_servers=2") as server:
         environ = {
             "MASTER_ADDR": "127.0.0.1",

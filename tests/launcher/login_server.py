@@ -11,6 +11,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_range
+
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 PRIVILEGE_DIR = Path("/run/sshd")
 START_S = 60.0
@@ -55,8 +57,9 @@ def public_key(private: Path) -> str:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
+    if ":" not in address:
+        return free_range(1)
+    with socket.socket(socket.AF_INET6) as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
 

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from paddle.collective import CollectiveError, Membership, Ranks, connect
+from tests.ports import free_endpoints
 
 KEY = "5f" * 32
 PATIENCE_S = 30.0
@@ -18,11 +18,7 @@ Result = TypeVar("Result")
 
 def endpoints(count: int) -> tuple[str, ...]:
     """Free ports of this machine."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = tuple(f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets)
-    for sock in sockets:
-        sock.close()
-    return found
+    return tuple(free_endpoints(count))
 
 
 def members(count: int, **settings: Any) -> list[Membership]:

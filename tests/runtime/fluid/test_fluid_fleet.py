@@ -17,7 +17,7 @@ from paddle.fluid.incubate import role_maker
 from paddle.fluid.incubate.collective import fleet as collective_fleet
 from paddle.fluid.incubate.distribute_transpiler import fleet
 from paddle.fluid.transpiler import DistributeTranspilerConfig
-from tests.runtime.fluid.transpiled_job import free_endpoints
+from tests.ports import free_endpoints
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 120

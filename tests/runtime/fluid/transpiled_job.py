@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextvars
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,23 +14,13 @@ import numpy as np
 import zmq
 
 import paddle.fluid as fluid
+from tests.ports import free_endpoints
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
 zmq.Frame(bytes(1 << 17), copy=False)
 
 DEADLINE_S = 60.0
 Feed = dict[str, Any]
-
-
-def free_endpoints(count: int) -> list[str]:
-    """Return endpoints of loopback that nobody listens at."""
-    socks = [socket.socket() for _ in range(count)]
-    for sock in socks:
-        sock.bind(("127.0.0.1", 0))
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
-    return [f"127.0.0.1:{port}" for port in ports]
 
 
 def halves(feed: Feed, trainer: int, trainers: int) -> Feed:

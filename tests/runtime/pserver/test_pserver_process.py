@@ -15,6 +15,7 @@ import pytest
 from paddle.errors import PserverLost
 from paddle.pserver.client.session import TrainerSession
 from tests.cluster.deadline import wait_for
+from tests.ports import free_range
 from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 from tests.runtime.pserver.pserver_training import MODEL, connect, train
@@ -91,9 +92,7 @@ def test_a_killed_server_is_noticed_and_named(key: str | None) -> None:
 
 
 def test_a_server_that_was_restarted_is_not_taken_for_the_old_one() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = holder.getsockname()[1]
-    flags = (f"--port={port}",)
+    flags = (f"--port={free_range(1)}",)
     with PserverProcess(*flags) as old:
         client = connect(old)
         client.configure(MODEL.parameters, SGD, MODEL.values())

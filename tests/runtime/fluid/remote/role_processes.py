@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.runtime.fluid.transpiled_job import free_endpoints
+from tests.ports import free_endpoints
 
 ROOT = Path(__file__).resolve().parents[4]
 MANUAL = Path(__file__).with_name("manual_script.py")

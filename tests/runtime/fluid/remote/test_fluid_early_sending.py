@@ -13,8 +13,9 @@ import pytest
 import paddle.fluid as fluid
 from paddle.fluid.remote import outbox
 from paddle.pserver.client.program_client import ProgramClient
+from tests.ports import free_endpoints
 from tests.runtime.fluid.remote import kept_nets
-from tests.runtime.fluid.transpiled_job import TranspiledJob, free_endpoints
+from tests.runtime.fluid.transpiled_job import TranspiledJob
 from tests.runtime.pserver.pserver_process import without_shared_memory
 
 STEPS, BATCH = 4, 8

@@ -13,8 +13,9 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.remote import outbox
+from tests.ports import free_endpoints
 from tests.runtime.fluid.remote import kept_nets
-from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, free_endpoints
+from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob
 from tests.runtime.pserver.killed_pserver import PATIENCE_S, Killer
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess, without_shared_memory
 

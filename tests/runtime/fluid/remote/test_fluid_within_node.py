@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from tests.ports import free_endpoints
 from tests.runtime.fluid.remote import kept_nets
-from tests.runtime.fluid.transpiled_job import DEADLINE_S, TranspiledJob, free_endpoints
+from tests.runtime.fluid.transpiled_job import DEADLINE_S, TranspiledJob
 from tests.runtime.pserver.pserver_process import KEY, without_shared_memory
 
 STEPS, BATCH = 6, 8

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
-from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, free_endpoints, halves, one_process
+from tests.ports import free_endpoints
+from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, halves, one_process
 
 PREDICTION = "fc_0.tmp_1"
 

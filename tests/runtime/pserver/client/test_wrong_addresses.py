@@ -22,6 +22,7 @@ from paddle.pserver import Reader
 from paddle.pserver.client.program_client import ProgramClient
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.wire.keys import WireKeys
+from tests.ports import free_endpoints
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 SHORT_S, LONG_S = 1.6, 60.0
@@ -54,8 +55,7 @@ CLIENTS = {"trainer": trainer, "reader": reader, "program": program}
 
 
 def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        return f"127.0.0.1:{holder.getsockname()[1]}"
+    return free_endpoints(1)[0]
 
 
 @contextlib.contextmanager
