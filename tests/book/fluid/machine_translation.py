@@ -124,7 +124,7 @@ exe = fluid.Executor(place)
 def train_loop(main_program):
     feeder = fluid.DataFeeder([main_program.global_block().var(name) for name in feed_order], place)
     pairs = paddle.reader.shuffle(roles.mine(wmt14.train(DICT_SIZE)), buf_size=10000)
-    for pass_id in range(6 * roles.trainers):
+    for pass_id in range(4 * roles.trainers):
         for data in paddle.batch(pairs, batch_size=BATCH_SIZE)():
             (cost,) = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
         print("pass_id=%d avg_cost=%f" % (pass_id, cost))
