@@ -16,6 +16,7 @@ import pytest
 
 from tests.launcher.control_jobs import Terminal
 from tests.launcher.login_server import free_port
+from tests.local_nodes import warm_nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "the cat dog sees likes a red blue house bird near under big small and runs"
@@ -54,7 +55,9 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("cluster")
     path = directory / "conf.py"
     port = free_port()  # not the one of everybody's jobs: a port that is taken is told on the screen
-    path.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(directory / 'nodes')!r}\nPADDLE_PORT = {port}\n")
+    path.write_text(
+        f"HOSTS = ['local'] * 3\nROOT_DIR = {str(warm_nodes(directory / 'nodes', 3))!r}\nPADDLE_PORT = {port}\n"
+    )
     return path
 
 
@@ -215,7 +218,9 @@ def test_asynchronous_training_with_the_settings_of_the_manual_ends_well(
     servers: str, tmp_path: Path
 ) -> None:
     conf = tmp_path / "conf.py"
-    conf.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(tmp_path / 'nodes')!r}\nPSERVERS = {servers}\n")
+    conf.write_text(
+        f"HOSTS = ['local'] * 3\nROOT_DIR = {str(warm_nodes(tmp_path / 'nodes', 3))!r}\nPSERVERS = {servers}\n"
+    )
     output = run_job(make_manual_workspace(tmp_path), conf, "--manual_settings")
     for rank in range(3):
         (*_, last) = re.findall(rf"\[trainer {rank} local-{rank}\] Pass (\d+), Train cost [\d.]+", output)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.local_nodes import warm_nodes
 from tests.ports import free_range
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,7 @@ def job_of(chapter: Chapter, workspace: Path, folder: Path) -> tuple[str | Path,
     """The command line of the chapter as a job of two trainers and two pservers on this machine."""
     conf = folder / "conf.py"
     port = free_range(4)  # another job may hold the default one
-    conf.write_text(f"HOSTS = ['local'] * 2\nPADDLE_PORT = {port}\nROOT_DIR = {str(folder / 'nodes')!r}\n")
+    root = warm_nodes(folder / "nodes", 2)
+    conf.write_text(f"HOSTS = ['local'] * 2\nPADDLE_PORT = {port}\nROOT_DIR = {str(root)!r}\n")
     entry = f"--entry={chapter.script}.py"
     return ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", entry, "--env=PADDLE_DATA_HOME"

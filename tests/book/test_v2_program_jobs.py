@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from paddle.v2.parameters import Parameters
+from tests.local_nodes import warm_nodes
 from tests.ports import free_range
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -56,8 +57,9 @@ def compare(program: str, samples: int, tmp_path: Path, rtol: float, *others: st
         shutil.copy(PROGRAMS / f"{name}.py", workspace)
     alone = costs(run(tmp_path, workspace / f"{program}.py", "train", tmp_path / "alone.tar.gz").stderr)
     conf = tmp_path / "conf.py"
+    root = warm_nodes(tmp_path / "nodes", TRAINERS)
     hosts = f"HOSTS = ['local'] * {TRAINERS}\nPSERVERS = [0, 1]\n"
-    conf.write_text(f"{hosts}PADDLE_PORT = {free_range(4)}\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    conf.write_text(f"{hosts}PADDLE_PORT = {free_range(4)}\nROOT_DIR = {str(root)!r}\n")
     entry = (f"--conf={conf}", f"--entry={program}.py", "--", "train", MODEL)
     run(tmp_path, ROOT / "paddle.py", f"--job_dispatch_package={workspace}", *entry)
     logs = [workspace / "log" / f"node_{rank}" / "train.log" for rank in range(TRAINERS)]

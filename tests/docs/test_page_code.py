@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from paddle_cluster.config.conf_file import read_conf
+from tests.local_nodes import warm_nodes
 from tests.other_python import python_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,7 +218,7 @@ def test_the_blocks_of_a_page_run_as_a_job(program: Program, tmp_path: Path) -> 
     workspace.mkdir()
     (workspace / "train.py").write_text(whole(program))
     (tmp_path / "conf.py").write_text(
-        f"HOSTS = ['local']\nROOT_DIR = {str(tmp_path / 'nodes')!r}\nPYTHON = {python!r}\n"
+        f"HOSTS = ['local']\nROOT_DIR = {str(warm_nodes(tmp_path / 'nodes', 1))!r}\nPYTHON = {python!r}\n"
     )
     done = subprocess.run(
         [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", "--conf=conf.py", *program.options],

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.local_nodes import warm_nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data"
 LIMIT_S = 100
@@ -43,7 +45,8 @@ def copied(name: str, folder: Path) -> Path:
 def test_word2vec_learns_from_two_trainers_and_brings_home_what_the_pserver_has(tmp_path: Path) -> None:
     workspace = copied("fluid_word2vec", tmp_path)
     conf = tmp_path / "conf.py"
-    conf.write_text(f"HOSTS = ['local'] * 2\nPSERVERS = [0]\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    root = warm_nodes(tmp_path / "nodes", 2)
+    conf.write_text(f"HOSTS = ['local'] * 2\nPSERVERS = [0]\nROOT_DIR = {str(root)!r}\n")
     job = ("--mode=fluid", "--env=PADDLE_DATA_HOME", "--batches=20")
     told = run(tmp_path, ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", *job)
     assert "NOT CLEANED" not in told
