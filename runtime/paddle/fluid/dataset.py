@@ -28,7 +28,7 @@ class DatasetFactory:
     """Creates datasets by class name."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> QueueDataset | InMemoryDataset:
-        """Return an empty dataset: a QueueDataset or an InMemoryDataset.
+        """Return an empty dataset: a QueueDataset, an InMemoryDataset or a FileInstantDataset.
 
         Raises:
             FluidError: unknown class.
@@ -137,6 +137,12 @@ class QueueDataset(DatasetBase):
         self.local_shuffle()
 
 
+class FileInstantDataset(QueueDataset):
+    """Does the same as a QueueDataset."""
+
+    feed_name = "MultiSlotFileInstantDataFeed"
+
+
 class InMemoryDataset(DatasetBase):
     """Holds its samples in memory, where they can be shuffled.
 
@@ -243,4 +249,5 @@ class InMemoryDataset(DatasetBase):
 _CLASSES: Mapping[str, type[QueueDataset | InMemoryDataset]] = {
     "QueueDataset": QueueDataset,
     "InMemoryDataset": InMemoryDataset,
+    "FileInstantDataset": FileInstantDataset,
 }

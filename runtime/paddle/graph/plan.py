@@ -197,10 +197,11 @@ def compile_plan(
     feeds, fetches, with_lod, block_idx = asked
     block = program.blocks[block_idx]
     persistable = {name for name, variable in block.visible_vars().items() if variable.persistable}
-    live = fused(_live_ops(block.run_ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
+    fixed = _fixed(block, set(feeds))
+    live = fused(_live_ops(block.run_ops, persistable, set(fetches), fixed), {*fetches, *persistable})
     loads = _check_reads(block, live, set(feeds), fetches)
     stores = tuple(
-        sorted({name for _, op in live for name in op.output_names if name in persistable} - set(feeds))
+        sorted({name for _, op in live for name in op.output_names if name in persistable} - fixed)
     )
     numbers: dict[str, int] = {}
     for name in [
@@ -211,7 +212,7 @@ def compile_plan(
     ]:
         numbers.setdefault(name, len(numbers) + 3)
     kept = {*feeds, *loads, *stores, *fetches}
-    read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
+    read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - fixed
     levelled = {name for name in persistable if block.reach(name).lod_level}
     state = {
         name for name in persistable - levelled if name in loads or isinstance(block.reach(name), Parameter)
@@ -228,14 +229,27 @@ def compile_plan(
     return Plan(asked, tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores, sequential)
 
 
+def _fixed(block: Block, feeds: set[str]) -> set[str]:
+    """Return the fed variables that keep their values: those that the program computes before it reads them.
+
+    Other variables only begin with what was fed, such as a data variable that an operator increments in place.
+    """
+    fixed, unseen = set[str](), {name for name in feeds if not getattr(block.find(name), "is_data", False)}
+    for op in block.run_ops:
+        unseen.difference_update(op.input_names)
+        fixed.update(unseen.intersection(op.output_names))
+        unseen -= fixed
+    return fixed
+
+
 def _live_ops(
-    ops: Sequence[Operator], persistable: set[str], fetches: set[str], feeds: set[str]
+    ops: Sequence[Operator], persistable: set[str], fetches: set[str], fixed: set[str]
 ) -> list[tuple[int, Operator]]:
     """Return the operators that a fetch or a persistable variable depends on, with their positions.
 
-    Fed variables are not computed: feeding a value in the middle of a program removes the operators that lead to it.
+    Fixed variables are not computed: feeding a value in the middle of a program removes the operators that lead to it.
     """
-    needed = fetches - feeds
+    needed = fetches - fixed
     live = []
     for position in reversed(range(len(ops))):
         op = ops[position]
@@ -243,10 +257,10 @@ def _live_ops(
         if (
             op.definition.has_effect
             or not needed.isdisjoint(names)
-            or not (persistable - feeds).isdisjoint(names)
+            or not (persistable - fixed).isdisjoint(names)
         ):
             live.append((position, op))
-            needed.update(name for name in op.input_names if name not in feeds)
+            needed.update(name for name in op.input_names if name not in fixed)
     return live[::-1]
 
 

@@ -350,3 +350,15 @@ def test_a_failed_run_leaves_the_scope_as_it_was() -> None:
     with pytest.raises(ExecutionError):
         Executor().run(build.program, {"x": np.array([[9]])}, ["one_hot_1"], scope)
     assert scope.get("counter").tolist() == [1]
+
+
+def test_a_fed_variable_that_is_read_and_then_written_has_its_new_value() -> None:
+    build = Builder()
+    x = build.data("x", (2,))
+    y = build.op("square", {"X": x})
+    build.block.append_op("increment", {"X": x}, {"Out": x}, {"step": 1.0})
+    z = build.op("scale", {"X": x}, {"scale": 10.0})
+    fed = np.array([1.0, 2.0])
+    found = Executor().run(build.program, {"x": fed}, [y, z, x])
+    assert [each.tolist() for each in found] == [[1.0, 4.0], [20.0, 30.0], [2.0, 3.0]]
+    assert fed.tolist() == [1.0, 2.0]

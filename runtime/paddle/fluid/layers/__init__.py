@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers: functions that append operators to the default programs, by family; above `run`.
 
-The modules are those that scripts import from; `device` is one of them, but `layers` itself does not have its names.
+The modules are those that scripts import from; `layers` itself does not have the names of `collective` and `device`.
 A layer that is one operator is a row, see `plain`.
 """
 
 from paddle.fluid.errors import answering
+from paddle.fluid.layers import collective as collective
 from paddle.fluid.layers import (
     control_flow,
     detection,

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +23,7 @@ from paddle import graph
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.gradient_exchange import Bucket, GradientExchange, bucketed
 from paddle.fluid.parallel.local_steps import LocalSteps
+from paddle.fluid.parallel.meeting import Meeting
 from paddle.fluid.parallel.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
 from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy
 from paddle.fluid.program.operator import Operator, OpRole
@@ -38,6 +38,8 @@ from paddle.ops.base.registry import GRAD, OpDef, Slot
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 _REDUCED = "@REDUCED"
+_MEETING = ("allreduce", "broadcast")
+_SYNCHRONISED = {"batch_norm": "sync_batch_norm", "batch_norm_grad": "sync_batch_norm_grad"}
 _POSTING = "post_gradients"  # in no table of operators, and in no file
 _SERVED = (OpRole.RPC, OpRole.DIST)
 # What runs once, with the gradients of all places; also their way to parameter servers.
@@ -74,6 +76,7 @@ class DataParallel:
                 f"{len(places)} GPUs in one process: start one process per GPU with paddle.distributed.launch"
             )
         self._places = list(places)
+        self._meeting = Meeting(len(places))
         self._exchange: GradientExchange | None = None
         self._local: LocalSteps | None = None
         self._met: Scope | None = None
@@ -112,7 +115,11 @@ class DataParallel:
         # The first place runs in the scope itself; the others are fed what they were given.
         parts[0] = keep_persistable(parts[0], self._source.global_block(), scope)
         self._meet(scope)
-        with self._remote.connected(self._source, scope), readers_named(self._source.global_block()):
+        with (
+            self._remote.connected(self._source, scope),
+            self._remote.among(self._meeting),
+            readers_named(self._source.global_block()),
+        ):
             return self._step(parts, fetches, scope)
 
     def average(self, scope: Scope) -> None:
@@ -151,7 +158,7 @@ class DataParallel:
 
     def _meet(self, scope: Scope) -> None:
         """Connect to the other trainers before the first step in a scope."""
-        if self._strategy.num_trainers == 1 or not self._grads or scope is self._met:
+        if self._strategy.num_trainers == 1 or scope is self._met or not (self._grads or self._meets):
             return
         if self._source._averaging is not None:
             self._local = local_steps(self._source, self._strategy, scope)
@@ -163,6 +170,7 @@ class DataParallel:
         if self._exchange is not None:
             self._exchange.close()
         self._exchange = GradientExchange(group, self._buckets)
+        self._meeting.group = group
         self._met = scope
 
     def _over_trainers(self, sums: dict[str, Any]) -> Mapping[str, Any]:
@@ -183,6 +191,14 @@ class DataParallel:
         ranks = summing * self.device_count
         self._pass, self._updates = self._source.clone(), self._source.clone()
         ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
+        if self._strategy.sync_batch_norm:
+            ops = [self._synchronised(op) for op in ops]
+        self._meets = any(op.type in (*_MEETING, *_SYNCHRONISED.values()) for op in ops)
+        if self._meets and self._source._averaging is not None:
+            raise FluidError(
+                "allreduce, broadcast and sync_batch_norm need all trainers in each step, and these trainers average "
+                "parameters: transpile with sync_mode=True and k_steps=1"
+            )
         passing = self._passing(ops)
         updates = [op for op, is_passing in zip(ops, passing, strict=True) if not is_passing]
         passes = [op for op, is_passing in zip(ops, passing, strict=True) if is_passing]
@@ -194,7 +210,8 @@ class DataParallel:
         self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
         self._met = None
         self._buckets = bucketed(passes, set(self._grads), self._sizes())
-        self._posts = summing > 1 and self.device_count == 1 and bool(self._grads)
+        # Operators that meet use the group themselves, in an order that all trainers share.
+        self._posts = summing > 1 and self.device_count == 1 and bool(self._grads) and not self._meets
         self._pass.global_block().ops = self._posted([self._scaled(op, ranks) for op in passes])
         # Under another name, since decay may write the gradient, and what is fed is not computed.
         block = self._updates.global_block()
@@ -204,6 +221,13 @@ class DataParallel:
             block._prepend_op("assign", {"X": fed}, {"Out": grad})
         self._pass.touch()
         self._updates.touch()
+
+    @staticmethod
+    def _synchronised(op: Operator) -> Operator:
+        """Return the operator that normalizes by the statistics of all places, if it uses those of the batch."""
+        if op.type not in _SYNCHRONISED or op.attrs["is_test"] or op.attrs["use_global_stats"]:
+            return op
+        return replace(op, type=_SYNCHRONISED[op.type])
 
     def _passing(self, ops: Sequence[Operator]) -> list[bool]:
         """Return the operators that each place runs, including those that fetch the rows of its batch from servers."""
@@ -256,14 +280,12 @@ class DataParallel:
         self, parts: Sequence[Mapping[str, Any]], fetches: list[str], scope: Scope
     ) -> list[list[Any]]:
         scopes = self._own_scopes(scope)
-        if self.device_count == 1:
-            return [self._executors[0].run(self._pass, parts[0], fetches, scope)]
-        with ThreadPoolExecutor(self.device_count, thread_name_prefix="places") as threads:
-            runs = [
-                threads.submit(executor.run, self._pass, part, fetches, own)
+        return self._meeting.run(
+            [
+                partial(executor.run, self._pass, part, fetches, own)
                 for executor, part, own in zip(self._executors, parts, scopes, strict=True)
             ]
-            return [run.result() for run in runs]
+        )
 
     def _own_scopes(self, scope: Scope) -> list[graph.Scope]:
         """Return a scope for each place; all but the first have copies of the variables that a pass writes."""

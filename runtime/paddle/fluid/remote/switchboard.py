@@ -15,6 +15,7 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.remote.distribution import SENDING, Distribution, distribution_of, received_names
 from paddle.fluid.run.scope import Scope
 from paddle.graph.errors import ExecutionError
+from paddle.ops.base.body import Peers
 
 if TYPE_CHECKING:
     from paddle.fluid.remote.connection import Connection
@@ -28,6 +29,7 @@ class Switchboard:
         self._own: dict[Distribution, Connection] = {}
         self._used: dict[int, Connection] = {}
         self._current: _Plan | None = None
+        self.peers: Peers | None = None
 
     @contextmanager
     def connected(self, program: Program, scope: Scope) -> Iterator[None]:
@@ -56,6 +58,15 @@ class Switchboard:
             raise
         finally:
             self._current = before
+
+    @contextmanager
+    def among(self, peers: Peers) -> Iterator[None]:
+        """Connect a program's operators to their peers while it runs."""
+        before, self.peers = self.peers, peers
+        try:
+            yield
+        finally:
+            self.peers = before
 
     def close(self) -> None:
         """Leave all connected servers."""

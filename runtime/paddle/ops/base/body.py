@@ -45,8 +45,22 @@ class Body(Protocol):
         """Run like `run`, and record the data needed for gradients."""
 
 
+class Peers(Protocol):
+    """The places of all trainers that run one pass of a data-parallel program; all call the same operations."""
+
+    def total(self, value: Array) -> Array:
+        """Return the sum of their values, which have one shape and dtype."""
+
+    def gather(self, value: Array) -> list[Array]:
+        """Return the values of all, in the order of trainers and of their places."""
+
+
 class Remote(Protocol):
     """The parameter servers, as seen by the operators of a trainer's program."""
+
+    @property
+    def peers(self) -> Peers | None:
+        """Return the peers of the running program; None: it is not data parallel."""
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
         """Send each named value to its server, possibly later: it must not change until the run ends."""

@@ -4,17 +4,23 @@
 Training uses the mean and biased variance of the batch and updates the running ones: new = old momentum + batch
 (1 - momentum). Test mode and use_global_stats use the running ones. SavedVariance holds 1 / √(variance + epsilon).
 
-sync_batch_norm computes the same; each device has its own statistics.
+sync_batch_norm takes the mean and variance over the batches of all places and trainers of a data-parallel program.
+Each place's gradients of Scale and Bias are those of its batch: the program sums them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import TypeAlias
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.body import Remote
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree
+
+_Total: TypeAlias = Callable[[Array], Array]
 
 _ATTRS = {
     "is_test": False,
@@ -45,9 +51,17 @@ _SLOTS = "X Scale Bias Mean Variance -> Y MeanOut VarianceOut SavedMean~ SavedVa
 _GRADIENT = "X Scale Bias SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD"
 
 
-@operator("batch_norm", _SLOTS, attrs=_ATTRS, infer=_infer)
+def _own(value: Array) -> Array:
+    return value
+
+
+def _total(remote: Remote | None) -> _Total:
+    """Return the sum over all places; without peers, a value is its own sum."""
+    return _own if remote is None or remote.peers is None else remote.peers.total
+
+
 @operator("sync_batch_norm", _SLOTS, attrs=_ATTRS, infer=_infer)
-def batch_norm(
+def sync_batch_norm(
     x: Array,
     scale: Array,
     bias: Array,
@@ -59,18 +73,21 @@ def batch_norm(
     epsilon: float,
     data_layout: str,
     use_global_stats: bool,
+    remote: Remote | None,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Return Y, the running mean and variance, and the statistics in the form that the gradient needs."""
+    total = _total(remote)
     xp = array_module(x)
     planes = _planes(x, data_layout)
-    if is_test or use_global_stats or not x.size:
+    if is_test or use_global_stats or not (x.size or total is not _own):
         used_mean, used_variance = mean.reshape(-1), variance.reshape(-1)
         new_mean, new_variance = mean, variance
         y = planes - used_mean[:, None]
     else:
-        used_mean = _channel_sums(planes) / x.dtype.type(_count(planes))
+        sums, count = _totals(total, _channel_sums(planes), planes)
+        used_mean = sums / count
         y = planes - used_mean[:, None]
-        used_variance = _channel_dots(y, y) / x.dtype.type(_count(planes))
+        used_variance = total(_channel_dots(y, y)) / count
         new_mean = mean * momentum + used_mean.reshape(mean.shape) * (1 - momentum)
         new_variance = variance * momentum + used_variance.reshape(variance.shape) * (1 - momentum)
     inverse = 1 / xp.sqrt(used_variance + x.dtype.type(epsilon))
@@ -80,9 +97,24 @@ def batch_norm(
     return _restored(y, x.shape, data_layout), new_mean, new_variance, *saved
 
 
-@gradient("batch_norm", _GRADIENT)
+@operator("batch_norm", _SLOTS, attrs=_ATTRS, infer=_infer)
+def batch_norm(
+    *arrays: Array, is_test: bool, momentum: float, epsilon: float, data_layout: str, use_global_stats: bool
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Do the same as `sync_batch_norm` with the statistics of this place."""
+    return sync_batch_norm(
+        *arrays,
+        is_test=is_test,
+        momentum=momentum,
+        epsilon=epsilon,
+        data_layout=data_layout,
+        use_global_stats=use_global_stats,
+        remote=None,
+    )
+
+
 @gradient("sync_batch_norm", _GRADIENT)
-def batch_norm_grad(
+def sync_batch_norm_grad(
     x: Array,
     scale: Array,
     bias: Array,
@@ -94,11 +126,13 @@ def batch_norm_grad(
     data_layout: str,
     use_global_stats: bool,
     needs: frozenset[str],
+    remote: Remote | None,
 ) -> tuple[Array | None, Array, Array]:
     """dBias = Σ dY, dScale = Σ dY X̂, dX = Scale / σ (dY - (dBias + X̂ dScale) / m).
 
     With running statistics, dX = Scale / σ dY.
     """
+    total = _total(remote)
     centered = _planes(x, data_layout) - saved_mean.reshape(-1)[:, None]
     dplanes = _planes(dy, data_layout)
     inverse = saved_variance.reshape(-1)
@@ -106,17 +140,39 @@ def batch_norm_grad(
     dscale = _channel_dots(dplanes, centered) * inverse
     dx = None
     if "X@GRAD" in needs:
-        if is_test or use_global_stats or not x.size:
+        if is_test or use_global_stats or not (x.size or total is not _own):
             dx = dplanes * (inverse * scale.reshape(-1))[:, None]
         else:
-            count = x.dtype.type(_count(centered))
+            all_bias, count = _totals(total, dbias, centered)
             dx = centered
-            dx *= (-dscale * inverse / count)[:, None]
+            dx *= (-total(dscale) * inverse / count)[:, None]
             dx += dplanes
-            dx -= (dbias / count)[:, None]
+            dx -= (all_bias / count)[:, None]
             dx *= (inverse * scale.reshape(-1))[:, None]
         dx = _restored(dx, x.shape, data_layout)
     return dx, dscale.reshape(scale.shape), dbias.reshape(bias.shape)
+
+
+@gradient("batch_norm", _GRADIENT)
+def batch_norm_grad(
+    *arrays: Array, is_test: bool, data_layout: str, use_global_stats: bool, needs: frozenset[str]
+) -> tuple[Array | None, Array, Array]:
+    """Do the same as `sync_batch_norm_grad` with the sums of this place."""
+    return sync_batch_norm_grad(
+        *arrays,
+        is_test=is_test,
+        data_layout=data_layout,
+        use_global_stats=use_global_stats,
+        needs=needs,
+        remote=None,
+    )
+
+
+def _totals(total: _Total, sums: Array, planes: Array) -> tuple[Array, Array]:
+    """Return the totals of sums per channel (channels,) and of the elements per channel (1,)."""
+    xp = array_module(planes)
+    both = total(xp.append(sums, sums.dtype.type(planes.shape[0] * planes.shape[2])))
+    return both[:-1], both[-1:]
 
 
 def _planes(x: Array, data_layout: str) -> Array:
@@ -131,10 +187,6 @@ def _restored(planes: Array, shape: tuple[int, ...], data_layout: str) -> Array:
         return planes.reshape(shape)
     moved = planes.reshape(shape[0], shape[-1], *shape[1:-1])
     return array_module(planes).moveaxis(moved, 1, -1)
-
-
-def _count(planes: Array) -> int:
-    return int(planes.shape[0] * planes.shape[2])
 
 
 def _channel_sums(planes: Array) -> Array:

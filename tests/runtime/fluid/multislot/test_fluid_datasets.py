@@ -47,7 +47,7 @@ def batches_of(made: Any) -> list[list[list[int]]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset", "FileInstantDataset"])
 def test_training_from_a_dataset_is_training_by_hand(tmp_path: Path, kind: str) -> None:
     parts = [click_net.rows(37, 1), click_net.rows(11, 2)]
     slots, _ = minimised()
@@ -240,7 +240,7 @@ def test_a_bad_line_and_a_missing_file_are_named(tmp_path: Path) -> None:
     made.set_filelist([])
     with pytest.raises(RunError, match="call set_filelist first"):
         exe.train_from_dataset(dataset=made)
-    with pytest.raises(ValueError, match="QueueDataset, InMemoryDataset, got 'BoxPSDataset'"):
+    with pytest.raises(ValueError, match="QueueDataset, InMemoryDataset, FileInstantDataset, got 'BoxPSDataset'"):
         fluid.DatasetFactory().create_dataset("BoxPSDataset")
     with pytest.raises(ValueError, match="int64 and float32 variables; 'b' is bool"):
         made.set_use_var([fluid.layers.data("b", [1], dtype="bool")])

@@ -100,6 +100,8 @@ class Servers:
             found.append(self.table[each + (6 if name == "t.block1" else 0)])
         return found
 
+    peers = None
+
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None: ...
 
     def finish_sending(self, endpoints: Sequence[str]) -> None: ...

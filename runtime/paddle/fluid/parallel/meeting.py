@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meeting: sums and gathers values over the places of all trainers, in the middle of a pass.
+
+All places must call the same operations in the same order. A place that fails ends the waits of the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from paddle.backend import Array, from_host, to_host
+from paddle.collective.ranks import Ranks
+
+
+class Meeting:
+    """The places of one trainer, each with its thread, and the group of trainers. See `ops.base.body.Peers`.
+
+    Attributes:
+        group: the trainers; None: there is only this one.
+    """
+
+    def __init__(self, places: int) -> None:
+        self.group: Ranks | None = None
+        self._places = places
+        self._barrier = threading.Barrier(places)
+        self._given: list[Any] = [None] * places
+        self._result: Any = None
+        self._number = threading.local()
+
+    def run(self, passes: Sequence[Callable[[], list[Any]]]) -> list[list[Any]]:
+        """Run the passes of all places simultaneously; return their results, or raise the first error."""
+        if len(passes) == 1:
+            return [passes[0]()]
+        self._barrier.reset()
+        with ThreadPoolExecutor(len(passes), thread_name_prefix="places") as threads:
+            runs = [threads.submit(self._run, number, each) for number, each in enumerate(passes)]
+        errors = [error for run in runs if (error := run.exception()) is not None]
+        for error in errors:
+            if not isinstance(error.__cause__, threading.BrokenBarrierError):
+                raise error
+        return [run.result() for run in runs]
+
+    def total(self, value: Array) -> Array:
+        """See `Peers`; places are added in their order."""
+        return self._together(value, self._summed)
+
+    def gather(self, value: Array) -> list[Array]:
+        """See `Peers`."""
+        found: list[Array] = self._together(value, self._gathered)
+        return found
+
+    def _run(self, number: int, each: Callable[[], list[Any]]) -> list[Any]:
+        self._number.value = number
+        try:
+            return each()
+        except BaseException:
+            self._barrier.abort()
+            raise
+
+    def _together(self, value: Array, combine: Callable[[list[Array]], Any]) -> Any:
+        if self._places == 1:
+            return combine([value])
+        number = self._number.value
+        self._given[number] = value
+        self._barrier.wait()
+        if number == 0:
+            self._result = combine(self._given)
+        self._barrier.wait()
+        return self._result
+
+    def _summed(self, values: list[Array]) -> Array:
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
+        if self.group is not None:
+            total = self._sent(total, total.shape)
+            self.group.all_reduce(total)
+        return total
+
+    def _gathered(self, values: list[Array]) -> list[Array]:
+        if self.group is None:
+            return [*values]
+        whole = self.group.device.module().zeros(
+            (self.group.size, len(values), *values[0].shape), values[0].dtype
+        )
+        for at, value in enumerate(values):
+            whole[self.group.rank, at] = self._sent(value, value.shape)
+        self.group.all_reduce(whole)
+        return [from_host(to_host(each), values[0]) for row in whole for each in row]
+
+    def _sent(self, value: Array, shape: tuple[int, ...]) -> Array:
+        """Return a copy on the device of the group."""
+        assert self.group is not None
+        held = self.group.device.module().empty(shape, value.dtype)
+        held[...] = value if self.group.device.is_gpu else to_host(value)
+        return held
