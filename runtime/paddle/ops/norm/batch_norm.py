@@ -102,7 +102,7 @@ def batch_norm(
     *arrays: Array, is_test: bool, momentum: float, epsilon: float, data_layout: str, use_global_stats: bool
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Do the same as `sync_batch_norm` with the statistics of this place."""
-    return sync_batch_norm(
+    found: tuple[Array, Array, Array, Array, Array] = sync_batch_norm(
         *arrays,
         is_test=is_test,
         momentum=momentum,
@@ -111,6 +111,7 @@ def batch_norm(
         use_global_stats=use_global_stats,
         remote=None,
     )
+    return found
 
 
 @gradient("sync_batch_norm", _GRADIENT)
@@ -158,7 +159,7 @@ def batch_norm_grad(
     *arrays: Array, is_test: bool, data_layout: str, use_global_stats: bool, needs: frozenset[str]
 ) -> tuple[Array | None, Array, Array]:
     """Do the same as `sync_batch_norm_grad` with the sums of this place."""
-    return sync_batch_norm_grad(
+    found: tuple[Array | None, Array, Array] = sync_batch_norm_grad(
         *arrays,
         is_test=is_test,
         data_layout=data_layout,
@@ -166,6 +167,7 @@ def batch_norm_grad(
         needs=needs,
         remote=None,
     )
+    return found
 
 
 def _totals(total: _Total, sums: Array, planes: Array) -> tuple[Array, Array]:

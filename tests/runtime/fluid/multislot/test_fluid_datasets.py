@@ -240,7 +240,9 @@ def test_a_bad_line_and_a_missing_file_are_named(tmp_path: Path) -> None:
     made.set_filelist([])
     with pytest.raises(RunError, match="call set_filelist first"):
         exe.train_from_dataset(dataset=made)
-    with pytest.raises(ValueError, match="QueueDataset, InMemoryDataset, FileInstantDataset, got 'BoxPSDataset'"):
+    with pytest.raises(
+        ValueError, match="QueueDataset, InMemoryDataset, FileInstantDataset, got 'BoxPSDataset'"
+    ):
         fluid.DatasetFactory().create_dataset("BoxPSDataset")
     with pytest.raises(ValueError, match="int64 and float32 variables; 'b' is bool"):
         made.set_use_var([fluid.layers.data("b", [1], dtype="bool")])
