@@ -28,6 +28,8 @@ from paddle.pserver.sparse.ticks import ages
 Ids = npt.NDArray[np.int64]
 
 _SAMPLE, _SAMPLE_FOR_DISK = 8, 4
+_SPARE_SHIFT, _MOST_SPARE = 5, 8192
+"""One row in 32 more than necessary goes to a disk, which costs less than many small evictions."""
 INDEX_BYTES = 17
 """A row's share of the index, at most, on average."""
 _REMEMBERED = 1 << 16
@@ -81,6 +83,10 @@ class Hand:
         """Start; rows for a disk are chosen with less care, because they can be loaded again."""
         self.segment = 0
         self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
+
+    def spare(self, capacity: int) -> int:
+        """Return how many more rows to evict than necessary from a table with memory for `capacity` rows."""
+        return min(capacity >> _SPARE_SHIFT, _MOST_SPARE) if self._sample == _SAMPLE_FOR_DISK else 0
 
     def victims(
         self,

@@ -372,12 +372,8 @@ class HashTable:
         over = len(self._slabs) - capacity
         if over > 0:
             scores = None if self._steps.score_at is None else self._scores
-            over += self._spare(capacity)
+            over += self._hand.spare(capacity)
             self._leave(*self._hand.victims(over, self._index, self._slabs, self.clock, scores))
-
-    def _spare(self, capacity: int) -> int:
-        """Return how many more rows are evicted than have to be, of a table with memory for `capacity` rows."""
-        return 0
 
     def _absent(self, ids: Ids) -> Ids:
         """Return those of ids (n,) that have no row."""

@@ -36,8 +36,6 @@ Floats = npt.NDArray[np.float32]
 
 _MOST_LOADED = 256
 """Arrays of ids that are remembered to have no rows on disk: one for each trainer's gradient."""
-_SPARE_SHIFT, _MOST_SPARE = 5, 8192
-"""One row in 32 more than necessary is evicted, which costs less than many small evictions."""
 
 
 class TieredTable(HashTable):
@@ -192,9 +190,6 @@ class TieredTable(HashTable):
             snapshot.moved(numbers, to_disk=False)
         self._disk.drop(ids, slots)
         self.counts.brought += len(ids)
-
-    def _spare(self, capacity: int) -> int:
-        return min(capacity >> _SPARE_SHIFT, _MOST_SPARE)
 
     def _leave(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
         ids, numbers = ids[which], numbers[which]
