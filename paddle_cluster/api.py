@@ -22,7 +22,6 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
@@ -52,6 +51,7 @@ from paddle_cluster.text.output_events import (
     from_fields,
 )
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import replace
 
 __all__ = [
     "Ended",

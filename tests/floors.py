@@ -225,8 +225,6 @@ UNUSED: Mapping[str, str] = {
     "paddle_node.agent.bootstrap.stay": "the line that paddle_node.agent.offer runs calls it",
     "paddle_cluster.dashboard.server.log_message": "http.server calls it for each request",
     "paddle_cluster.dashboard.server.process_request": "socketserver calls it for each connection",
-    "paddle_cluster.ssh.login.authenticate": "paramiko calls it, as fabric's connection says",
-    "paddle_cluster.ssh.login.missing_host_key": "paramiko calls it when a host has shown its key",
     "paddle_cluster.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
 }
 """Function or class, dotted -> who uses it although no module of its package names it."""

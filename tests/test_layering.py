@@ -16,7 +16,8 @@ from tests.floors import ARROWS, FLOORS, ROOT, UPWARD, dotted, graph, imports, r
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
-    "fabric": {"paddle_cluster/ssh/login.py"},
+    "fabric": set(),
+    "invoke": set(),
     "paramiko": {
         f"paddle_cluster/ssh/{name}.py"
         for name in ("known_hosts", "login", "login_errors", "private_keys", "transport")

@@ -9,7 +9,6 @@ paddle.init. After `--` nothing is interpreted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple
 
 from paddle_cluster.config import entry
@@ -17,7 +16,7 @@ from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAG
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS

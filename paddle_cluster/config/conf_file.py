@@ -11,7 +11,6 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
 from paddle_cluster.system.signals import StopRequest
 from paddle_cluster.system.state_dir import read_bounded
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 LIMIT = 4 << 20  # bytes
 CONF_NAME = "conf.py"

@@ -6,7 +6,6 @@ those for all hosts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from paddle_cluster.config import values
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.values import ValueMismatchError, mismatch, nearest, show
 from paddle_cluster.text.sizes import some
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field, replace
 
 _SHOWN = 5
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from paddle_cluster.config.host_settings import HostList
 from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field, replace
 
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"

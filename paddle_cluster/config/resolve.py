@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -30,6 +29,7 @@ from paddle_cluster.config.variables import read as read_variables
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.classes import replace
 
 _CONFIG = re.compile(r"--?config(=|$)")
 MOST_A_MACHINE = 4096  # trainers

@@ -13,7 +13,6 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -44,6 +43,7 @@ from paddle_cluster.system.state_dir import (
 )
 from paddle_cluster.text.output_events import Event, PhaseEntered, Plotted, Progressed
 from paddle_cluster.text.wrapping import end_of
+from paddle_node.contract.classes import replace
 from paddle_node.contract.to_launcher import Stacks
 
 SETTLE_S = 0.05

@@ -11,7 +11,7 @@ import getpass
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.text.wrapping import crop, visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.records import Fields, LocalPath, Moment, Seconds, Whole, read
 
 VERSION = 1

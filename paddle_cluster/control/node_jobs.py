@@ -7,7 +7,6 @@ The nodes' answers are records of `paddle_node.contract`; their error texts are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
@@ -17,7 +16,7 @@ from paddle_cluster.control.one_question import NodeAnswer, visit
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.to_launcher import Cleaned, JobEnded
 

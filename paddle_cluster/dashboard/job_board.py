@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from paddle_cluster.control import store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces
+from paddle_node.contract.classes import replace
 
 FRESH_S = 0.5  # for this time an answer is reused
 

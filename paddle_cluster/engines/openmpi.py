@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.engines.porter_engine import PorterEngine
 from paddle_cluster.engines.porters import CODE, GIVEN, Porters, own_addresses
 from paddle_cluster.engines.tool_process import HOSTS, Tool, ToolProcess, check_hosts
+from paddle_node.contract.classes import replace
 
 ANSWER_S = 10.0
 _HYDRA = re.compile("HYDRA|Intel")

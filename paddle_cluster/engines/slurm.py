@@ -14,7 +14,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import Settings
@@ -26,6 +25,7 @@ from paddle_cluster.engines.tool_process import Tool, ToolProcess, check_hosts
 from paddle_cluster.errors import PreflightError, UsageError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import replace
 
 _NODE_ADDR = re.compile(r"\bNodeAddr=(\S+)")
 SUBMIT_S = 60.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import Literal
 
 from paddle_cluster.text.sizes import counted
-from paddle_node.contract.classes import NamedTuple, dataclass
+from paddle_node.contract.classes import NamedTuple, dataclass, field
 from paddle_node.contract.records import Bytes, RecordError, read_text
 
 MOST_NAMED = 1000  # files per node; only the number of further ones is reported

@@ -16,7 +16,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -25,7 +24,7 @@ from paddle_cluster.errors import WorkspaceError
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.names import LOG, OUTPUT
 
 IGNORE_FILE = ".paddleignore"

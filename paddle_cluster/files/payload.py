@@ -13,7 +13,6 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,7 +35,7 @@ from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, cache_
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Committed, Failed, Lacking

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from paddle_cluster.config import requirements
 from paddle_cluster.files import wheels
@@ -17,7 +16,7 @@ from paddle_cluster.plan.plan import Plan
 from paddle_cluster.plan.wheel_platform import WheelPlatform
 from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import counted, size_text
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 
 
 @dataclass(frozen=True)

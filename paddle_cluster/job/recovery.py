@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from paddle_cluster.config.options import Mode
@@ -24,7 +23,7 @@ from paddle_cluster.nodes.roster import ProcessRecord, Roster, Stage
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan, Process
 from paddle_cluster.text.sizes import counted
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25

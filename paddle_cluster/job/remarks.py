@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field
 
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import counted
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 
 @dataclass

@@ -11,7 +11,6 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from paddle_cluster.config.options import Mode
 from paddle_cluster.job.causes import broken_line, left_early, waits, waits_for_peers
@@ -25,6 +24,7 @@ from paddle_cluster.nodes.roster import ProcessRecord, ProcessState, Stage
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.classes import replace
 from paddle_node.contract.probed import Way
 
 PORTS_NAMED = 4

@@ -8,7 +8,6 @@ together with the greeting, and all nodes probe their routes simultaneously.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from paddle_cluster.config.options import Mode
@@ -25,7 +24,7 @@ from paddle_cluster.plan import addresses
 from paddle_cluster.plan.addresses import Choice
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.plan import Plan, values_in_files
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 
 EACH_S = 0.05  # seconds of this machine's CPU per node: a login, its answers
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import field
 from enum import StrEnum
 
 from paddle_cluster.errors import ExitCode
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 RESTART = "restart"
 LEFT_OUT = "left out"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Any
 
 from paddle_cluster.config.options import Mode
@@ -17,7 +16,7 @@ from paddle_cluster.plan.checkpoints import checkpoint_dir, resumed_from
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.clock import NodeClock
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.probed import Part, Way
 from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from paddle_cluster.connection.link import MessageEvent, Unreadable, is_full
 from paddle_cluster.connection.reconnect import ping_s
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that is silent this long is reported

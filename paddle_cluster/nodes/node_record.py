@@ -8,7 +8,6 @@ thread calls these methods.
 from __future__ import annotations
 
 import time
-from dataclasses import field, replace
 from typing import Any
 
 from paddle_cluster.connection.link import Link
@@ -17,7 +16,7 @@ from paddle_cluster.files.payload import Delivery
 from paddle_cluster.nodes.connector import Connector
 from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.facts import NodeUsage
 from paddle_node.contract.to_launcher import Hello, Pong
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process, Role
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.facts import MAX_CURVES, Gradients, Metrics, ProcessFacts, Progress
 from paddle_node.contract.records import RecordError
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import field
 
 from paddle_cluster.plan import wheel_platform
 from paddle_cluster.plan.wheel_platform import WheelPlatform
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.probed import Busy, Disk, Gpus, Machine, NodeAddress, Part
 from paddle_node.contract.to_launcher import Probed
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
 from functools import lru_cache
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.environment import SharedFacts, endpoint, is_too_long
 from paddle_cluster.plan.ports import Seat, share
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.probed import NodeAddress
 
 _TASK = (

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 
 from paddle_cluster.plan import frameworks
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.frameworks import Network
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.probed import Busy, Part
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import field
 
 from paddle_cluster.screen.writer import TICK_S
 from paddle_cluster.text import wrapping
@@ -24,7 +23,7 @@ from paddle_cluster.text.output_events import (
     Unsent,
 )
 from paddle_cluster.text.sizes import counted, spans
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 OPEN_S = 2.0  # maximum time for which an incomplete line is held
 HELD_SIZE = 1 << 16

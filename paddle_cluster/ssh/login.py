@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over SSH: one fabric connection per node, over our own transport.
+"""Byte streams to agents over SSH: one paramiko connection per node, over our own transport.
 
 Host keys are always verified, on jump hosts too. There is never a prompt for a password or a passphrase. Every step
 has a time limit. Import this module only if a node needs SSH.
@@ -16,11 +16,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-import fabric
-import paramiko
 from paramiko.ssh_exception import SSHException
 
 from paddle_cluster.config.hosts import Host
@@ -206,29 +203,18 @@ class FabricLogins(Logins):
         timeout_s = self._timeout_s(hop)
         name = hop.key_alias or known_name(hop.host, hop.port)
         types = self._known.key_types((*hop.known_hosts, *hop.global_known_hosts), name)
-        connection = connection_to(
-            hop,
-            sock=_socket(hop, jump, timeout_s),
-            transport_factory=lambda sock, **_: QuietTransport(sock, types, timeout_s),
-            auth_strategy=SimpleNamespace(authenticate=partial(self._keys.authenticate, hop=hop)),
-            timeout=timeout_s,
-        )
-        # the connection itself is given no keys, so all keys that hosts present are checked here
-        connection.client.set_missing_host_key_policy(
-            SimpleNamespace(
-                missing_host_key=lambda client, hostname, key: self._known.check(
-                    hop.known_hosts, name, key, hop.global_known_hosts
-                )
-            )
-        )
+        transport = QuietTransport(_socket(hop, jump, timeout_s), types, timeout_s)
         try:
-            connection.open()
-            connection.transport.be_quiet(hop.alive_s)
+            transport.start_client(timeout=timeout_s)
+            self._known.check(
+                hop.known_hosts, name, transport.get_remote_server_key(), hop.global_known_hosts
+            )
+            self._keys.authenticate(transport, hop)
+            transport.be_quiet(hop.alive_s)
         except BaseException:
             with contextlib.suppress(*BROKEN):
-                connection.client.close()
+                transport.close()
             raise
-        transport: QuietTransport = connection.transport
         return transport
 
     def _start(
@@ -249,21 +235,6 @@ class FabricLogins(Logins):
                 reason = f"logged in, but no command can be run: {error}."
                 raise ConnectError(host.text, reason, "See sshd's log there.") from error
             raise
-
-
-def connection_to(hop: HostConfig, **connect: object) -> fabric.Connection:
-    """Return an unopened connection: all values are given, so its configuration is empty.
-
-    Each has its own configuration, because it writes to it: a shared one would fail in other threads.
-    """
-    return fabric.Connection(
-        hop.host,
-        user=hop.user,
-        port=hop.port,
-        config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),
-        gateway=False,  # the connection to it is a socket of ours, over a shared jump host
-        connect_kwargs=connect,
-    )
 
 
 def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:

@@ -21,7 +21,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from paddle_cluster.ssh import config_lines
 from paddle_cluster.system import job_certificate
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, cache_file, load_cached
 from paddle_cluster.system.job_certificate import Certificate
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.records import Port, Secret, read_text
 from paddle_node.linux.descriptors import memory_file
 

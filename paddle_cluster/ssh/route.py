@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
@@ -24,7 +23,7 @@ from paddle_cluster.ssh import config_lines, config_reader, openssh_query
 from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine, home, without_tilde
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds
 from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 
 MOST_HOPS = 16
 SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import field
 
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 PINGS = 5
 FIRST_SEQ = 1 << 40  # far from the sequence numbers of pings that renew leases

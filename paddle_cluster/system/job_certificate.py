@@ -6,10 +6,9 @@ The key is sent only inside SSH, or not at all.
 
 from __future__ import annotations
 
-from dataclasses import field
 from datetime import UTC, datetime
 
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 
 _FROM = datetime(2000, 1, 1, tzinfo=UTC)  # jobs are short; the clocks of nodes may have any offset
 _UNTIL = datetime(9999, 12, 31, tzinfo=UTC)

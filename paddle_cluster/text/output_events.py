@@ -8,11 +8,10 @@ object and `from_fields` converts it back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.facts import NodeUsage, Progress
 from paddle_node.contract.records import Fields, Finite, fields_of, read
 

@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from paddle_node.contract import classes
 from paddle_node.contract.classes import dataclass as ours
+
+FIELDS = {ours: classes.field, dataclasses.dataclass: dataclasses.field}
 
 
 def made(decorator: Callable[..., Any]) -> Any:
     """A class with every kind of field that records have."""
+
+    field: Any = FIELDS[decorator]
 
     @decorator(frozen=True)
     class Point:
@@ -22,8 +30,8 @@ def made(decorator: Callable[..., Any]) -> Any:
 
         x: int
         y: int = 2
-        names: dict[str, int] = dataclasses.field(default_factory=dict, compare=False)
-        secret: str = dataclasses.field(default="s", repr=False)
+        names: dict[str, int] = field(default_factory=dict, compare=False)
+        secret: str = field(default="s", repr=False)
 
     return Point
 
@@ -39,6 +47,7 @@ def test_fields_are_given_by_place_and_by_name_and_have_defaults(point: Any) -> 
     assert (one.x, one.y, one.names, one.secret) == (1, 2, {}, "t")
     assert point(1).names is not point(1).names
     assert dataclasses.replace(one, y=3).y == 3
+    assert [each.name for each in dataclasses.fields(point)] == ["x", "y", "names", "secret"]
     assert dataclasses.asdict(one) == {"x": 1, "y": 2, "names": {}, "secret": "t"}
     assert repr(one).endswith("Point(x=1, y=2, names={})")
 
@@ -69,12 +78,14 @@ def test_a_frozen_record_does_not_change(point: Any) -> None:
 
 @pytest.mark.parametrize("decorator", [ours, dataclasses.dataclass])
 def test_a_record_that_is_not_frozen_changes_and_is_no_key(decorator: Any) -> None:
+    field: Any = FIELDS[decorator]
+
     @decorator
     class Count:
         """A count."""
 
         n: int = 0
-        double: int = dataclasses.field(init=False)
+        double: int = field(init=False)
 
         def __post_init__(self) -> None:
             self.double = 2 * self.n
@@ -85,3 +96,43 @@ def test_a_record_that_is_not_frozen_changes_and_is_no_key(decorator: Any) -> No
     assert one.n == 5
     with pytest.raises(TypeError):
         hash(one)
+
+
+@pytest.mark.parametrize("decorator", [ours, dataclasses.dataclass])
+def test_a_record_has_the_fields_of_its_base_first(decorator: Any) -> None:
+    @decorator
+    class Base:
+        """One field."""
+
+        a: int
+        b: int = 1
+
+    @decorator
+    class More(Base):
+        """One more."""
+
+        b: int = 3
+        c: int = 2
+
+    more: Any = More
+    assert repr(more(7)).endswith("More(a=7, b=3, c=2)")
+    assert more.__match_args__ == ("a", "b", "c")
+    assert dataclasses.asdict(more(1, 2, 3)) == {"a": 1, "b": 2, "c": 3}
+
+
+def test_only_the_standard_functions_import_their_library() -> None:
+    code = """
+from __future__ import annotations
+import sys
+from paddle_node.contract.classes import dataclass, field, replace
+@dataclass(frozen=True)
+class Point:
+    x: int
+    names: list = field(default_factory=list)
+assert "dataclasses" not in sys.modules and replace(Point(1), x=2) == Point(2)
+assert "dataclasses" not in sys.modules
+import dataclasses
+assert dataclasses.asdict(Point(1)) == {"x": 1, "names": []}
+"""
+    path = str(Path(__file__).parents[2] / "runtime")
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, check=True, timeout=30)

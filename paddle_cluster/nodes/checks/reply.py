@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from paddle_cluster.nodes.needs import Need
 from paddle_cluster.plan.answers import Answer
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.probed import Way
 
 

@@ -3,7 +3,8 @@
 
 The standard ones compile functions for every class. A process imports the records of a hundred messages and creates
 a tenth of them: a NamedTuple's constructor is compiled, by the standard library, when the first record is created, and
-dataclasses share their methods. Nodes have no dataclasses, whose library takes longer than all records.
+dataclasses share their methods. The library of the standard ones takes longer than all records, and is imported only by
+its own functions, which accept these classes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NoReturn, Optional, Tuple
 
 if TYPE_CHECKING:
-    import dataclasses
     from dataclasses import dataclass as dataclass
+    from dataclasses import field as field
+    from dataclasses import replace as replace
     from typing import NamedTuple as NamedTuple
 else:
     from _collections import _tuplegetter
@@ -77,14 +79,87 @@ else:
         """Make a class a record; its fields are compared, and hashed if it is frozen."""
         return (lambda cls: _made(cls, frozen, kw_only)) if cls is None else _made(cls, frozen, kw_only)
 
+    def field(**given: Any) -> Any:
+        """Describe a field, by arguments of the standard function: default, default_factory, init, repr, compare."""
+        return Field(**given)
 
-def _made(cls: type, frozen: bool, kw_only: bool) -> type:
-    import dataclasses
+    def replace(one: Any, /, **changes: Any) -> Any:
+        """Return a copy of a record with other values."""
+        for name, member in one.__fields__.items():
+            if member.init and name not in changes:
+                changes[name] = getattr(one, name)
+            elif not member.init and name in changes:
+                raise ValueError(f"{type(one).__name__}: {name} is not an argument")
+        return type(one)(**changes)
 
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-    fields = dataclasses.fields(made)
-    key = _key([field.name for field in fields if field.compare])
-    methods: Dict[str, Any] = {"__init__": _init(made.__match_args__, fields), "__repr__": _repr}
+
+_MISSING: Any = object()
+
+
+class Field:
+    """A field of a dataclass, with the attributes of a standard one."""
+
+    __slots__ = ("compare", "default", "default_factory", "init", "repr", "type")
+
+    def __init__(
+        self,
+        *,
+        default: Any = _MISSING,
+        default_factory: Any = _MISSING,
+        init: bool = True,
+        repr: bool = True,
+        compare: bool = True,
+    ) -> None:
+        self.default, self.default_factory = default, default_factory
+        self.init, self.repr, self.compare = init, repr, compare
+        self.type = ""  # the text of its annotation
+
+    @property
+    def has_default(self) -> bool:
+        """Return whether a record can be created without a value of the field."""
+        return self.default is not _MISSING or self.default_factory is not _MISSING
+
+
+class _Standard:
+    """The fields as the standard library's functions expect them, made when the first of these asks."""
+
+    def __get__(self, one: object, cls: Any) -> Dict[str, Any]:
+        import dataclasses
+
+        def standard(member: Field) -> Any:
+            names = ("default", "default_factory", "init", "repr", "compare")
+            given = {name: getattr(member, name) for name in names if getattr(member, name) is not _MISSING}
+            return dataclasses.field(**given)
+
+        members = [(name, Any, standard(member)) for name, member in cls.__fields__.items()]
+        made: Any = dataclasses.make_dataclass(
+            cls.__name__, members, init=False, repr=False, eq=False, kw_only=True
+        )
+        fields: Dict[str, Any] = made.__dataclass_fields__
+        cls.__dataclass_fields__ = fields
+        return fields
+
+
+def _made(cls: Any, frozen: bool, kw_only: bool) -> type:
+    members: Dict[str, Field] = dict(getattr(cls, "__fields__", {}))
+    names = () if kw_only else tuple(getattr(cls, "__match_args__", ()))
+    own = {
+        name: text for name, text in vars(cls).get("__annotations__", {}).items() if "ClassVar[" not in text
+    }
+    for name, text in own.items():
+        given = vars(cls).get(name, _MISSING)
+        members[name] = given if isinstance(given, Field) else Field(default=given)
+        members[name].type = text
+        if members[name].default is not _MISSING:
+            setattr(cls, name, members[name].default)
+        elif given is not _MISSING:
+            delattr(cls, name)
+    cls.__fields__, cls.__dataclass_fields__ = members, _Standard()
+    if not kw_only:
+        names += tuple(one for one in own if members[one].init and one not in names)
+    cls.__match_args__ = names  # type: ignore[misc]
+    key = _key([name for name, member in members.items() if member.compare])
+    methods: Dict[str, Any] = {"__init__": _init(names, members), "__repr__": _repr}
     methods |= {
         "__eq__": lambda self, other: (
             key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
@@ -97,20 +172,22 @@ def _made(cls: type, frozen: bool, kw_only: bool) -> type:
     for name, method in methods.items():
         if name not in vars(cls) or vars(cls)[name] is None:
             setattr(cls, name, method)
-    return cls
+    return cls  # type: ignore[no-any-return]
 
 
 def _key(names: List[str]) -> Callable[[object], object]:
     return attrgetter(*names) if names else lambda _: ()
 
 
-def _init(names: Tuple[str, ...], fields: Tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
-    import dataclasses
-
-    missing = dataclasses.MISSING
-    plain = {one.name: one.default for one in fields if one.default is not missing}
-    made = {one.name: one.default_factory for one in fields if one.default_factory is not missing}
-    needed = {one.name for one in fields if one.init} | plain.keys() | made.keys()
+def _init(names: Tuple[str, ...], members: Dict[str, Field]) -> Callable[..., None]:
+    plain = {name: member.default for name, member in members.items() if member.default is not _MISSING}
+    made = {
+        name: member.default_factory
+        for name, member in members.items()
+        if member.default_factory is not _MISSING
+    }
+    needed = {name for name, member in members.items() if member.init or member.has_default}
+    refused = {name for name, member in members.items() if not member.init}
 
     def init(self: Any, /, *args: Any, **given: Any) -> None:
         values = {**plain, **dict(zip(names, args, strict=False)), **given}
@@ -119,6 +196,7 @@ def _init(names: Tuple[str, ...], fields: Tuple[dataclasses.Field[Any], ...]) ->
                 values[name] = make()
         if (
             values.keys() != needed
+            or not refused.isdisjoint(given)
             or len(args) > len(names)
             or not given.keys().isdisjoint(names[: len(args)])
         ):
@@ -132,9 +210,7 @@ def _init(names: Tuple[str, ...], fields: Tuple[dataclasses.Field[Any], ...]) ->
 
 
 def _repr(self: Any) -> str:
-    import dataclasses
-
-    shown = (f"{one.name}={getattr(self, one.name)!r}" for one in dataclasses.fields(self) if one.repr)
+    shown = (f"{name}={getattr(self, name)!r}" for name, member in self.__fields__.items() if member.repr)
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 

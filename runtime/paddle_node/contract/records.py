@@ -267,7 +267,7 @@ class Plan:
 
     def __init__(self, record: Type[Any]) -> None:
         module = vars(sys.modules[record.__module__])
-        fields = getattr(record, "__dataclass_fields__", None)
+        fields = getattr(record, "__fields__", None)
         types = {name: field.type for name, field in fields.items()} if fields else record.__annotations__
         texts = {name: getattr(kind, "__forward_arg__", kind) for name, kind in types.items()}
         if not all(isinstance(text, str) for text in texts.values()):
@@ -312,15 +312,10 @@ def plan(record: Type[Any]) -> Plan:
 
 
 def _defaults(record: Type[Any]) -> Fields:
-    if not hasattr(record, "__dataclass_fields__"):
+    members = getattr(record, "__fields__", None)
+    if members is None:
         return dict(getattr(record, "_field_defaults", {}))
-    from dataclasses import MISSING, fields  # agents need no dataclasses
-
-    return {
-        field.name: field.default
-        for field in fields(record)
-        if field.default is not MISSING or field.default_factory is not MISSING
-    }
+    return {name: member.default for name, member in members.items() if member.has_default}
 
 
 _SELF: Fields = {"...": ..., "None": None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabric is imported without what it does not need; what other threads import meanwhile is real."""
+"""paramiko is imported without what it does not need; what other threads import meanwhile is real."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from paddle_cluster.engines import ssh
 assert not {*ssh._UNUSED} & {*sys.modules}
 def other():
     import importlib.metadata
-    import unittest.mock
+    import invoke
     from importlib.metadata import PackageNotFoundError
-    assert isinstance(unittest.mock.Mock(), unittest.mock.Mock)
+    assert isinstance(invoke.Context(), invoke.Context)
     try:
         importlib.metadata.version("no-such-package")
     except PackageNotFoundError:
         print("real")
 thread = threading.Thread(target=other)
 with ssh._spared():
-    import invoke, paramiko
+    import paramiko, paramiko.config
     if WITH_OTHER:
         thread.start()
         thread.join()
 print({*ssh._UNUSED} & {*sys.modules} == set(), "asyncio" in sys.modules, paramiko.__version__ != "0")
-import importlib.metadata, unittest.mock
+import fabric, importlib.metadata, invoke
 from importlib import metadata
 assert metadata.version("paramiko") == paramiko.__version__
-assert isinstance(unittest.mock.Mock(), unittest.mock.Mock)
+assert isinstance(fabric.Connection("node"), invoke.Context)
+assert paramiko.config.invoke.run("true", hide=True).ok
 """
 
 

@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from paddle_cluster.connection.link import Link, LinkLost
-from paddle_cluster.ssh.login import connection_to
-from paddle_cluster.ssh.route import HostConfig
 from tests.launcher.login_server import LoginServer, free_port
 from tests.launcher.logins import BOTH, Client, hello, url
 
@@ -162,16 +160,3 @@ def _sshd_of(pid: int) -> int:
             return pid
         pid = int(fields.rpartition(")")[2].split()[1])
         assert pid > 1
-
-
-def test_logins_at_the_same_time_share_no_configuration() -> None:
-    """A connection writes to its configuration, which is empty for a moment then."""
-    hop = HostConfig("ada", "node", 22)
-    switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            made = list(pool.map(lambda _: connection_to(hop, timeout=1.0), range(800)))
-    finally:
-        sys.setswitchinterval(switch_s)
-    assert {connection.user for connection in made} == {"ada"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, Union  # noqa: UP035 - as on nodes
 
 import pytest
 
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.records import (
     Fields,
     JobId,
