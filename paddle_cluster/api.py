@@ -24,9 +24,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from paddle_cluster.config import arguments
 from paddle_cluster.config.options import LONG
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.control import log_lines, store
 from paddle_cluster.control.store import JobStatus, KnownJob
 from paddle_cluster.errors import ExitCode
@@ -53,6 +55,9 @@ from paddle_cluster.text.output_events import (
 from paddle_node.contract import checked_json
 from paddle_node.contract.classes import replace
 
+if TYPE_CHECKING:
+    import fabric
+
 __all__ = [
     "Ended",
     "Event",
@@ -73,6 +78,7 @@ __all__ = [
     "Transferred",
     "Unsent",
     "Used",
+    "connect",
     "run",
 ]
 
@@ -223,6 +229,22 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
     return Run(
         [*installation.argv(), "--json", *tokens(named), *options, *(["--", *script] if script else [])]
     )
+
+
+def connect(host: str, conf: str | Path = "conf.py") -> fabric.Connection:
+    """Return an open Fabric connection to a host, with the keys, known hosts and jump hosts of a job's logins.
+
+        with api.connect("root@node-0") as node:
+            print(node.run("nvidia-smi", hide=True).stdout)
+
+    Raises:
+        LauncherError: `conf` is invalid, or the host cannot be reached.
+    """
+    from paddle_cluster.ssh.login import FabricLogins  # imports paramiko
+
+    given = arguments.parse([f"--conf={conf}", f"--hosts={host}", "--job_workspace=."])
+    settings = resolve(given, os.environ)
+    return FabricLogins(settings.ssh).connection(settings.cluster.hosts[0])
 
 
 def tokens(named: Mapping[str, Any]) -> list[str]:

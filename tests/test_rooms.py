@@ -40,7 +40,7 @@ RECORDS = {
     "paddle_cluster/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
     "paddle_cluster/nodes/roster.py": ("ProcessRecord",),
     "paddle_cluster/nodes/handshake.py": ("Introduction",),
-    "paddle_cluster/files/payload.py": ("Delivery",),
+    "paddle_cluster/files/dispatch.py": ("Delivery",),
 }
 ROW = re.compile(r"^\| `([\w/]+)/` \| (.+) \|$", re.MULTILINE)
 

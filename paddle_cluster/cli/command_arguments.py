@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from paddle_cluster.config.values import nearest
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import dataclass, field, regex
 
-_OPTION = re.compile(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")
+_OPTION = regex(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import COMMAND, DOCS_DIR, PROGRAM
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 # Pages for users come first; pages not listed here follow, sorted by name.
 _FIRST = (
@@ -30,8 +30,8 @@ _FIRST = (
     "docker-cluster",
 )
 _LANDING = "index"  # of the site: it only links to the other pages
-_CALLED = re.compile(rf"(?:[\w./]*python )?\bpaddle\.py(?= -| (?:{'|'.join(COMMANDS)})\b)")
-_NAMES = re.compile(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
+_CALLED = regex(rf"(?:[\w./]*python )?\bpaddle\.py(?= -| (?:{'|'.join(COMMANDS)})\b)")
+_NAMES = regex(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ are private to it. The line of each assignment to an UPPERCASE name is recorded 
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,13 +20,13 @@ from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
 from paddle_cluster.system.signals import StopRequest
 from paddle_cluster.system.state_dir import read_bounded
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import dataclass, field, regex
 
 LIMIT = 4 << 20  # bytes
 CONF_NAME = "conf.py"
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
-_CONF_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_CONF_NAME = regex(r"[A-Z][A-Z0-9_]*")
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. 
 
 from __future__ import annotations
 
-import re
 import stat
 from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside
 from paddle_cluster.errors import WorkspaceError
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 DEFAULT = "train.py"
-_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_MODULE = regex(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PYTHON_SUFFIXES = (".py", ".pyz")
 _PROGRAM_HEADS = (b"#!", b"\x7fELF")
 _HEAD_BYTES = 256

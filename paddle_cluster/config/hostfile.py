@@ -16,14 +16,14 @@ from paddle_cluster.config.host_settings import HostList
 from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
-from paddle_node.contract.classes import dataclass, field, replace
+from paddle_node.contract.classes import dataclass, field, regex, replace
 
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"
-_SLOTS = re.compile(r"[0-9]{1,5}")
-_OTHER_FORM = re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:---[ \t]*\n|\{|[\w-]+:[ \t]*\n[ \t]+\S)")
-_SECTION = re.compile(r"\[([^\s:\[\]]+)(?::(children|vars|hosts))?\]")
-_ITEM = re.compile(r"""([^\s=]+)(?:\s*(=)\s*("[^"]*"|'[^']*'|[^\s"']\S*|(?=\s|$)))?""")
+_SLOTS = regex(r"[0-9]{1,5}")
+_OTHER_FORM = regex(r"(?:[ \t]*(?:#.*)?\n)*(?:---[ \t]*\n|\{|[\w-]+:[ \t]*\n[ \t]+\S)")
+_SECTION = regex(r"\[([^\s:\[\]]+)(?::(children|vars|hosts))?\]")
+_ITEM = regex(r"""([^\s=]+)(?:\s*(=)\s*("[^"]*"|'[^']*'|[^\s"']\S*|(?=\s|$)))?""")
 _COUNT_NAMES = ("slots", "max_slots", "max-slots")
 _ALL = "all"
 _LOGIN = {

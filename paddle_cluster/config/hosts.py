@@ -7,9 +7,8 @@ Parsed text contains nothing that a shell or an option parser interprets. Names 
 from __future__ import annotations
 
 import ipaddress
-import re
 
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 LOCAL = "local"
 MAX_TEXT = 253
@@ -18,13 +17,13 @@ MOST = 100_000  # maximum number of hosts in a range
 COUNTS = frozenset(range(1, 65)) - {22}
 
 _SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
-_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
-_COMMA = re.compile(r",(?![^\[]*\])")
-_NUMBERS = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
-_LETTERS = re.compile(r"([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z])")
-_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_USER = regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+_NAME = regex(r"[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
+_PORT = regex(r"[1-9][0-9]{0,4}")
+_COMMA = regex(r",(?![^\[]*\])")
+_NUMBERS = regex(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
+_LETTERS = regex(r"([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z])")
+_ZONE = regex(r"[A-Za-z0-9_.-]{1,15}")
 
 
 class HostError(ValueError):

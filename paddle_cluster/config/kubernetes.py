@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from paddle_cluster.config import values
+from paddle_node.contract.classes import regex
 
 _DEEPEST = 32
-_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
-_MOUNT = re.compile(r"(/(?!\.{1,2}(/|$))[^/:]+)+")
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_QUANTITY = regex(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
+_MOUNT = regex(r"(/(?!\.{1,2}(/|$))[^/:]+)+")
+_LABEL = regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def dictionary(read: Callable[[object], Any], what: str) -> Callable[[object], dict[str, Any]]:

@@ -4,22 +4,21 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from paddle_cluster.errors import WorkspaceError
 from paddle_cluster.system.installation import LOCK_FILE
 from paddle_cluster.system.state_dir import read_bounded
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 NODE_PACKAGES = ("cffi", "cryptography", "numpy", "pycparser", "pyzmq", "zlib-ng")
 """What the runtime imports, and what that needs."""
 FILE = "requirements.txt"
 LIMIT = 4 << 20  # bytes of one file
-_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)\s*(?:;(.*?))?\s*((?:--hash=sha256:[0-9a-f]{64}\s*)+)")
-_NESTED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]\s*(\S+)")
-_HASH = re.compile(r"--hash=\S+")
+_PIN = regex(r"([A-Za-z0-9._-]+)==([^\s;]+)\s*(?:;(.*?))?\s*((?:--hash=sha256:[0-9a-f]{64}\s*)+)")
+_NESTED = regex(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]\s*(\S+)")
+_HASH = regex(r"--hash=\S+")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ It makes no connection and writes no file.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -29,9 +28,9 @@ from paddle_cluster.config.variables import read as read_variables
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted
-from paddle_node.contract.classes import replace
+from paddle_node.contract.classes import regex, replace
 
-_CONFIG = re.compile(r"--?config(=|$)")
+_CONFIG = regex(r"--?config(=|$)")
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
 

@@ -16,19 +16,20 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from paddle_cluster.config.hosts import Host, HostError, parse_host
+from paddle_node.contract.classes import regex
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
-_NIC = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
-_INTEGER = re.compile(r"-?[0-9]{1,12}")
-_JOB_ID = re.compile(r"JOB\d.*|[0-9a-f]{6}")  # or a text that may be the end of one
-_KEPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_NIC = regex(r"[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
+_INTEGER = regex(r"-?[0-9]{1,12}")
+_JOB_ID = regex(r"JOB\d.*|[0-9a-f]{6}")  # or a text that may be the end of one
+_KEPT = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PORTS = regex(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _LARGEST_PORT = 65535
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # the syntax of an environment variable's name
+VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")  # the syntax of an environment variable's name
 _MAX_SHOWN = 80
 MOST_COUNTED = 100_000
 _CLOSE = 0.85

@@ -22,6 +22,7 @@ from paddle_cluster.config.values import VARIABLE
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract import names
+from paddle_node.contract.classes import regex
 
 WORKSPACE_FILE = ".env"
 LONGEST = 131_071  # bytes of NAME=VALUE: the longest string that Linux accepts in an environment
@@ -216,13 +217,13 @@ def refusal(name: str) -> str:
 
 
 LIMIT = 8 << 20  # bytes
-_HEAD = re.compile(r"[ \t]*(?:export[ \t]+)?([^\s=#'\"]+)[ \t]*=[ \t]*")
-_SINGLE = re.compile(r"'([^'\n]*)'")
-_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_BARE = re.compile(r"[^\n]*")
-_COMMENT = re.compile(r"(?:^|[ \t]+)#.*")
-_REST = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_HEAD = regex(r"[ \t]*(?:export[ \t]+)?([^\s=#'\"]+)[ \t]*=[ \t]*")
+_SINGLE = regex(r"'([^'\n]*)'")
+_DOUBLE = regex(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_BARE = regex(r"[^\n]*")
+_COMMENT = regex(r"(?:^|[ \t]+)#.*")
+_REST = regex(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_ESCAPE = regex(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 

@@ -24,6 +24,7 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import UsageError, WorkspaceError
 from paddle_cluster.system.state_dir import read_bounded
+from paddle_node.contract.classes import regex
 
 _SHADOWS = ("paddle.py", "paddle")
 LAUNCHERS: Mapping[str, tuple[str, ...]] = {
@@ -50,13 +51,13 @@ FRAMEWORKS = (
 _PER_NODE = ("nproc_per_node", "nproc", "num_gpus", "gpus", "devices", "ppn", "npernode")
 _IN_ALL = ("np", "n", "c", "num_processes", "num_proc")
 _IS_MODULE = ("-m", "--module")
-_TORCHRUN = re.compile(  # matches a script line that starts it, without a variable among its options
+_TORCHRUN = regex(  # matches a script line that starts it, without a variable among its options
     r"^(?!\s*#)(?!.*\b(?:echo|printf|which|type|command -v|hash|pip)\b)"
     r".*(?:\btorchrun|\btorch\.distributed\.(?:run|launch))\s(?!.*\$.*\.py)(?=[^;&|\n]*(?:\.py|\s-m\s))",
     re.MULTILINE,
 )
-_JOINED = re.compile(r"--rdzv[-_]endpoint\b")
-_OTHER_NODES = re.compile(r"nnodes|rdzv|standalone|master|PET_")
+_JOINED = regex(r"--rdzv[-_]endpoint\b")
+_OTHER_NODES = regex(r"nnodes|rdzv|standalone|master|PET_")
 _OURS = "paddle"
 _MOST_FILES = 500
 _LIMIT = 1 << 20  # bytes of a source file

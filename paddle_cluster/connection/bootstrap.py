@@ -13,7 +13,6 @@ import hashlib
 import importlib.util
 import marshal
 import os
-import re
 import sys
 import threading
 import zlib
@@ -22,7 +21,7 @@ from typing import Any
 
 from paddle_cluster.system.digests import DIGEST_SIZE, cache_file, load_cached
 from paddle_cluster.system.installation import NODE_DIR
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 from paddle_node.contract.frames import FrameError
 
 OLDEST_PYTHON = (3, 8)
@@ -56,7 +55,7 @@ LOADER = "paddle_node.agent.bootstrap"
 NONCE_BYTES = 16
 SHORTEST_RUN = 24  # a shorter run of letters and digits may not be the agent's code
 REPEATED = "[the agent's code]"
-_RUN = re.compile(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
+_RUN = regex(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a format that every Python 3 reads

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed, whole_lines
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 DISORDER = timedelta(minutes=1)  # late lines are where they arrived
 SKEW_S = 1.0  # maximum error of node clocks after adjustment to the launcher's
 LATEST_S = 2.0e11  # seconds since 1970: an upper limit for the end of a job
 
-PROCESS = re.compile(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
+PROCESS = regex(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
 """How one asks for the lines of a process or role."""
 
-_LINE = re.compile(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
+_LINE = regex(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
 
 
 @dataclass(frozen=True)

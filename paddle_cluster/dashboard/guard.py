@@ -10,19 +10,18 @@ pages to read an answer.
 from __future__ import annotations
 
 import hmac
-import re
 import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 TOKEN_BYTES = 32
 BODY_LIMIT = 4096  # maximum bytes of a POST
 _NAMES = ("127.0.0.1", "localhost")
 _OWN_FETCHES = ("", "none", "same-origin")
-_LENGTH = re.compile("[0-9]{1,18}")
+_LENGTH = regex("[0-9]{1,18}")
 
 HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",

@@ -17,6 +17,7 @@ from paddle_cluster.config.settings import KubernetesSettings
 from paddle_cluster.engines.porters import CODE, GIVEN, Porter
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
+from paddle_node.contract.classes import regex
 
 RANK = "JOB_COMPLETION_INDEX"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -34,7 +35,7 @@ _STANDARD_LABELS = {
 }
 _LEAST = {"cpu": "1", "memory": "1Gi"}  # requested if conf.py does not mention a resource
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_PLAIN = regex(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 
 Object = dict[str, Any]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Sequence
 
@@ -12,10 +11,10 @@ from paddle_cluster.config.hosts import Host
 from paddle_cluster.engines.porter_engine import PorterEngine
 from paddle_cluster.engines.porters import CODE, GIVEN, Porters, own_addresses
 from paddle_cluster.engines.tool_process import HOSTS, Tool, ToolProcess, check_hosts
-from paddle_node.contract.classes import replace
+from paddle_node.contract.classes import regex, replace
 
 ANSWER_S = 10.0
-_HYDRA = re.compile("HYDRA|Intel")
+_HYDRA = regex("HYDRA|Intel")
 
 
 class MpiEngine(PorterEngine):

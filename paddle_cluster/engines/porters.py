@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from paddle_node.contract.classes import regex
 from paddle_node.contract.records import Secret
 from paddle_node.linux.interfaces import interfaces
 
@@ -89,7 +89,7 @@ class Porters(Protocol):
 MOST = 16  # maximum number of addresses given to a node
 LOOKED_UP, LOOK_UP_S = 16, 3.0
 _FAR = ("192.0.2.1", "2001:db8::1")  # a documentation address, which the default route covers
-_INSIDE = re.compile(r"docker|br-|virbr|veth|cni|flannel|cali|lxc|lxd|podman|vmnet|vboxnet")
+_INSIDE = regex(r"docker|br-|virbr|veth|cni|flannel|cali|lxc|lxd|podman|vmnet|vboxnet")
 
 
 def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:

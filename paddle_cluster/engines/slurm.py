@@ -25,9 +25,9 @@ from paddle_cluster.engines.tool_process import Tool, ToolProcess, check_hosts
 from paddle_cluster.errors import PreflightError, UsageError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import replace
+from paddle_node.contract.classes import regex, replace
 
-_NODE_ADDR = re.compile(r"\bNodeAddr=(\S+)")
+_NODE_ADDR = regex(r"\bNodeAddr=(\S+)")
 SUBMIT_S = 60.0
 WARNING_S = 120  # before the time limit; Slurm's clock can make it 60 s more
 OUTPUT = "paddle-%j.out"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import re
 import selectors
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import PreflightError, UsageError
 from paddle_cluster.system import signals
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import regex
 
 ANSWER_S = 10.0  # of squeue and scancel
 GONE_S = 10.0  # for salloc to release the nodes
@@ -36,11 +36,11 @@ _ASK = (
     "; `sinfo` shows whether Slurm answers here and which partitions it has; "
     "SLURM_OPTIONS in conf.py are passed to salloc"
 )
-_NO_CONF = re.compile("Could not establish a configuration source|fetch_config: DNS SRV")
+_NO_CONF = regex("Could not establish a configuration source|fetch_config: DNS SRV")
 _CONF = "; this machine has no slurm.conf: run on a login node of the cluster, or name the file in SLURM_CONF"
 _HELD = b"\0paddle\0"
-_JOB = re.compile(rb"job allocation ([0-9]+)")
-_TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
+_JOB = regex(rb"job allocation ([0-9]+)")
+_TIME = regex(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
 
 
 def salloc(settings: Settings) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from paddle_cluster.config.hosts import Host
 from paddle_cluster.engines.porters import Invite, PortersEnded
 from paddle_cluster.errors import UsageError
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 HOSTS = "@hosts"
 START_S = 60.0
@@ -27,7 +26,7 @@ KEPT = 2000  # characters of the tool's output
 SHOWN = 400
 READ_SIZE = 1 << 16
 # The last line of a porter on its standard error.
-UNREACHED = re.compile(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
+UNREACHED = regex(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
@@ -19,6 +21,8 @@ from paddle_cluster.errors import DispatchError
 from paddle_cluster.files.package import Package, TreeEntry
 from paddle_cluster.system.digests import DIGEST_SIZE
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
 WORKSPACE = "workspace"
@@ -26,6 +30,7 @@ RUNTIME = "runtime"
 ENVIRONMENT = "environment"
 CHUNK = 1 << 20  # bytes of a large file in one frame
 SMALL = 1 << 16  # files up to this size are sent together
+RATE_S = 5.0  # time span over which a rate is measured
 TOGETHER = 1 << 19  # approximate bytes of small files in one frame
 
 Blob = tuple[dict[str, Any], bytes]
@@ -263,3 +268,76 @@ class Dispatch:
     def _commit(self) -> Frame:
         fields = {"tree": self.tree, "dest": self._dest, "files": self._files, "collect": self._collect}
         return "commit", fields, b""
+
+
+@dataclass
+class Delivery:
+    """The progress of the payload on one node.
+
+    Attributes:
+        dispatches: by tree, once offered.
+        trees: tree name -> absolute path on the node, once committed.
+        error: why the trees cannot be delivered.
+        arrived: received bytes of the missing files, as regularly reported by the node.
+    """
+
+    dispatches: Mapping[str, Dispatch] = field(default_factory=dict)
+    trees: Mapping[str, str] = field(default_factory=dict)
+    error: DispatchError | None = None
+    arrived: int = 0
+    _heard: deque[tuple[float, int]] = field(default_factory=deque)
+
+    @property
+    def total(self) -> int:
+        """Bytes that the node reported as missing so far."""
+        return sum(dispatch.bytes_total for dispatch in self.dispatches.values())
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Return the transfer rate over the last seconds, in bytes per second."""
+        (then, before), (now, arrived) = self._heard[0], self._heard[-1]
+        return max(0, arrived - before) / (now - then) if now > then else 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the node has all trees, or never will."""
+        has_all = bool(self.dispatches) and self.trees.keys() == self.dispatches.keys()
+        return self.error is not None or has_all
+
+    def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
+        """Offer the payload, possibly again."""
+        self.dispatches, self.trees, self.arrived = dispatches, {}, 0
+        self._heard = deque([(time.monotonic(), 0)])
+
+    def arrive(self, count: int) -> None:
+        """Record the number of bytes that have arrived so far."""
+        self.arrived = count
+        now = time.monotonic()
+        self._heard.append((now, count))
+        while len(self._heard) > 2 and self._heard[1][0] < now - RATE_S:
+            self._heard.popleft()
+
+    def forget(self) -> None:
+        """Reset the state: nothing can start on the node before everything is offered again."""
+        self.trees = {}
+
+    def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:
+        """Handle an answer about a tree; return why it could not be built.
+
+        Raises:
+            RecordError: the answer is about a tree that was not offered.
+        """
+        dispatch = self.dispatches.get(answer.tree or "")
+        if dispatch is None:
+            raise RecordError(f"the tree {answer.tree!r:.80} was not offered")
+        dispatch.handle(answer)
+        if dispatch.state is DispatchState.DONE:
+            self.trees = {**self.trees, dispatch.tree: dispatch.path}
+        return dispatch.error
+
+    def give_up(self, error: DispatchError) -> bool:
+        """Record that the trees cannot be delivered; return False if that is already known."""
+        if self.error is not None:
+            return False
+        self.error = error
+        return True

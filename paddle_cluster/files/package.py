@@ -12,8 +12,8 @@ import contextlib
 import hashlib
 import io
 import json
+import marshal
 import os
-import re
 import stat
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from paddle_cluster.errors import WorkspaceError
-from paddle_cluster.system.digests import DIGEST_SIZE, Digests
+from paddle_cluster.system.digests import DIGEST_SIZE, Digests, mark
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass, replace
+from paddle_node.contract.classes import dataclass, regex, replace
 from paddle_node.contract.names import LOG, OUTPUT
 
 IGNORE_FILE = ".paddleignore"
@@ -41,7 +41,7 @@ _NOT_SENT = ("paddle_node", "agent")  # sent separately
 _IMPORTED = (".py", ".c", ".h", ".so")
 _BUILT = "paddle/kernels/built/"
 _SHADOWS = ("paddle.py", *_PACKAGES)
-_SHARD_NUMBER = re.compile(r"-([0-9]{5})$")
+_SHARD_NUMBER = regex(r"-([0-9]{5})$")
 _SPECIAL = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -188,18 +188,12 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
                 yield path, found.stat(follow_symlinks=False).st_size
 
 
-def runtime_package(root: Path, digests: Digests | None = None) -> Package:
+def runtime_package(root: Path) -> Package:
     """Walk and hash what jobs import from `root`: paddle, paddle_node without the agent, paddle_job.py, py_paddle.py.
 
     Compiled kernels are sent with the sources that they are verified against.
     """
-
-    def is_left_out(path: str) -> bool:
-        parts = path.split("/")
-        is_half_built = path.startswith(_BUILT) and not path.endswith((_BUILT, ".so"))
-        return parts[0] not in _PACKAGES or tuple(parts[:2]) == _NOT_SENT or is_half_built
-
-    package = _package(root, is_left_out, shadows=(), digests=digests)
+    package = _package(root, _not_in_runtime, shadows=())
     wanted = {entry.path for entry in package.files if entry.path.endswith(_IMPORTED)}
     folders = {path.rpartition("/")[0] for path in wanted}
     while above := {folder.rpartition("/")[0] for folder in folders} - folders:
@@ -207,6 +201,26 @@ def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     kept = wanted | folders
     # without times: the same code gives the same tree, regardless of the time of checkout
     return Package(tuple(entry._replace(changed_ns=None) for entry in package.entries if entry.path in kept))
+
+
+def runtime_state(root: Path) -> tuple[str, float]:
+    """Return a digest of the metadata of everything that `runtime_package` reads, and the time of the last change."""
+    marks, newest = [], 0.0
+    for path, found in _walk(root, _not_in_runtime, [], []):
+        with contextlib.suppress(OSError):
+            status = found.stat(follow_symlinks=False)
+            newest = max(newest, status.st_mtime, status.st_ctime)
+            # a folder's size and times change with files that are not sent
+            marks.append((path, status.st_mode, *(() if stat.S_ISDIR(status.st_mode) else mark(status))))
+    marks.sort()
+    state = hashlib.blake2b(marshal.dumps((str(root), marks), 2), digest_size=DIGEST_SIZE).hexdigest()
+    return state, newest
+
+
+def _not_in_runtime(path: str) -> bool:
+    parts = path.split("/", 2)
+    is_half_built = path.startswith(_BUILT) and not path.endswith((_BUILT, ".so"))
+    return parts[0] not in _PACKAGES or tuple(parts[:2]) == _NOT_SENT or is_half_built
 
 
 def compiled_kernels(root: Path = RUNTIME_DIR) -> frozenset[str]:

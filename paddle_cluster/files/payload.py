@@ -9,36 +9,44 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 import time
 import zlib
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from paddle_cluster.config.entry import files
 from paddle_cluster.connection.link import Link
-from paddle_cluster.errors import DispatchError, WorkspaceError
-from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
+from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch
 from paddle_cluster.files.package import (
     IGNORE_FILE,
     LeftOut,
     Package,
     TreeEntry,
     runtime_package,
+    runtime_state,
     shard,
     survey,
     workspace_package,
 )
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, cache_file, load_cached, memory_of
+from paddle_cluster.system.digests import (
+    DIGEST_SIZE,
+    FRESH_S,
+    MEMORIES,
+    Digests,
+    cache_file,
+    load_cached,
+    memory_of,
+)
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import LOG, OUTPUT
-from paddle_node.contract.records import RecordError
-from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
 if TYPE_CHECKING:
     from paddle_cluster.files.wheels import Environment  # imports packaging
@@ -46,46 +54,52 @@ if TYPE_CHECKING:
 
 OUTPUT_NODE = 0
 FILES_BESIDE = 20  # the folders of the cache and of a job, its record and its first logs
-RATE_S = 5.0  # time span over which a rate is measured
 NAME = "bundle"
-_KEPT_AS = "bundle-2"  # format version, in the names of cached files
+_KEPT_AS = "bundle-3"  # format version, in the names of cached files
 _LENGTH = 8
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tree and the single file in which it is sent.
+    """The runtime as the single file in which it is sent.
 
     Attributes:
-        tree: the unpacked tree on a node.
+        digest: of the unpacked tree.
+        items: the number of files and folders in the tree.
+        unpacked_bytes: the space needed on a node: the file and its unpacked content.
         package: a tree that contains only that file.
     """
 
-    tree: Package
+    digest: str
+    items: int
+    unpacked_bytes: int
     package: Package
 
-    @property
-    def unpacked_bytes(self) -> int:
-        """Return the space needed on a node: the file and its unpacked content."""
-        return self.tree.total_bytes + self.package.total_bytes
 
+def bundle(root: Path, folder: Path, clock: Callable[[], float] = time.time) -> Bundle:
+    """Pack what jobs import from `root`, or reuse the file packed by an earlier job.
 
-def bundle(tree: Package, folder: Path) -> Bundle:
-    """Pack a tree without links, or reuse a bundle packed by an earlier job.
+    It is reused if the metadata of all files is unchanged, as for `Digests`, and the file is not saved if one has just
+    changed.
 
     Args:
-        folder: cache of bundles; if it cannot be written, only the next job takes longer.
+        folder: cache of packed files; if it cannot be written, only the next job takes longer.
 
     Raises:
         WorkspaceError: a file cannot be read, or has just changed.
     """
-    path = folder / f"{tree.digest}.{_KEPT_AS}"
-    packed = load_cached(path)
-    if packed is None:
+    state, changed_at = runtime_state(root)
+    path = folder / f"{state}.{_KEPT_AS}"
+    content = load_cached(path)
+    if content is None:
+        tree = runtime_package(root)
         packed = _pack(tree)
-        cache_file(path, packed)
-    digest = _digest(packed)
-    return Bundle(tree, Package((TreeEntry(NAME, 0o600, len(packed), digest, content=packed),)))
+        content = marshal.dumps((tree.digest, len(tree.entries), tree.total_bytes, _digest(packed), packed))
+        if changed_at < clock() - FRESH_S:
+            cache_file(path, content)
+    digest, items, size, own, packed = marshal.loads(content)  # noqa: S302 - of this user, as the sources are
+    entry = TreeEntry(NAME, 0o600, len(packed), own, content=packed)
+    return Bundle(digest, items, size + len(packed), Package((entry,)))
 
 
 def _pack(tree: Package) -> bytes:
@@ -120,8 +134,7 @@ class Payload:
         self._plan = plan
         self.environments: Mapping[int, Environment] = {}
         package = plan.settings.job.package
-        runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
-        self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
+        self._runtime = bundle(RUNTIME_DIR, plan.settings.state.jobs / MEMORIES)
         self._workspace = None if package is None else _workspace(package, plan)
 
     def describe(self) -> str:
@@ -150,7 +163,7 @@ class Payload:
         """Return the number of free inodes that a node needs, counted like the bytes."""
         share = self._share(node)
         copies = len(share.entries) + len(share.by_digest) if share else 0
-        return len(self._runtime.tree.entries) + copies + FILES_BESIDE
+        return self._runtime.items + copies + FILES_BESIDE
 
     def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
         """Start to send all trees to a node; return the dispatches by tree.
@@ -163,7 +176,7 @@ class Payload:
                 link,
                 self._runtime.package,
                 tree=RUNTIME,
-                dest=f".paddle/runtime/{self._runtime.tree.digest[:32]}",
+                dest=f".paddle/runtime/{self._runtime.digest[:32]}",
                 unpacked_bytes=self._runtime.unpacked_bytes,
                 hold=hold,
             ),
@@ -203,86 +216,9 @@ class Payload:
         return shard(self._workspace, shard_dirs, ranks, len(trainer_nodes))
 
 
-@dataclass
-class Delivery:
-    """The progress of the payload on one node.
-
-    Attributes:
-        dispatches: by tree, once offered.
-        trees: tree name -> absolute path on the node, once committed.
-        error: why the trees cannot be delivered.
-        arrived: received bytes of the missing files, as regularly reported by the node.
-    """
-
-    dispatches: Mapping[str, Dispatch] = field(default_factory=dict)
-    trees: Mapping[str, str] = field(default_factory=dict)
-    error: DispatchError | None = None
-    arrived: int = 0
-    _heard: deque[tuple[float, int]] = field(default_factory=deque)
-
-    @property
-    def total(self) -> int:
-        """Bytes that the node reported as missing so far."""
-        return sum(dispatch.bytes_total for dispatch in self.dispatches.values())
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Return the transfer rate over the last seconds, in bytes per second."""
-        (then, before), (now, arrived) = self._heard[0], self._heard[-1]
-        return max(0, arrived - before) / (now - then) if now > then else 0.0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the node has all trees, or never will."""
-        has_all = bool(self.dispatches) and self.trees.keys() == self.dispatches.keys()
-        return self.error is not None or has_all
-
-    def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
-        """Offer the payload, possibly again."""
-        self.dispatches, self.trees, self.arrived = dispatches, {}, 0
-        self._heard = deque([(time.monotonic(), 0)])
-
-    def arrive(self, count: int) -> None:
-        """Record the number of bytes that have arrived so far."""
-        self.arrived = count
-        now = time.monotonic()
-        self._heard.append((now, count))
-        while len(self._heard) > 2 and self._heard[1][0] < now - RATE_S:
-            self._heard.popleft()
-
-    def forget(self) -> None:
-        """Reset the state: nothing can start on the node before everything is offered again."""
-        self.trees = {}
-
-    def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:
-        """Handle an answer about a tree; return why it could not be built.
-
-        Raises:
-            RecordError: the answer is about a tree that was not offered.
-        """
-        dispatch = self.dispatches.get(answer.tree or "")
-        if dispatch is None:
-            raise RecordError(f"the tree {answer.tree!r:.80} was not offered")
-        dispatch.handle(answer)
-        if dispatch.state is DispatchState.DONE:
-            self.trees = {**self.trees, dispatch.tree: dispatch.path}
-        return dispatch.error
-
-    def give_up(self, error: DispatchError) -> bool:
-        """Record that the trees cannot be delivered; return False if that is already known."""
-        if self.error is not None:
-            return False
-        self.error = error
-        return True
-
-
 def _below(node: Node) -> str:
     """Return the job directory relative to ROOT_DIR; nodes that share ROOT_DIR have separate ones."""
     return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
-
-
-def _digests(root: Path, plan: Plan) -> Digests:
-    return Digests(memory_of(root, plan.settings.state.jobs))
 
 
 def listed(plan: Plan) -> list[str]:
@@ -304,7 +240,8 @@ def _withheld(plan: Plan) -> frozenset[str]:
 
 def _workspace(root: Path, plan: Plan) -> Package:
     """Return the package of the workspace, after checking that it contains the trainers' entry."""
-    package = workspace_package(root, _withheld(plan), _digests(root, plan), plan.settings.job.keep_links)
+    digests = Digests(memory_of(root, plan.settings.state.jobs))
+    package = workspace_package(root, _withheld(plan), digests, plan.settings.job.keep_links)
     names = files(plan.settings.job.entry, root)
     if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(

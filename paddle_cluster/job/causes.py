@@ -19,12 +19,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from paddle_cluster.nodes.failure import Failure, FailureKind
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 _LAST_LINES = 12
 _LINE_END = 500  # characters of a line that are searched; hundreds of processes may fail simultaneously
 _QUOTE = 160
-_BROKEN = re.compile(
+_BROKEN = regex(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
     r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
@@ -32,13 +32,13 @@ _BROKEN = re.compile(
     r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) was lost",
     re.IGNORECASE,
 )
-_NO_SCRIPT = re.compile(r"(SyntaxError|IndentationError|TabError): ")
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
-_MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
-_PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
-_RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:was lost|has left)")
+_NO_SCRIPT = regex(r"(SyntaxError|IndentationError|TabError): ")
+_NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
+_MAIN_THREAD = regex(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
+_PEERS = regex(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
+_RANK = regex(r"\brank (\d+) (?:\(\S+\) )?(?:was lost|has left)")
 _TOGETHER_S = 1.0  # between reports from different nodes
-_ADDRESS = re.compile(
+_ADDRESS = regex(
     r"\[?(?:::ffff:)?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
 )
 

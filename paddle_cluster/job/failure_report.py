@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from paddle_cluster.errors import ExitCode
 from paddle_cluster.job.causes import Verdict, last_error
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import regex
 
 SCHEMA_VERSION = 1
 NAME = "failure.json"
@@ -32,7 +32,7 @@ LAST_WORDS = 200
 _CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.py help v2-api`)"
 
 _REMEDIES = tuple(
-    (re.compile(pattern), text)
+    (regex(pattern), text)
     for pattern, text in (
         (
             r"^hung: no step for",

@@ -12,7 +12,7 @@ from typing import Any
 
 from paddle_cluster.connection.link import Link
 from paddle_cluster.errors import LauncherError
-from paddle_cluster.files.payload import Delivery
+from paddle_cluster.files.dispatch import Delivery
 from paddle_cluster.nodes.connector import Connector
 from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan

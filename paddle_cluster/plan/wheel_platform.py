@@ -6,12 +6,11 @@ Tags follow PEP 600 (manylinux) and PEP 656 (musllinux), the best first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 _OLDEST_GLIBC = 17
 _OLDER: Mapping[str, int] = MappingProxyType({"x86_64": 5, "i686": 5})
@@ -20,9 +19,9 @@ _NAMED_BY_YEAR: Mapping[int, str] = MappingProxyType(
 )
 _MUSL = ("musllinux_1_2", "musllinux_1_1", "musllinux_1_0")  # the musl under any Python 3.11 is 1.2
 _32_BITS: Mapping[str, str] = MappingProxyType({"x86_64": "i686", "aarch64": "armv7l"})
-_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?")
-_GLIBC = re.compile(r"glibc-2\.(\d{1,3})")
-_WORD = re.compile(r"[a-z0-9_]{1,32}")
+_VERSION = regex(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?")
+_GLIBC = regex(r"glibc-2\.(\d{1,3})")
+_WORD = regex(r"[a-z0-9_]{1,32}")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from paddle_cluster.text.output_events import (
     Unsent,
 )
 from paddle_cluster.text.sizes import counted, spans
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import dataclass, field, regex
 
 OPEN_S = 2.0  # maximum time for which an incomplete line is held
 HELD_SIZE = 1 << 16
@@ -73,7 +73,7 @@ class OpenLines:
 
 PROCESS_STYLE = "process"  # of lines that a view can drop when there are too many to read
 BURST_LINES = 200  # per event on a terminal: more is unreadable
-_ROUTINE = re.compile(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # INFO lines of glog
+_ROUTINE = regex(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # INFO lines of glog
 
 
 class View:
@@ -184,10 +184,10 @@ _RANK = rb"(?:\[rank\d+\]: ?)?"  # PyTorch writes it before each line
 _HEAD = _RANK + rb"Traceback \(most recent call last\):\r?\n"
 _ONE = _HEAD + rb"(?:" + _RANK + rb"[ \t].*\n)*" + _RANK + rb"\S.*\n?"
 _BETWEEN = _RANK + rb"\n" + _RANK + rb"(?:During handling of|The above exception).*\n" + _RANK + rb"\n"
-_RANKED = re.compile(r"(\S+) (\d{1,9}) ")
-_BEGIN = re.compile(rb"^" + _HEAD, re.MULTILINE)
-_WHOLE = re.compile(_ONE + rb"(?:" + _BETWEEN + _ONE + rb")*")
-_NUMBERS = re.compile(rb'^\s+File "[^"\n]*"|^(?!\s+File ).*', re.MULTILINE)  # except in lines of code
+_RANKED = regex(r"(\S+) (\d{1,9}) ")
+_BEGIN = regex(rb"^" + _HEAD, re.MULTILINE)
+_WHOLE = regex(_ONE + rb"(?:" + _BETWEEN + _ONE + rb")*")
+_NUMBERS = regex(rb'^\s+File "[^"\n]*"|^(?!\s+File ).*', re.MULTILINE)  # except in lines of code
 
 
 @dataclass

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import io
 import os
-import re
 import select
 import sys
 import threading
@@ -22,13 +21,14 @@ from typing import TextIO
 from paddle_cluster.errors import AnswerLost
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.wrapping import harmless
+from paddle_node.contract.classes import regex
 
 BACKLOG = 2000
 BACKLOG_SIZE = 4 << 20  # bytes
 TOGETHER = 64  # number of jobs whose text is written together
 TICK_S = 0.2
 WIDTH = 120
-_COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
+_COLUMNS = regex(r"[1-9][0-9]{0,4}")
 
 
 class Sink:

@@ -10,12 +10,11 @@ import glob
 import hashlib
 import os
 import pwd
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 MAX_DEPTH = 16  # same as OpenSSH's
@@ -44,7 +43,7 @@ stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice update
 visualhostkey xauthlocation"""
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 _STRUCTURE = ("host", "match", "include")
-_KEYWORD = re.compile(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
+_KEYWORD = regex(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 
 
 class ConfigError(ValueError):

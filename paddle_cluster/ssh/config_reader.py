@@ -18,6 +18,7 @@ from paddle_cluster.ssh.config_lines import (
     PlacedLine,
     fits,
 )
+from paddle_node.contract.classes import regex
 
 Options = dict[str, list[str]]
 
@@ -25,7 +26,7 @@ DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_s
 SEVERAL = ("identityfile", "certificatefile")  # each line adds one
 LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _TIMES = ("connecttimeout", "serveraliveinterval")
-_CRITERION = re.compile(
+_CRITERION = regex(
     r"(all)(?=\s|$)|(host|originalhost|user|localuser)(?:\s*=\s*|\s+)([^\s\"'#]+)", re.IGNORECASE
 )
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

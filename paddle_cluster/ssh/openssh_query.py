@@ -26,11 +26,12 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.config_lines import SYSTEM_CONFIG
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options
 from paddle_cluster.ssh.openssh_words import not_looked_up
+from paddle_node.contract.classes import regex
 from paddle_node.linux.descriptors import memory_file
 
 OLDEST = (8, 0)
 ASK_S = 20.0  # seconds for `ssh -G`, which runs the commands of `Match exec`
-_VERSION = re.compile(r"OpenSSH_(?:\w+_)?([0-9]+)\.([0-9]+)")
+_VERSION = regex(r"OpenSSH_(?:\w+_)?([0-9]+)\.([0-9]+)")
 
 _asking = threading.Lock()
 PROGRAM = "ssh"

@@ -15,7 +15,7 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import reasons
 from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 KEPT_LINES = 40
 LONGEST_LINE = 2000  # bytes
@@ -23,13 +23,13 @@ KEPT = 1000  # bytes of the node's output
 DEBUG = "debug1: "
 
 # Messages at the end of a session, and those after the loss of a server's transport, which reports its own reason.
-_NOISE = re.compile(
+_NOISE = regex(
     r"Authenticated to .*|Transferred: sent .*|Bytes per second: .*|Killed by signal 1\.|@+||"
     r".*: terminating, [0-9]+ bad configuration options|"
     r"(?:Connection closed by|Connection to) UNKNOWN port .*|"
     r"kex_exchange_identification: Connection closed by remote host|stdio forwarding failed"
 )
-_PROXY_ENDED = re.compile(r".*UNKNOWN port 65535")
+_PROXY_ENDED = regex(r".*UNKNOWN port 65535")
 _BUSY = "Exceeded MaxStartups"
 CONFIG_MISTAKE = r"^.+ line [0-9]+: .*$|^Can't open user config.*$"
 
@@ -115,17 +115,17 @@ class Words:
 
 
 _FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
-    (re.compile(r"Connecting to (\S+) \[.*\] port ([0-9]+)\."), Words._note_connecting),
-    (re.compile(r"Authenticating to (\S+):([0-9]+) as '(.*)'"), Words._note_authenticating),
-    (re.compile(r"Server host key: (.+)"), "host_key"),
-    (re.compile(r"Offering public key: (.+?) [\w@.-]+ (?:SHA256|MD5):.*"), Words._note_offered),
-    (re.compile(r"Server accepts key: .*"), "has_accepted_key"),
-    (re.compile(r"kex_exchange_identification: banner line 0: (.*)"), "greeting"),
-    (re.compile(r"Executing proxy command: .*"), "is_proxied"),
-    (re.compile(r"channel_connect_stdio_fwd: (.*)"), "target"),
-    (re.compile(r"Entering interactive session\."), "is_let_in"),
-    (re.compile(r"auto-mux: Trying existing master.*"), "over_master"),
-    (re.compile(r"(?:Sending command: |.*master session id: ).*"), "is_logged_in"),
+    (regex(r"Connecting to (\S+) \[.*\] port ([0-9]+)\."), Words._note_connecting),
+    (regex(r"Authenticating to (\S+):([0-9]+) as '(.*)'"), Words._note_authenticating),
+    (regex(r"Server host key: (.+)"), "host_key"),
+    (regex(r"Offering public key: (.+?) [\w@.-]+ (?:SHA256|MD5):.*"), Words._note_offered),
+    (regex(r"Server accepts key: .*"), "has_accepted_key"),
+    (regex(r"kex_exchange_identification: banner line 0: (.*)"), "greeting"),
+    (regex(r"Executing proxy command: .*"), "is_proxied"),
+    (regex(r"channel_connect_stdio_fwd: (.*)"), "target"),
+    (regex(r"Entering interactive session\."), "is_let_in"),
+    (regex(r"auto-mux: Trying existing master.*"), "over_master"),
+    (regex(r"(?:Sending command: |.*master session id: ).*"), "is_logged_in"),
 )
 """What `ssh` tells of a login -> what notes it, or the attribute that gets it."""
 

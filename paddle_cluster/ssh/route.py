@@ -23,13 +23,13 @@ from paddle_cluster.ssh import config_lines, config_reader, openssh_query
 from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine, home, without_tilde
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds
 from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
-from paddle_node.contract.classes import dataclass, replace
+from paddle_node.contract.classes import dataclass, regex, replace
 
 MOST_HOPS = 16
 SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _BOTH_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
-_TOKEN = re.compile("%(.?)")
-_TOKEN_OR_VARIABLE = re.compile(r"%(.?)|\$\{([^}]*)\}")
+_TOKEN = regex("%(.?)")
+_TOKEN_OR_VARIABLE = regex(r"%(.?)|\$\{([^}]*)\}")
 
 
 class ExpansionError(ValueError):

@@ -63,9 +63,9 @@ class Digests:
         changed_at: dict[str, float] = {}
         for path, status in files:
             changed_at[path] = max(status.st_mtime, status.st_ctime)
-            mark = marks[path] = _mark(status)
+            marks[path] = " ".join(map(str, mark(status)))
             known = self._known.get(path)
-            if known is not None and known[0] == mark:
+            if known is not None and known[0] == marks[path]:
                 found[path] = Hashed(known[1], status.st_size)
             else:
                 todo.append(path)
@@ -131,8 +131,9 @@ def _hash(paths: list[str]) -> dict[str, Hashed | OSError]:
     return found
 
 
-def _mark(status: os.stat_result) -> str:
-    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+def mark(status: os.stat_result) -> tuple[int, int, int, int, int]:
+    """Return what identifies a file's content as long as it does not change."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _load(memory: Path | None) -> dict[str, tuple[str, str]]:

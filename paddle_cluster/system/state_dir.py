@@ -13,7 +13,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import select
 import stat
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_node.contract import checked_json
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, regex
 
 STATE_VARIABLE = "PADDLE_STATE_DIR"
 JOB_FILE = "job.json"
@@ -34,7 +33,7 @@ SOCKET_LIMIT = 107  # bytes of a path that fit into sockaddr_un with their NUL
 FILE_LIMIT = 8 << 20  # maximum size; a larger file is not a state file of this program
 
 _USUAL_JOB_ID = "JOB20991231235959-ffffff"
-_JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_JOB_ID = regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ On a terminal, text is measured in cells: wide characters occupy two, combining 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.text.output_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.classes import regex
 from paddle_node.contract.text import visible as visible
 
 MAX_LINE = 2000
@@ -32,9 +32,9 @@ _OUTCOMES = {
     ExitCode.QUIT: "stopped by Ctrl+\\",
     ExitCode.TERMINATED: "stopped by SIGTERM",
 }
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
+_BEFORE_UNIT = regex(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
 _UNBROKEN = "\u00a0"
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL has no effect
+_CONTROL = regex("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL has no effect
 
 
 def harmless(text: str) -> str:

@@ -15,8 +15,8 @@ from paddle_cluster.connection.link import EventQueue, Link, LinkLost, heard
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.files.collector_thread import CollectorThread
-from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from paddle_cluster.files.payload import Delivery, Payload
+from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Delivery, Dispatch, DispatchState
+from paddle_cluster.files.payload import Payload
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.dispatch import DispatchHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers

@@ -15,6 +15,7 @@ from paddle_cluster.config.values import nearest
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.writer import answer
 from paddle_cluster.system.installation import PROGRAM
+from paddle_node.contract.classes import regex
 
 USAGE = f"""\
 {PROGRAM} help [NAME]
@@ -24,7 +25,7 @@ command, an option, a name of conf.py or a variable: help configuration,
 help --env, help HOSTS.
 """
 WIDEST = 100  # longer lines are hard to read
-_MARKS = re.compile(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])")  # a link, bold text
+_MARKS = regex(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])")  # a link, bold text
 
 
 def run(argv: Sequence[str]) -> ExitCode:

@@ -23,6 +23,7 @@ from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import regex
 
 USAGE = f"""\
 {PROGRAM} logs [JOB] [-f | --follow] [--proc=NAME] [--node=N]
@@ -46,7 +47,7 @@ LINES = 100
 POLL_S = 0.25
 LOOK_S = 1.0
 
-_AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)")
+_AGO = regex(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Role
 from paddle_cluster.text.output_events import NO_PERCENT, Plotted, Progressed, Used
 from paddle_cluster.text.wrapping import end_of, visible
+from paddle_node.contract.classes import regex
 from paddle_node.contract.facts import (
     MAX_TITLE,
     Life,
@@ -33,7 +33,7 @@ from paddle_node.contract.facts import (
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Exited, Failed, Recovered, Reported, Stacks, Stalled, Started
 
-_ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
+_ENDPOINT = regex(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
 _TAIL_LINES = 41  # as sent by an agent: 40 complete ones and an incomplete one
 _TOO_EARLY = (
     "ended with exit code 0 and never answered as a pserver; "

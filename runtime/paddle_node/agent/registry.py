@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Container, Dict, List, Optional, Tuple
 
 from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
@@ -128,8 +128,12 @@ class Known(NamedTuple):
     traces: leftovers.Traces = leftovers.NOTHING
 
 
-def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
-    """Return this machine's records below a root directory, of one job or of all; unreadable ones are left out."""
+def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container[str]] = None) -> List[Known]:
+    """Return this machine's records below a root directory, of one job or of all; unreadable ones are left out.
+
+    Args:
+        among: only files with the names of these jobs are read.
+    """
     folder = root_dir + FOLDER
     found = []
     try:
@@ -137,7 +141,11 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
     except OSError:
         return []
     for name in names:
-        record = read(folder + "/" + name) if name.endswith(".json") and not name.startswith(".") else None
+        if not name.endswith(".json") or name.startswith("."):
+            continue
+        if among is not None and name.rsplit(".", 2)[0] not in among:
+            continue
+        record = read(folder + "/" + name)
         if record is not None and _is_here(record) and job_id in (None, record.job_id):
             found.append(Known(record, _living(record)))
     return found
@@ -209,21 +217,18 @@ def write(path: str, record: JobFile) -> None:
 
 
 def prune(folder: str) -> None:
-    """Remove the records of jobs that ended long ago, or after which many others ended."""
+    """Remove the records of jobs that ended, long ago or before the newest ones."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
     except OSError:
         return  # it could not be created, as already reported
-    over = 0
-    for name in names:
+    for index, name in enumerate(names):
         path = folder + "/" + name
-        record = read(path)
-        if record is not None and (not _is_here(record) or _living(record) is not None):
-            continue
-        over += 1
-        try:
-            if over > KEPT_ENDED or os.stat(path).st_mtime < time.time() - KEPT_S:
-                os.unlink(path)
+        try:  # only a file that may be removed is read
+            if index >= KEPT_ENDED or os.stat(path).st_mtime < time.time() - KEPT_S:
+                record = read(path)
+                if record is None or (_is_here(record) and _living(record) is None):
+                    os.unlink(path)
         except OSError:
             continue
 
@@ -231,16 +236,21 @@ def prune(folder: str) -> None:
 def outlived(latest: JobFile, keep: int) -> List[str]:
     """Return the directories of earlier jobs of a workspace that are no longer needed.
 
-    Kept are those of the last `keep` jobs, including the latest one; and those of a job that is running, was not
-    collected completely, has state in its directory that outlives it (checkpoints), or ran in a directory of the user.
+    Kept are those of the last `keep` jobs that have one, including the latest; and those of a job that is running, was
+    not collected completely, has state in its directory that outlives it (checkpoints), or ran in a directory of the
+    user.
     """
     root_dir, workspace = latest.root_dir, _workspace(latest)
     if not workspace:
         return []
-    found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
+    try:
+        there = set(os.listdir(root_dir))
+    except OSError:
+        return []
+    found = [one for one in known(root_dir, among=there) if _workspace(one.record) == workspace]
     found.sort(key=lambda one: one.record.since, reverse=True)
     over = [one for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
-    return [one.record.job_dir for one in over] + _saved_by(over, root_dir)
+    return [one.record.job_dir for one in over] + _saved_by(over, root_dir) if over else []
 
 
 def _saved_by(over: List[Known], root_dir: str) -> List[str]:

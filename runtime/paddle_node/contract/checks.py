@@ -6,11 +6,12 @@ Each returns a valid value, perhaps converted, or raises Misfit.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Callable, List, Optional
 
+from paddle_node.contract.classes import regex
+
 Check = Callable[[Any], Any]
-WORD = re.compile(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
+WORD = regex(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
 
 
 class Misfit(Exception):

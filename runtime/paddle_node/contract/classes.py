@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NamedTuple` and `dataclass` like the standard library's, for classes that cost almost nothing to define.
+"""`NamedTuple`, `dataclass` and `regex` like the standard library's, which cost almost nothing to define.
 
 The standard ones compile functions for every class. A process imports the records of a hundred messages and creates
 a tenth of them: a NamedTuple's constructor is compiled, by the standard library, when the first record is created, and
 dataclasses share their methods. The library of the standard ones takes longer than all records, and is imported only by
-its own functions, which accept these classes.
+its own functions, which accept these classes. A regular expression is compiled when it is first used.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import namedtuple
 from operator import attrgetter
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
     from dataclasses import replace as replace
+
+    regex = re.compile
     from typing import NamedTuple as NamedTuple
 else:
     from _collections import _tuplegetter
@@ -78,6 +81,20 @@ else:
     def dataclass(cls: Optional[type] = None, /, *, frozen: bool = False, kw_only: bool = False) -> Any:
         """Make a class a record; its fields are compared, and hashed if it is frozen."""
         return (lambda cls: _made(cls, frozen, kw_only)) if cls is None else _made(cls, frozen, kw_only)
+
+    class regex:  # noqa: N801 - used as the function `re.compile`
+        """A regular expression that is compiled when it is first used."""
+
+        def __init__(self, text: Any, flags: int = 0) -> None:
+            self._given = text, flags
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            compiled = re.compile(*self._given)
+            for each in ("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"):
+                setattr(self, each, getattr(compiled, each))
+            return getattr(compiled, name)
 
     def field(**given: Any) -> Any:
         """Describe a field, by arguments of the standard function: default, default_factory, init, repr, compare."""

@@ -21,7 +21,6 @@ Union[A, B] of records, whose `kind`, a Literal, says which one a value is. To a
 
 from __future__ import annotations
 
-import re
 import sys
 from enum import EnumMeta
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
@@ -38,7 +37,7 @@ from paddle_node.contract.checks import (
     optional,
     tuple_of,
 )
-from paddle_node.contract.classes import NamedTuple
+from paddle_node.contract.classes import NamedTuple, regex
 from paddle_node.contract.text import (
     address,
     is_address,
@@ -54,11 +53,11 @@ R = TypeVar("R")
 LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the maximum wait of the operating system
 LAST_MOMENT = 253402300800.0  # the end of the year 9999
 _MOST = (1 << 62) - 1
-_JOB_ID = re.compile("[A-Za-z0-9._-]{1,128}")
-_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-_DIGEST = re.compile("[0-9a-f]{64}")
-_NONCE = re.compile("[0-9a-f]{32}")
-_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_JOB_ID = regex("[A-Za-z0-9._-]{1,128}")
+_NO_BYTES = regex("[\ud800-\udc7f\udd00-\udfff]")
+_DIGEST = regex("[0-9a-f]{64}")
+_NONCE = regex("[0-9a-f]{32}")
+_VARIABLE = regex("[A-Za-z_][A-Za-z0-9_]*")
 
 Finite = float
 Number = float

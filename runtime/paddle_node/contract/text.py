@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
+
+from paddle_node.contract.classes import regex
 
 PATH_LIMIT = 4096  # bytes, the kernel's limit
 _NAME_LIMIT = 255
 LINE_LIMIT = 2000  # characters
-_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_TERMINAL_SEQUENCE = regex(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_CONTROL = regex("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from paddle_cluster import api
 from paddle_cluster.connection.link import Link, LinkLost
+from paddle_cluster.errors import ConnectError
 from tests.launcher.login_server import LoginServer, free_port
 from tests.launcher.logins import BOTH, Client, hello, url
 
@@ -160,3 +162,23 @@ def _sshd_of(pid: int) -> int:
             return pid
         pid = int(fields.rpartition(")")[2].split()[1])
         assert pid > 1
+
+
+def test_a_program_runs_commands_over_a_login_by_fabric(
+    make_server: Callable[..., LoginServer], client: Client, tmp_path: Path
+) -> None:
+    server = make_server()
+    client.knows(server)
+    conf = tmp_path / "conf.py"
+    names = {
+        "HOSTS": [],
+        "SSH_IDENTITY_FILES": [str(server.client_key)],
+        "SSH_CONFIG": str(client.config),
+        "SSH_KNOWN_HOSTS": str(client.known_hosts),
+    }
+    conf.write_text("".join(f"{name} = {value!r}\n" for name, value in names.items()))
+    with api.connect(url(server), conf) as node:
+        assert node.run("echo here; exit 3", hide=True, warn=True, in_stream=False).stdout == "here\n"
+    client.known_hosts.write_text("")
+    with pytest.raises(ConnectError, match="known"):
+        api.connect(url(server), conf)

@@ -8,14 +8,13 @@ changes nothing.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import zlib
 from typing import Any, Dict, List, Optional, Tuple
 
 from paddle_node.agent.files import saved_files
 from paddle_node.contract import checked_json
-from paddle_node.contract.classes import NamedTuple
+from paddle_node.contract.classes import NamedTuple, regex
 from paddle_node.contract.probed import Part, Saves
 from paddle_node.contract.records import LAST_MOMENT, RecordError, Whole, fields_of, read
 
@@ -24,8 +23,8 @@ MOST_DIRECTORIES = 100
 MOST_FILES = 10000  # entries listed of one directory
 _MANIFEST = "manifest.json"
 _MANIFEST_BYTES = 64 << 20
-_VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
-_PART = re.compile(r"part-(\d{1,6})-of-(\d{1,6})\Z")
+_VERSION = regex(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
+_PART = regex(r"part-(\d{1,6})-of-(\d{1,6})\Z")
 
 
 class _Numbers(NamedTuple):

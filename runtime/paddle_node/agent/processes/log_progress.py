@@ -15,12 +15,13 @@ import time
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.contract.classes import regex
 
 EVERY_S = 0.25
 TAIL_BYTES = 8 << 10
 LINE_CHARACTERS = 1000
 MOST_S = 0.05
-_LINE_END = re.compile(b"[\r\n]+")
+_LINE_END = regex(b"[\r\n]+")
 
 
 class LogProgress:

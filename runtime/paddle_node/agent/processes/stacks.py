@@ -7,12 +7,12 @@ every Python process of a job. The stacks are written to the process's log, from
 
 from __future__ import annotations
 
-import re
 import signal
 from typing import Callable, List, Optional, Set
 
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes.tapped_log import TappedLog
+from paddle_node.contract.classes import regex
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
@@ -24,7 +24,7 @@ TEXT_LIMIT = 32 << 10
 _CANNOT_ANSWER = "TtDZX"
 _LEAST = b"Current thread 0x"  # every process writes this line once
 _STATES = {"T": "stopped", "t": "held by a debugger", "D": "in the kernel", "Z": "ended", "S": "waiting"}
-_OF_A_STACK = re.compile(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  \.\.\.|  <')
+_OF_A_STACK = regex(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  \.\.\.|  <')
 
 
 class Stacks:
