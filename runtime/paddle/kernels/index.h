@@ -6,7 +6,8 @@
  * one after the other. A line is a cache line: 5 ids, compared at once, then their 5 numbers, then how many ids passed
  * it, since it was full, on the way from their home to a line behind. A search ends at a line that nobody passed, so
  * that most fetch one line and no more. An empty bucket holds an id that belongs to another piece, so that no id is
- * reserved. Every piece has an empty bucket, or insertions would not end. The directory says where pieces are.
+ * reserved. Every piece has an empty bucket, or insertions would not end. The directory says where pieces are; pieces
+ * grow, and are split, by growth.c.
  *
  *     mixed id   | depth bits: which piece | 32 bits h | the rest |      home line = floor(h * lines / 2^32)
  *
@@ -22,6 +23,7 @@
 #include "mixing.h"
 
 #define BUCKETS 5
+#define SEGMENT_BITS 10 /* an index begins with this many pieces; a segment is what one of them became */
 
 struct line {
     int64_t ids[BUCKETS];
@@ -29,9 +31,27 @@ struct line {
     uint32_t passed;
 };
 
+/* An entry of the directory. Entries of one piece are alike, except that `held`, its number of ids, is right in the first
+ * alone. `chunk` says which chunk of memory has its lines: see growth.c. */
 struct piece {
     struct line *lines;
-    int64_t count, depth;
+    uint32_t count, held;
+    int32_t chunk, depth;
+};
+
+/* Memory for the lines of pieces, given out from its beginning; `live` bytes of it are a piece's. NULL: none. */
+struct chunk {
+    char *memory;
+    int64_t size, used, live;
+};
+
+/* An index. New lines come from chunk number `current`; then from number `spare`, unless that has lines or no memory.
+ * `size` and `live` bytes are those of all chunks. */
+struct index {
+    struct piece *directory;
+    int64_t bits, pieces;
+    struct chunk *chunks;
+    int64_t num_chunks, current, spare, size, live;
 };
 
 INLINE struct line *home_of(uint64_t mixed, const struct piece *piece) {
@@ -49,15 +69,25 @@ INLINE unsigned first_equal(const struct line *line, int64_t id) {
     return (unsigned)__builtin_ctz(bits);
 }
 
-/* The number of a piece, which is its first entry's. */
-INLINE int64_t piece_of(uint64_t mixed, const struct piece *directory, int64_t bits) {
-    int64_t entry = (int64_t)(mixed >> (64 - bits));
-    int64_t shift = bits - directory[entry].depth;
-    return entry >> shift << shift;
+/* The first entry of the piece where an id is, or would be. */
+INLINE struct piece *piece_of(uint64_t mixed, const struct index *index) {
+    int64_t entry = (int64_t)(mixed >> (64 - index->bits));
+    int64_t shift = index->bits - index->directory[entry].depth;
+    return index->directory + (entry >> shift << shift);
 }
 
 /* The id that marks a piece's empty buckets: 0 lies in piece 0, and 1 does not. */
-INLINE int64_t empty_of(int64_t piece) { return piece == 0; }
+INLINE int64_t empty_of(const struct piece *piece, const struct index *index) { return piece == index->directory; }
+
+/* Insertions stop at this share of a piece's buckets, in hundredths. */
+#define FULL 93
+
+INLINE int has_room(const struct piece *piece) {
+    return 100 * ((int64_t)piece->held + 1) <= (int64_t)FULL * BUCKETS * piece->count;
+}
+
+/* Make room for an id in its piece; return whether there is memory for it. Pieces then lie elsewhere. */
+int KERNEL(index_make_room)(struct index *index, uint64_t mixed);
 
 /* Return the line that holds an id, *place in it; *place is BUCKETS if it is nowhere. */
 INLINE struct line *search(int64_t id, struct line *home, const struct piece *piece, unsigned *place) {
@@ -82,22 +112,23 @@ INLINE void put_in(int64_t id, uint32_t number, struct line *line, const struct 
 }
 
 /* Begin to bring near the line where a search begins, and the next, to which many go on. */
-INLINE void fetch_line(uint64_t mixed, const struct piece *directory, int64_t bits) {
-    const struct line *home = home_of(mixed, directory + (mixed >> (64 - bits)));
+INLINE void fetch_line(int64_t id, const struct index *index) {
+    uint64_t mixed = mix((uint64_t)id);
+    const struct line *home = home_of(mixed, index->directory + (mixed >> (64 - index->bits)));
     PREFETCH(home);
     PREFETCH(home + 1);
 }
 
 /* Return the number of an id, or ABSENT. */
-INLINE uint32_t number_of(int64_t id, uint64_t mixed, const struct piece *directory, int64_t bits) {
-    const struct piece *piece = directory + (mixed >> (64 - bits));
+INLINE uint32_t number_of(int64_t id, const struct index *index) {
+    uint64_t mixed = mix((uint64_t)id);
+    const struct piece *piece = index->directory + (mixed >> (64 - index->bits));
     unsigned place;
     const struct line *line = search(id, home_of(mixed, piece), piece, &place);
     return place == BUCKETS ? ABSENT : line->numbers[place];
 }
 
-/* Ids that are worked on at a time: all their lines are asked for before the first is used. That is faster than asking
- * for the lines of the 32nd following id before each. */
-#define TOGETHER 16
+/* Lines, and rows, are asked for this many ids ahead. */
+#define AHEAD 16
 
 #endif

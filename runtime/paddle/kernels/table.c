@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A batch of a growing table as one call: equal ids are found, ids searched or inserted, rows changed or copied. Ids and
- * rows are worked on TOGETHER: what some of them need is asked for before the first is used.
+ * rows are asked for AHEAD of their use.
  */
 #include "index.h"
 #include "rows.h"
-
-/* Insertions stop at this share of a piece's buckets, in hundredths: paddle/pserver/sparse/index.py makes room. */
-#define FULL 93
 
 struct batch {
     const int64_t *ids;
@@ -18,9 +15,7 @@ struct batch {
     uint8_t *fresh;
     int32_t *heads, *which;
     int64_t size;
-    /* The index. */
-    const struct piece *directory;
-    int64_t bits, *counts;
+    struct index *index;
     /* Numbers of new rows: those that are free, from the last one, then `used`, used + 1, .. At most `most` are made; if
      * more than `ready` are, the rows are not changed by the same call. */
     const uint32_t *free;
@@ -29,22 +24,22 @@ struct batch {
     int64_t found, made, absent, changed;
 };
 
-/* Return the number of an id that is looked at for the first time; make a row if that is allowed and there is room. */
+/* Return the number of an id that is looked at for the first time; make a row if that is allowed and there is memory. */
 INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t mixed, uint8_t *fresh) {
-    int64_t number = piece_of(mixed, b->directory, b->bits);
-    const struct piece *piece = b->directory + number;
+    struct piece *piece = piece_of(mixed, b->index);
     unsigned place;
-    struct line *home = home_of(mixed, piece);
-    const struct line *line = search(id, home, piece, &place);
+    const struct line *line = search(id, home_of(mixed, piece), piece, &place);
     *fresh = 0;
     if (LIKELY(place < BUCKETS)) return line->numbers[place];
-    if (b->made == b->most || 100 * (b->counts[number] + 1) > FULL * BUCKETS * piece->count) {
+    if (b->made < b->most && UNLIKELY(!has_room(piece)) && PADDLE_JOIN(index_make_room, LEVEL)(b->index, mixed))
+        piece = piece_of(mixed, b->index);
+    if (b->made == b->most || !has_room(piece)) {
         b->absent++;
         return ABSENT;
     }
     uint32_t row = (uint32_t)(b->made < b->num_free ? b->free[b->num_free - 1 - b->made] : b->used + b->made - b->num_free);
-    put_in(id, row, home, piece, empty_of(number));
-    b->counts[number]++;
+    put_in(id, row, home_of(mixed, piece), piece, empty_of(piece, b->index));
+    piece->held++;
     b->made++;
     *fresh = 1;
     return row;
@@ -69,30 +64,27 @@ INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t mixed, uint8_
 INLINE int64_t group(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *distinct, int64_t *order, int64_t *starts,
                      int32_t *heads, int64_t size, int32_t *which, struct batch *b) {
     int32_t found = 0;
-    uint64_t mixed[TOGETHER], mask = (uint64_t)(size - 1);
+    uint64_t mask = (uint64_t)(size - 1);
     memset(starts, 0, (size_t)(n + 2) * sizeof *starts);
     memset(heads, 0xFF, (size_t)size * sizeof *heads);
-    for (ptrdiff_t start = 0; start < n; start += TOGETHER) {
-        int count = n - start < TOGETHER ? (int)(n - start) : TOGETHER;
-        for (int k = 0; k < count; k++) {
-            mixed[k] = mix((uint64_t)ids[start + k]);
-            PREFETCH(heads + (mixed[k] & mask));
-            if (b) fetch_line(mixed[k], b->directory, b->bits);
+    for (ptrdiff_t i = -AHEAD; i < n; i++) {
+        if (i + AHEAD < n) {
+            PREFETCH(heads + (mix((uint64_t)ids[i + AHEAD]) & mask));
+            if (b) fetch_line(ids[i + AHEAD], b->index);
         }
-        for (int k = 0; k < count; k++) {
-            int64_t id = ids[start + k];
-            uint64_t bucket = mixed[k] & mask;
-            while (heads[bucket] >= 0 && distinct[heads[bucket]] != id) bucket = (bucket + 1) & mask;
-            int32_t head = heads[bucket];
-            if (head < 0) {
-                heads[bucket] = head = found++;
-                distinct[head] = id;
-                if (first) first[head] = start + k;
-                if (b) b->numbers[head] = find_or_make(b, id, mixed[k], b->fresh + head);
-            }
-            which[start + k] = head;
-            starts[head + 2]++;
+        if (i < 0) continue;
+        int64_t id = ids[i];
+        uint64_t mixed = mix((uint64_t)id), bucket = mixed & mask;
+        while (heads[bucket] >= 0 && distinct[heads[bucket]] != id) bucket = (bucket + 1) & mask;
+        int32_t head = heads[bucket];
+        if (head < 0) {
+            heads[bucket] = head = found++;
+            distinct[head] = id;
+            if (first) first[head] = i;
+            if (b) b->numbers[head] = find_or_make(b, id, mixed, b->fresh + head);
         }
+        which[i] = head;
+        starts[head + 2]++;
     }
     for (int32_t k = 0; k < found; k++) starts[k + 2] += starts[k + 1];
     /* starts[k + 1] is where k begins, and moves on to where it ends as its positions are written. */
@@ -106,23 +98,22 @@ int64_t KERNEL(index_group)(const int64_t *ids, ptrdiff_t n, int64_t *first, int
 }
 
 /* Write the values of ids (n,) to out (n, width); those without a row are drawn, or are 0. */
-void KERNEL(table_lookup)(const struct piece *directory, int64_t bits, const struct rows *rows, const int64_t *ids,
-                          ptrdiff_t n, int as_zero, float *restrict out) {
+void KERNEL(table_lookup)(const struct index *index, const struct rows *rows, const int64_t *ids, ptrdiff_t n,
+                          int as_zero, float *restrict out) {
     int64_t kind = as_zero ? ZERO : rows->kind, width = rows->width;
-    uint64_t mixed[TOGETHER];
-    uint32_t numbers[TOGETHER];
-    for (ptrdiff_t start = 0; start < n; start += TOGETHER, ids += TOGETHER) {
-        int count = n - start < TOGETHER ? (int)(n - start) : TOGETHER;
-        for (int k = 0; k < count; k++) fetch_line(mixed[k] = mix((uint64_t)ids[k]), directory, bits);
-        for (int k = 0; k < count; k++) {
-            numbers[k] = number_of(ids[k], mixed[k], directory, bits);
-            if (numbers[k] != ABSENT) fetch(row_of(rows, numbers[k]), width);
+    uint32_t numbers[AHEAD]; /* number i % AHEAD: of id i .. i + AHEAD - 1; lines are asked for twice as far ahead */
+    for (ptrdiff_t i = -2 * AHEAD; i < n; i++) {
+        if (i + 2 * AHEAD < n) fetch_line(ids[i + 2 * AHEAD], index);
+        uint32_t number = i < 0 ? ABSENT : numbers[i % AHEAD];
+        if (i + AHEAD >= 0 && i + AHEAD < n) {
+            uint32_t next = numbers[(i + AHEAD) % AHEAD] = number_of(ids[i + AHEAD], index);
+            if (next != ABSENT) fetch(row_of(rows, next), width);
         }
-        for (int k = 0; k < count; k++, out += width)
-            if (numbers[k] == ABSENT)
-                draw(rows, kind, ids[k], out);
-            else
-                memcpy(out, row_of(rows, numbers[k]), (size_t)(4 * width));
+        if (i < 0) continue;
+        if (number == ABSENT)
+            draw(rows, kind, ids[i], out + i * width);
+        else
+            memcpy(out + i * width, row_of(rows, number), (size_t)(4 * width));
     }
 }
 
@@ -279,16 +270,14 @@ INLINE void change_row(const struct rows *rows, uint32_t number, int64_t id, int
 static void change(const struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
                    ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick, float caught_up,
                    float *restrict g) {
-    for (ptrdiff_t start = 0; start < n; start += TOGETHER) {
-        ptrdiff_t end = n - start < TOGETHER ? n : start + TOGETHER;
-        for (ptrdiff_t i = start; i < end; i++) {
-            if (numbers[i] == ABSENT) continue;
-            if (!fresh[i]) fetch(row_of(rows, numbers[i]), rows->floats); /* else it is written without being read */
-            PREFETCH(tick_of(rows, numbers[i]));
+    for (ptrdiff_t i = -AHEAD; i < n; i++) {
+        ptrdiff_t next = i + AHEAD;
+        if (next < n && numbers[next] != ABSENT) {
+            if (!fresh[next]) fetch(row_of(rows, numbers[next]), rows->floats); /* else it is written without being read */
+            PREFETCH(tick_of(rows, numbers[next]));
         }
-        for (ptrdiff_t i = start; i < end; i++)
-            if (numbers[i] != ABSENT)
-                change_row(rows, numbers[i], ids[i], fresh[i], sums, i, formula, tick, caught_up, g);
+        if (i >= 0 && numbers[i] != ABSENT)
+            change_row(rows, numbers[i], ids[i], fresh[i], sums, i, formula, tick, caught_up, g);
     }
 }
 

@@ -43,7 +43,7 @@ KERNELS = library.Kernels(
     rows_ticks="ppnp",
     rows_set_ticks="ppnp",
     rows_change="ppppnppufp",
-    table_lookup="pnppnip",
+    table_lookup="pppnip",
     table_update="ppppufp",
     rows_touch="ppn",
 )
@@ -85,7 +85,7 @@ class CompiledRows:
         assert isinstance(index, Index)
         n = len(ids)
         where, to = _address(ids, np.int64), _address(out, np.float32, n * self._width)
-        self._loops.table_lookup(*index.where, self._at, where, n, as_zero, to)
+        self._loops.table_lookup(index.address, self._at, where, n, as_zero, to)
 
     def update(
         self,
@@ -108,7 +108,7 @@ class CompiledRows:
         size = buckets_for(n)
         distinct, order, starts, numbers, fresh, *_ = arrays = self._room(n, size)
         batch = BatchStruct(_address(ids, np.int64), n, *map(_start, arrays))
-        batch.size, (batch.directory, batch.bits), batch.counts = size, index.where, index.counts
+        batch.size, batch.index = size, index.address
         batch.free, batch.num_free = _start(coming.free), len(coming.free)
         batch.used, batch.most, batch.ready = coming.used, coming.most, coming.ready
         formula = None if step is None else ctypes.byref(_formula(step.formula, step.scoring))

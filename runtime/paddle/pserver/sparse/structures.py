@@ -61,9 +61,7 @@ class BatchStruct(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("distinct", "order", "starts", "numbers", "fresh")),
         *((name, ctypes.c_void_p) for name in ("heads", "which")),
         ("size", ctypes.c_int64),
-        ("directory", ctypes.c_void_p),
-        ("bits", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("counts", "free")),
+        *((name, ctypes.c_void_p) for name in ("index", "free")),
         *((name, ctypes.c_int64) for name in ("num_free", "used", "most", "ready")),
         *((name, ctypes.c_int64) for name in ("found", "made", "absent", "changed")),
     )
