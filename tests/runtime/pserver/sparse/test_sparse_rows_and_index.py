@@ -147,10 +147,10 @@ def test_the_index_takes_about_15_bytes_an_id_and_never_moves_many_at_once(patte
     assert max(sizes) < 2 * count / SEGMENTS
 
 
-def ids_in_segment(segment: int, count: int, seed: int) -> np.ndarray:
+def ids_in_segment(segment: int, count: int, seed: int, bits: int = 10) -> np.ndarray:
     """Invert the mixer: distinct ids of one segment, of which a table would need a thousand times as many."""
     rng = np.random.default_rng(seed)
-    z = np.unique(rng.integers(0, 1 << 54, count, np.uint64)) | np.uint64(segment << 54)
+    z = np.unique(rng.integers(0, 1 << 64 - bits, count, np.uint64)) | np.uint64(segment << 64 - bits)
     for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
         unshifted = z.copy()
         for _ in range(2):
@@ -179,6 +179,14 @@ def test_ids_of_crowded_segments_are_found_after_these_were_cut_in_pieces() -> N
     kept = np.isin(crowd, ids[:5]) | ((segments_of(crowd) > 0) & (numbers % 2 == 1))
     np.testing.assert_array_equal(index.find(crowd) != ABSENT, kept)
     assert len(index) == kept.sum()
+
+
+def test_ids_chosen_to_be_alike_do_not_make_the_directory_large() -> None:
+    ids = ids_in_segment((1 << 16) - 1, 9000, 1, bits=16)  # to tell them apart takes 2^17 pieces
+    index = Index()
+    index.insert(ids, np.arange(len(ids), dtype=np.uint32))
+    np.testing.assert_array_equal(index.find(ids), np.arange(len(ids)))
+    assert index.nbytes < 700_000
 
 
 @pytest.mark.parametrize("is_descending", [False, True])
