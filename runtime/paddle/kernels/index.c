@@ -64,19 +64,24 @@ int64_t KERNEL(index_remove)(struct index *index, const int64_t *ids, ptrdiff_t 
     return absent;
 }
 
-/* Return how many ids a segment holds; if there are arrays for them, write ids and numbers there. */
+/* Lines between one that `index_segment` reads and the next. */
+#define STRIDE 64
+
+/* Return how many ids a segment holds; if there are arrays for them, write ids and numbers there. They come from all over
+ * the segment, not in the order of lines: an index that is filled in that order would have them crowded into few lines. */
 int64_t KERNEL(index_segment)(const struct index *index, int64_t segment, int64_t *ids, uint32_t *numbers) {
     int64_t found = 0, shift = index->bits - SEGMENT_BITS;
-    const struct piece *piece = index->directory + (segment << shift), *end = piece + ((int64_t)1 << shift);
-    for (; piece < end; piece += (int64_t)1 << (index->bits - piece->depth)) {
-        int64_t empty = empty_of(piece, index);
-        if (!ids) found += piece->held;
-        for (uint32_t at = 0; ids && at < piece->count; at++)
-            for (unsigned place = 0; place < BUCKETS; place++)
-                if (piece->lines[at].ids[place] != empty) {
-                    ids[found] = piece->lines[at].ids[place];
-                    numbers[found++] = piece->lines[at].numbers[place];
-                }
-    }
+    const struct piece *first = index->directory + (segment << shift), *end = first + ((int64_t)1 << shift);
+    for (uint32_t turn = 0; turn < (ids ? STRIDE : 1); turn++)
+        for (const struct piece *piece = first; piece < end; piece += (int64_t)1 << (index->bits - piece->depth)) {
+            int64_t empty = empty_of(piece, index);
+            if (!ids) found += piece->held;
+            for (uint32_t at = turn; ids && at < piece->count; at += STRIDE)
+                for (unsigned place = 0; place < BUCKETS; place++)
+                    if (piece->lines[at].ids[place] != empty) {
+                        ids[found] = piece->lines[at].ids[place];
+                        numbers[found++] = piece->lines[at].numbers[place];
+                    }
+        }
     return found;
 }

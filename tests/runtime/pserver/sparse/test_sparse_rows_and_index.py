@@ -15,7 +15,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.initial import Initial
-from paddle.pserver.sparse.mixing import SEGMENTS, mix_one, segments_of
+from paddle.pserver.sparse.mixing import SEGMENTS, mix, mix_one, segments_of
 from paddle.pserver.sparse.spec import TableSpec
 from tests.runtime.pserver.sparse.table_of_rows import INITIALS, arbitrary_ids, table_of
 
@@ -204,6 +204,19 @@ def test_ids_that_come_in_the_order_of_a_checkpoint_are_found(batch: int, is_des
     for held, its_numbers in index.segments():
         again.insert(held, its_numbers)
     np.testing.assert_array_equal(again.find(ids), numbers)
+
+
+def test_a_segment_lists_its_ids_from_all_over_it() -> None:
+    """In the order of mixed bits, an index that is filled with them would search most of a piece for each."""
+    ids, index = ids_in_segment(7, 100_000, 1), Index()
+    index.insert(np.random.default_rng(2).permutation(ids), np.arange(len(ids), dtype=np.uint32))
+    listed, numbers = index.segment(7)
+    np.testing.assert_array_equal(np.sort(listed), np.sort(ids))
+    np.testing.assert_array_equal(index.find(listed), numbers)
+    for start in range(0, len(listed), 8192):
+        within = mix(listed[start : start + 8192].view(np.uint64)) >> np.uint64(50) & np.uint64(15)
+        share = np.bincount(within.astype(np.int64), minlength=16) / len(within)
+        assert share.min() > 0.02, "some sixteenth of the segment has few of these ids"
 
 
 def test_searches_end_and_find_right_however_often_ids_come_and_go() -> None:
