@@ -79,8 +79,8 @@ def _mark_sparse(block: Block) -> None:
         written: tuple[str, ...] = ()
         if op.attrs.get("is_sparse") and op.type.endswith("_grad"):
             written = (*op.outputs.get("W@GRAD", ()), *op.outputs.get("Weight@GRAD", ()))
-        elif op.type == "sum" and all(map(block.is_sparse, op.input_names)):
-            written = op.output_names
+        elif op.type == "sum" and all(map(block.is_sparse, op.reads)):
+            written = op.writes
         for name in written:
             variable = block.find(name)
             if isinstance(variable, Variable):

@@ -195,12 +195,12 @@ def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
     block = program.global_block()
     known = set(feeds) | {name for name, variable in block.vars.items() if variable.persistable}
     for op in block.ops:
-        for name in op.input_names:
+        for name in op.reads:
             if name not in known:
                 raise FluidError(
                     f"the targets depend on {name!r}, which is not among what is fed: {list(feeds)}"
                 )
-        known.update(op.output_names)
+        known.update(op.writes)
 
 
 def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> None:

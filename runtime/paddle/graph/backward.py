@@ -29,9 +29,9 @@ def path_to(block: Block, targets: set[str]) -> list[Operator]:
     needed = set(targets)
     path = []
     for op in reversed(block.run_ops):
-        if needed.intersection(op.output_names) and op.attrs.get("op_role") != OpRole.OPTIMIZE:
+        if needed.intersection(op.writes) and op.attrs.get("op_role") != OpRole.OPTIMIZE:
             path.append(op)
-            needed.update(op.input_names)
+            needed.update(op.reads)
     return path[::-1]
 
 
@@ -49,13 +49,13 @@ def reaching(
     required = set(sources)
     lost: dict[str, Operator] = {}
     for op in path:
-        outputs = {name for name in op.output_names if allowed(block.reach(name), excluded)}
-        reached = not required.isdisjoint(op.input_names)
+        outputs = {name for name in op.writes if allowed(block.reach(name), excluded)}
+        reached = not required.isdisjoint(op.reads)
         if op.definition.gradient is not None:
             required.update(outputs if reached else ())
-            before = next((lost[name] for name in op.input_names if name in lost), None)
+            before = next((lost[name] for name in op.reads if name in lost), None)
             lost.update(dict.fromkeys(outputs, before) if before is not None else ())
-        elif op.type.endswith("_grad") and (reached or not lost.keys().isdisjoint(op.input_names)):
+        elif op.type.endswith("_grad") and (reached or not lost.keys().isdisjoint(op.reads)):
             lost.update(dict.fromkeys(outputs, op))
     for name in lost.keys() & set(targets):
         raise BackwardError(
@@ -69,17 +69,17 @@ def reaching(
 
 def rewritten(path: list[Operator]) -> set[str]:
     """Return the variables that are assigned more than once."""
-    writes = Counter(name for op in path for name in op.output_names)
-    changed = {name for op in path for name in op.output_names if name in op.input_names}
+    writes = Counter(name for op in path for name in op.writes)
+    changed = {name for op in path for name in op.writes if name in op.reads}
     return changed | {name for name, count in writes.items() if count > 1}
 
 
 def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> None:
-    writers = [position for position, op in enumerate(path) if name in op.output_names]
+    writers = [position for position, op in enumerate(path) if name in op.writes]
     for position, op in enumerate(path):
-        if required.isdisjoint(op.input_names) or required.isdisjoint(op.output_names):
+        if required.isdisjoint(op.reads) or required.isdisjoint(op.writes):
             continue
-        again = writers[-1] > position or (writers[-1] == position and name in op.input_names)
+        again = writers[-1] > position or (writers[-1] == position and name in op.reads)
         if again and _keeps(op, name):
             raise BackwardError(
                 f"variable {name!r} is written {len(writers)} times on the way to the loss, and the gradient of "
@@ -182,11 +182,11 @@ def _required(
     block: Block, path: list[Operator], loss: str, only: set[str] | None, excluded: set[str]
 ) -> set[str]:
     """Return the names of the variables on the path that need a gradient: those that depend on a source."""
-    writes = Counter(name for op in path for name in op.output_names)
+    writes = Counter(name for op in path for name in op.writes)
     sources = {
         name
         for op in path
-        for name in op.input_names
+        for name in op.reads
         if not writes[name]
         and allowed(block.reach(name), excluded)
         and not (only is not None and _left_out(block.reach(name), only))
@@ -194,7 +194,7 @@ def _required(
     sources.update(
         name
         for op in path
-        for name in op.output_names
+        for name in op.writes
         if name in (only or ()) and allowed(block.reach(name), excluded)
     )
     return reaching(block, path, sources, [loss], excluded)
@@ -221,7 +221,7 @@ def _left_out(variable: Variable, only: set[str]) -> bool:
 
 def _mark_loss(block: Block, loss: str) -> None:
     for index, op in enumerate(block.ops):
-        if loss in op.output_names:
+        if loss in op.writes:
             block.ops[index] = op.with_attrs(op_role=int(OpRole.FORWARD | OpRole.LOSS))
 
 

@@ -109,7 +109,7 @@ class Binder:
         kernel = with_keywords(definition.kernel, keywords)
         if definition.in_place:
             kernel = copying(kernel, op, self.feeds)
-        if self.sequential is not ALL and not any(name in self.sequential for name in op.input_names):
+        if self.sequential is not ALL and not any(name in self.sequential for name in op.reads):
             return kernel
         return sharing(kernel, definition)
 
@@ -124,8 +124,8 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     written: dict[str, None] = {}
     reads: dict[str, None] = {}
     for op in block.ops:
-        reads.update((name, None) for name in op.input_names if name not in written)
-        written.update((name, None) for name in op.output_names)
+        reads.update((name, None) for name in op.reads if name not in written)
+        written.update((name, None) for name in op.writes)
     numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
     make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
     calls = tuple(make.call(op, (), NOT_EXPOSED) for op in block.ops)
@@ -155,17 +155,17 @@ def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:
 
 def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
     """Return an operator without a body as a function of (values by name, step)."""
-    names = dict.fromkeys((*op.input_names, *op.output_names))
+    names = dict.fromkeys((*op.reads, *op.writes))
     numbers = {name: number + 3 for number, name in enumerate(names)}
     call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NOT_EXPOSED)
 
     def run(values: Mapping[str, Any], step: int) -> dict[str, Any]:
         registers: Registers = [None] * (len(numbers) + 3)
         registers[STEP] = step
-        for name in op.input_names:
+        for name in op.reads:
             registers[numbers[name]] = values[name]
         call(registers)
-        return {name: registers[numbers[name]] for name in op.output_names}
+        return {name: registers[numbers[name]] for name in op.writes}
 
     return run
 
@@ -181,7 +181,7 @@ def _looping(kernel: Callable[..., Any], body: CompiledBody) -> Callable[..., An
 def _random_key(op: Operator, seed: int) -> tuple[int, int]:
     # Seeded by name instead of position: the numbers do not change when operators around it are added or pruned.
     own = op.attrs.get("seed", 0)
-    return (own if isinstance(own, int) and own else seed), zlib.crc32(op.output_names[0].encode())
+    return (own if isinstance(own, int) and own else seed), zlib.crc32(op.writes[0].encode())
 
 
 def _drawing(

@@ -133,7 +133,7 @@ class Block:
         op = self.operator_class.make(
             type, _names(inputs), self._with_intermediates(type, _names(outputs)), attrs or {}
         )
-        for name in op.input_names:
+        for name in op.reads:
             self.reach(name)
         self._infer(op)
         self.ops.insert(index, op)
@@ -233,13 +233,13 @@ class Block:
     def _infer(self, op: Operator) -> None:
         definition = op.definition
         if definition.infer is None:
-            for name in op.output_names:
+            for name in op.writes:
                 self.reach(name)
             return
         try:
             found = self.inferred(op, lambda name: self.reach(name).spec)
         except OpError as error:
-            shapes = "; ".join(self.reach(name).describe() for name in op.input_names)
+            shapes = "; ".join(self.reach(name).describe() for name in op.reads)
             raise type(error)(f"operator {op.describe()}: {error} [inputs: {shapes}]") from error
         for (slot, names), specs in zip(op.outputs.items(), found, strict=True):
             for name, spec in zip(names, specs, strict=True):

@@ -67,8 +67,8 @@ class Derivation:
             while len(found) > size:  # the next iteration of a loop reads the last write of this one
                 size = len(found)
                 for op in ops:
-                    if not found.isdisjoint(op.input_names):
-                        found.update(self.smooth.intersection(op.output_names))
+                    if not found.isdisjoint(op.reads):
+                        found.update(self.smooth.intersection(op.writes))
             self.known[wanted] = found
         return found
 
@@ -108,13 +108,13 @@ class Tape:
         self, entry: Entry, grads: dict[str, Any], required: set[str], products: Products
     ) -> None:
         op = entry.op
-        arrived = {name: grads.pop(name) for name in op.output_names if name in grads}
-        leading = frozenset(name for name in op.input_names if name in required)
+        arrived = {name: grads.pop(name) for name in op.writes if name in grads}
+        leading = frozenset(name for name in op.reads if name in required)
         if not arrived or not leading:
             return
         for name in self.derivation.bounds.keys() & arrived:
             arrived[name] = clip(arrived[name], **self.derivation.bounds[name])
-        known = dict(zip(op.input_names, entry.before, strict=True))
+        known = dict(zip(op.reads, entry.before, strict=True))
         if op.type == "mul" and op.inputs["Y"][0] in products and op.inputs["Y"] != op.inputs["X"]:
             rows, matrix = (plain(known[op.inputs[slot][0]]) for slot in "XY")
             if rows.ndim == matrix.ndim == 2:
@@ -122,9 +122,7 @@ class Tape:
                 leading -= {op.inputs["Y"][0]}
                 if not leading:
                     return
-        known.update(
-            (_new(op, name), value) for name, value in zip(op.output_names, entry.after, strict=True)
-        )
+        known.update((_new(op, name), value) for name, value in zip(op.writes, entry.after, strict=True))
         known.update((_new(op, name) + GRAD, value) for name, value in arrived.items())
         for step in self.derivation.steps(op, frozenset(arrived), leading):
             given = {name: _given(name, known, step.optional) for name in step.reads}
@@ -135,7 +133,7 @@ class Tape:
 
 
 def _new(op: Operator, name: str) -> str:
-    return name + _AFTER if name in op.input_names else name
+    return name + _AFTER if name in op.reads else name
 
 
 def _given(name: str, known: Mapping[str, Any], optional: frozenset[str]) -> Any:
@@ -182,7 +180,7 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
     op = Operator.make(grad_op.type, inputs, outputs, grad_op.attrs)
     if not writes:
         raise BackwardError(f"operator {op.describe()} gives no gradient that is wanted")
-    return _Step(make(op), tuple(dict.fromkeys(op.input_names)), optional, tuple(writes))
+    return _Step(make(op), tuple(dict.fromkeys(op.reads)), optional, tuple(writes))
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,7 @@ class CompiledBody:
         def of(names: tuple[str, ...]) -> tuple[int, ...]:
             return tuple(self.numbers[name] for name in names)
 
-        return tuple((of(op.input_names), of(op.output_names)) for op in self.ops)
+        return tuple((of(op.reads), of(op.writes)) for op in self.ops)
 
     def recorded(self) -> Sequence[Callable[[list[Any]], None]]:
         """Return the calls, instrumented so that they report their durations while the profile is on."""

@@ -68,8 +68,8 @@ class Builder:
 
     def derive(self, op: Operator) -> None:
         """Add the gradient operators of one operator, if an output has a gradient and an input needs one."""
-        reached = {name for name in op.output_names if self.writers.get(name)}
-        if not reached or not self.required.intersection(op.input_names):
+        reached = {name for name in op.writes if self.writers.get(name)}
+        if not reached or not self.required.intersection(op.reads):
             self._leave(op)
             return
         for name in sorted(reached):
@@ -90,7 +90,7 @@ class Builder:
 
     def _leave(self, op: Operator) -> None:
         """Forget the gradients of values that the operator overwrote: from here on, the names mean earlier values."""
-        for name in self.rewritten.intersection(op.output_names):
+        for name in self.rewritten.intersection(op.writes):
             self.clipped.discard(name)
             self.writers.pop(name, None)
             self.names.pop(name, None)
@@ -170,7 +170,7 @@ class Builder:
 
         Variables that the operator itself reads or writes may be gradients, but not of this differentiation.
         """
-        own = {*op.input_names, *op.output_names}
+        own = {*op.reads, *op.writes}
         inputs: dict[str, list[str]] = {}
         for slot in lookup(grad_op.type).inputs:
             listed = []

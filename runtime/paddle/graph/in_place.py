@@ -117,22 +117,22 @@ def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
                 changes.setdefault(name, []).append(at)
     if not changes:
         return [NOT_EXPOSED] * len(ops)
-    last_use = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
+    last_use = {name: at for at, op in enumerate(ops) for name in (*op.reads, *op.writes)}
     roots: dict[str, set[str]] = {name: {name} for name in changes}
     result = []
     for at, op in enumerate(ops):
-        shared = set().union(*(roots.get(name, ()) for name in op.input_names))
+        shared = set().union(*(roots.get(name, ()) for name in op.reads))
         if op.definition.fresh or op.definition.in_place or not shared:
-            for name in op.output_names:
+            for name in op.writes:
                 if name not in changes:
                     roots.pop(name, None)
             result.append(NOT_EXPOSED)
             continue
         sources = frozenset(slot for slot, names in op.inputs.items() if any(map(roots.get, names)))
-        ends = {name: len(ops) if name in kept else last_use[name] for name in op.output_names}
+        ends = {name: len(ops) if name in kept else last_use[name] for name in op.writes}
         moments = [moment for root in shared for moment in changes[root]]
         late = {name for name, end in ends.items() if any(at < moment <= end for moment in moments)}
-        for name in op.output_names:
+        for name in op.writes:
             # A late output gets its own memory.
             roots[name] = set() if name in late else set(shared)
         slots = frozenset(slot for slot, names in op.outputs.items() if not late.isdisjoint(names))
@@ -150,7 +150,7 @@ def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozens
     owned: set[str] = set()
     result = []
     for at, op in enumerate(ops):
-        reads = Counter(op.input_names)
+        reads = Counter(op.reads)
         found = NO_SLOTS
         if "spent" in op.definition.keywords:
             found = frozenset(
@@ -161,9 +161,9 @@ def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozens
         result.append(found)
         if not op.definition.fresh:
             owned.difference_update(reads)
-        owned.difference_update(op.output_names)
+        owned.difference_update(op.writes)
         if op.definition.fresh:
-            owned.update(name for name in op.output_names if name not in kept)
+            owned.update(name for name in op.writes if name not in kept)
     return result
 
 
@@ -172,7 +172,7 @@ def _last_reads(ops: Sequence[Operator]) -> list[frozenset[str]]:
     later: set[str] = set()
     found = []
     for op in reversed(ops):
-        later.difference_update(op.output_names)
-        found.append(frozenset(name for name in op.input_names if name not in later))
-        later.update(op.input_names)
+        later.difference_update(op.writes)
+        found.append(frozenset(name for name in op.reads if name not in later))
+        later.update(op.reads)
     return found[::-1]

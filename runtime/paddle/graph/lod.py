@@ -32,8 +32,8 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[
     found = {*sources}
     for op in ops:
         definition = op.definition
-        if definition.lod_aware or (definition.shares_lod and not found.isdisjoint(op.input_names)):
-            found.update(name for name in op.output_names if name not in never)
+        if definition.lod_aware or (definition.shares_lod and not found.isdisjoint(op.reads)):
+            found.update(name for name in op.writes if name not in never)
     return found
 
 

@@ -69,12 +69,12 @@ class Operator:
         return lookup(self.type)
 
     @cached_property
-    def input_names(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[str, ...]:
         """Return the variables that it reads, in slot order."""
         return _flat(self.inputs.values())
 
     @cached_property
-    def output_names(self) -> tuple[str, ...]:
+    def writes(self) -> tuple[str, ...]:
         """Return the variables that it writes, in slot order."""
         return _flat(self.outputs.values())
 

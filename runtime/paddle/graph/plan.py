@@ -56,7 +56,7 @@ def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
             result.append((position, _joined(loss, op)))
         else:
             result.append((position, op))
-    return [(position, op) for position, op in result if dropped.isdisjoint(op.output_names)]
+    return [(position, op) for position, op in result if dropped.isdisjoint(op.writes)]
 
 
 def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
@@ -81,7 +81,7 @@ def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
             result.append((position, _joined_tables(found, op)))
         else:
             result.append((position, op))
-    return [(position, op) for position, op in result if dropped.isdisjoint(op.output_names)]
+    return [(position, op) for position, op in result if dropped.isdisjoint(op.writes)]
 
 
 def _with_scaled_terms(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
@@ -95,11 +95,11 @@ def _with_scaled_terms(ops: Sequence[Placed], kept: Collection[str]) -> list[Pla
         begun, term = scaled.get(names[1], (0, op)) if len(names) == 2 else (0, op)
         if term is not op and readers[names[1]] == 1 and names[1] not in kept and names[0] != names[1]:
             source = term.inputs["X"][0]
-            if not any(source in other.output_names for _, other in ops[begun + 1 : at]):
+            if not any(source in other.writes for _, other in ops[begun + 1 : at]):
                 dropped.add(ops[begun][0])
                 inputs, attrs = {"X": names[:1], "Y": [source]}, {"scale": term.attrs["scale"]}
                 op = Operator.make("add_scaled", inputs, {"Out": op.outputs["Out"]}, attrs)
-        for name in op.output_names:
+        for name in op.writes:
             scaled.pop(name, None)
         if op.type == "scale" and not op.attrs["bias"]:
             scaled[op.outputs["Out"][0]] = at, op
@@ -108,7 +108,7 @@ def _with_scaled_terms(ops: Sequence[Placed], kept: Collection[str]) -> list[Pla
 
 
 def _readers(ops: Sequence[Placed]) -> Counter[str]:
-    return Counter(name for _, op in ops for name in op.input_names)
+    return Counter(name for _, op in ops for name in op.reads)
 
 
 def _is_sparse_table(op: Operator) -> bool:
@@ -200,19 +200,17 @@ def compile_plan(
     fixed = _fixed(block, set(feeds))
     live = fused(_live_ops(block.run_ops, persistable, set(fetches), fixed), {*fetches, *persistable})
     loads = _check_reads(block, live, set(feeds), fetches)
-    stores = tuple(
-        sorted({name for _, op in live for name in op.output_names if name in persistable} - fixed)
-    )
+    stores = tuple(sorted({name for _, op in live for name in op.writes if name in persistable} - fixed))
     numbers: dict[str, int] = {}
     for name in [
         *feeds,
         *loads,
-        *(name for _, op in live for name in (*op.input_names, *op.output_names)),
+        *(name for _, op in live for name in (*op.reads, *op.writes)),
         *fetches,
     ]:
         numbers.setdefault(name, len(numbers) + 3)
     kept = {*feeds, *loads, *stores, *fetches}
-    read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - fixed
+    read = ({name for _, op in live for name in op.reads} | set(fetches) | persistable) - fixed
     levelled = {name for name in persistable if block.reach(name).lod_level}
     state = {
         name for name in persistable - levelled if name in loads or isinstance(block.reach(name), Parameter)
@@ -236,8 +234,8 @@ def _fixed(block: Block, feeds: set[str]) -> set[str]:
     """
     fixed, unseen = set[str](), {name for name in feeds if not getattr(block.find(name), "is_data", False)}
     for op in block.run_ops:
-        unseen.difference_update(op.input_names)
-        fixed.update(unseen.intersection(op.output_names))
+        unseen.difference_update(op.reads)
+        fixed.update(unseen.intersection(op.writes))
         unseen -= fixed
     return fixed
 
@@ -253,14 +251,14 @@ def _live_ops(
     live = []
     for position in reversed(range(len(ops))):
         op = ops[position]
-        names = op.output_names
+        names = op.writes
         if (
             op.definition.has_effect
             or not needed.isdisjoint(names)
             or not (persistable - fixed).isdisjoint(names)
         ):
             live.append((position, op))
-            needed.update(name for name in op.input_names if name not in fixed)
+            needed.update(name for name in op.reads if name not in fixed)
     return live[::-1]
 
 
@@ -269,10 +267,10 @@ def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
     needed: set[str] = set()
     lost = []
     for _, op in reversed(ops):
-        touched = dict.fromkeys((*op.input_names, *op.output_names))
+        touched = dict.fromkeys((*op.reads, *op.writes))
         lost.append([name for name in touched if name not in needed])
-        needed.difference_update(op.output_names)
-        needed.update(op.input_names)
+        needed.difference_update(op.writes)
+        needed.update(op.reads)
     return lost[::-1]
 
 
@@ -307,7 +305,7 @@ def _check_reads(
             for name in names:
                 if name != EMPTY:
                     need(name, f"operator {position} {op.type!r} in slot {slot!r}")
-        known.update(op.output_names)
+        known.update(op.writes)
     for name in fetches:
         need(name, "fetch_list")
     return tuple(loads)

@@ -72,7 +72,7 @@ class Profile:
         return tuple([self._timed(call, op) for call, op in zip(calls, ops, strict=True)])
 
     def _timed(self, call: Call, op: Operator) -> Call:
-        output = next(iter(op.output_names), "")
+        output = next(iter(op.writes), "")
 
         def timed(registers: list[Any]) -> None:
             start = time.perf_counter_ns()

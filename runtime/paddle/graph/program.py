@@ -107,11 +107,11 @@ class Program:
         needed = {block.var(name).name for name in wanted}
         kept = []
         for op in reversed(block.run_ops):
-            if needed.intersection(op.output_names):
+            if needed.intersection(op.writes):
                 kept.append(op)
-                needed.update(op.input_names)
+                needed.update(op.reads)
         block.ops = kept[::-1]
-        used = needed.union(*(op.output_names for op in kept))
+        used = needed.union(*(op.writes for op in kept))
         block.vars = {name: variable for name, variable in block.vars.items() if name in used}
         copy.touch()
         return copy

@@ -139,7 +139,7 @@ def test_a_parameter_list_keeps_the_others_out() -> None:
 
 def test_a_no_grad_set_lets_nothing_through() -> None:
     build, loss = word_program()
-    hidden = next(op for op in build.block.ops if op.type == "sigmoid").output_names[0]
+    hidden = next(op for op in build.block.ops if op.type == "sigmoid").writes[0]
     pairs = append_backward(loss, no_grad_set={hidden})
     assert [parameter.name for parameter, _ in pairs] == ["output.w", "output.b"]
 

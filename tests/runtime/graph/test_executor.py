@@ -45,7 +45,7 @@ def test_what_is_freed_on_the_way_does_not_change_results() -> None:
     build, loss = word_program()
     names = with_gradients(loss)
     scope, feed, executor = filled_scope(build.program), word_feed(), Executor()
-    everything = [name for op in build.block.ops for name in op.output_names]
+    everything = [name for op in build.block.ops for name in op.writes]
     kept = dict(zip(everything, executor.run(build.program, feed, everything, scope, step=3), strict=True))
     for name, value in zip(names, executor.run(build.program, feed, names, scope, step=3), strict=True):
         if isinstance(value, SelectedRows):

@@ -62,7 +62,7 @@ def test_logits_too_far_apart_still_give_a_finite_gradient() -> None:
 def test_the_gradients_of_several_lookups_in_a_table_are_summed_alike(batch: int) -> None:
     build, loss = word_program(dropout=0.0)
     with_gradients(loss)
-    (part,) = [name for op in build.block.ops for name in op.output_names if name.endswith("@RENAME@0")][:1]
+    (part,) = [name for op in build.block.ops for name in op.writes if name.endswith("@RENAME@0")][:1]
     scope, feed = filled_scope(build.program), word_feed(batch)
     # The parts exist only in the plain form, so asking for one prevents the fused one.
     joined, plain = (

@@ -15,7 +15,7 @@ from tests.runtime.graph.sample_programs import Builder, filled_scope, word_feed
 
 def test_shapes_are_known_right_after_an_operator_is_appended() -> None:
     build, loss = word_program()
-    shapes = {op.type: build.block.var(op.output_names[0]).shape for op in build.block.ops}
+    shapes = {op.type: build.block.var(op.writes[0]).shape for op in build.block.ops}
     assert shapes["lookup_table"] == (-1, 3)
     assert shapes["concat"] == (-1, 12)
     assert shapes["softmax"] == (-1, 30)
@@ -171,14 +171,14 @@ def test_prune_keeps_only_what_the_targets_depend_on() -> None:
     build, loss = word_program()
     append_backward(loss)
     softmax = next(op for op in build.block.ops if op.type == "softmax")
-    pruned = build.program.prune([softmax.output_names[0]])
+    pruned = build.program.prune([softmax.writes[0]])
     types = [op.type for op in pruned.global_block().ops]
     assert types[-1] == "softmax"
     assert not any(name.endswith("_grad") for name in types)
     assert not pruned.global_block().has_var("label")
     feed = {name: value for name, value in word_feed().items() if name != "label"}
     scope = filled_scope(build.program)
-    (value,) = Executor().run(pruned, feed, [softmax.output_names[0]], scope)
+    (value,) = Executor().run(pruned, feed, [softmax.writes[0]], scope)
     np.testing.assert_allclose(value.sum(axis=1), 1.0)
 
 

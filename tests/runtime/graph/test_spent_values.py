@@ -17,7 +17,7 @@ _X = np.random.default_rng(2).standard_normal((3, 4))
 
 def _spent(build: Builder, *kept: str) -> dict[str, frozenset[str]]:
     slots = spent_inputs(build.block.ops, {"x", *kept})
-    return {op.output_names[0]: found for op, found in zip(build.block.ops, slots, strict=True) if found}
+    return {op.writes[0]: found for op, found in zip(build.block.ops, slots, strict=True) if found}
 
 
 def test_a_chain_of_new_values_needs_one_array() -> None:
@@ -63,7 +63,7 @@ def test_what_was_fed_and_what_is_fetched_is_never_written_to() -> None:
 def test_gradients_are_the_same_whether_or_not_values_were_written_over() -> None:
     build, loss = word_program(dropout=0.0)
     gradients = with_gradients(loss)
-    everything = [name for op in build.block.ops for name in op.output_names]
+    everything = [name for op in build.block.ops for name in op.writes]
     scope, feed = filled_scope(build.program), word_feed()
     reused = Executor().run(build.program, feed, gradients, scope)
     kept: list[Any] = Executor().run(build.program, feed, everything, scope)

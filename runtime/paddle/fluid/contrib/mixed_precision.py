@@ -212,7 +212,7 @@ def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> N
 def _chosen(block: Block, op: Operator, lists: AutoMixedPrecisionLists) -> _DType:
     """Return the dtype that an operator computes in: float16 or float32."""
     if op.type in lists.gray_list:
-        read = [block.find(name) for name in op.input_names]
+        read = [block.find(name) for name in op.reads]
         return _FP16 if any(each is not None and each.dtype == _FP16 for each in read) else _FP32
     return _FP16 if op.type in lists.white_list else _FP32
 

@@ -32,7 +32,7 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
         raise FluidError(f"memory_usage: expected a positive batch_size, got {batch_size}")
     block = program.global_block()
     total = 0.0
-    for name in {name for op in block.ops for name in op.output_names}:
+    for name in {name for op in block.ops for name in op.writes}:
         variable = block.find(name)
         if variable is None or not variable.shape:
             continue
@@ -64,8 +64,8 @@ def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tup
     pairs: Counter[str] = Counter()
     wrote: dict[str, str] = {}
     for op in block.ops:
-        pairs.update(f"{wrote[name]}->{op.type}" for name in op.input_names if name in wrote)
-        written = [name for name in op.output_names if name not in parameters]
+        pairs.update(f"{wrote[name]}->{op.type}" for name in op.reads if name in wrote)
+        written = [name for name in op.writes if name not in parameters]
         single[op.type] += bool(written)
         wrote.update(dict.fromkeys(written, op.type))
     return (+single).most_common(), pairs.most_common()

@@ -203,9 +203,9 @@ class DataParallel:
         updates = [op for op, is_passing in zip(ops, passing, strict=True) if not is_passing]
         passes = [op for op, is_passing in zip(ops, passing, strict=True) if is_passing]
         self._updates.global_block().ops = list(updates)
-        self._computed = {name for op in passes for name in op.output_names}
-        self._updated = {name for op in updates for name in op.output_names}
-        read = {name for op in updates for name in op.input_names}
+        self._computed = {name for op in passes for name in op.writes}
+        self._updated = {name for op in updates for name in op.writes}
+        read = {name for op in updates for name in op.reads}
         self._grads = sorted(name for name in read & self._computed if not self._is_kept(name))
         self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
         self._met = None
@@ -234,10 +234,10 @@ class DataParallel:
         read: set[str] = set()
         passing = []
         for op in reversed(ops):
-            made = {name for name in op.output_names if not self._is_kept(name)}
+            made = {name for name in op.writes if not self._is_kept(name)}
             passes = op.role not in _UPDATING or (op.role in _SERVED and not read.isdisjoint(made))
             if passes:
-                read.update(op.input_names)
+                read.update(op.reads)
             passing.append(passes)
         return passing[::-1]
 
@@ -270,7 +270,7 @@ class DataParallel:
     def _scaled(self, op: Operator, ranks: int) -> graph.Operator:
         """Return the operator that starts the backward pass with the gradient of the strategy."""
         starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
-        ours = self._loss is None or op.output_names == (self._loss + GRAD,)
+        ours = self._loss is None or op.writes == (self._loss + GRAD,)
         scale = self._strategy.gradient_scale_strategy
         if starts and ours and scale == GradientScaleStrategy.CoeffNumDevice and ranks > 1:
             return op.with_attrs(value=1.0 / ranks)

@@ -52,7 +52,7 @@ def bucketed(
         nbytes: bytes of each variable, if known.
         limit: a bucket with at least this number of bytes is full.
     """
-    last = {name: at for at, op in enumerate(ops) for name in op.output_names if name in names}
+    last = {name: at for at, op in enumerate(ops) for name in op.writes if name in names}
     buckets: list[Bucket] = []
     members: list[str] = []
     held = 0

@@ -73,7 +73,7 @@ def _written(program: Program, scope: Scope, params: Sequence[str]) -> list[str]
     """Return the other floating-point state that a step changes: moments, moving means."""
     block = program.global_block()
     found = []
-    for name in sorted({name for op in block.ops for name in op.output_names} - set(params)):
+    for name in sorted({name for op in block.ops for name in op.writes} - set(params)):
         variable = block.find(name)
         if (
             variable is not None

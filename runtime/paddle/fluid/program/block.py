@@ -101,7 +101,7 @@ class Block(graph.Block):
         block = cast(Block, self.program.global_block())
         made = graph.Block.create_parameter(block, name, shape, dtype, trainable, None, **(attributes or {}))
         parameter = cast(Parameter, made)
-        if initializer is not None and not any(name in op.output_names for op in block.ops):
+        if initializer is not None and not any(name in op.writes for op in block.ops):
             initializer(parameter, block)
         return parameter
 
@@ -147,7 +147,7 @@ class Block(graph.Block):
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
         op = self.ops[index] = replace(op, origin=op.origin or _origin(), home=ref(self))
-        for name in op.output_names:
+        for name in op.writes:
             written = self.find(name)
             if isinstance(written, Variable):
                 written.op = op

@@ -63,7 +63,7 @@ def reads(block: Block) -> list[str]:
     """Return the variables from outside that a block reads, in the order of reading."""
     found: dict[str, None] = {}
     for op in block.ops:
-        found.update((name, None) for name in op.input_names if name not in block.vars)
+        found.update((name, None) for name in op.reads if name not in block.vars)
     return list(found)
 
 
@@ -71,7 +71,7 @@ def writes(block: Block) -> list[str]:
     """Return the variables from outside that a block writes, in the order of writing."""
     found: dict[str, None] = {}
     for op in block.ops:
-        found.update((name, None) for name in op.output_names if name not in block.vars)
+        found.update((name, None) for name in op.writes if name not in block.vars)
     return list(found)
 
 
@@ -79,7 +79,7 @@ def has_value(block: Block, name: str) -> bool:
     """Return whether a variable has a value when the next operator of a block runs."""
     around_it: Block | None = block
     while around_it is not None:
-        if any(name in op.output_names for op in around_it.ops):
+        if any(name in op.writes for op in around_it.ops):
             return True
         around_it = parent_of(around_it) if around_it.parent_idx >= 0 else None
     variable = cast("Variable | None", block.find(name))

@@ -75,19 +75,19 @@ class OpDesc:
 
     def input_names(self) -> list[str]:
         """Return its input slots."""
-        return list(self._op.inputs)
+        return list(self._op.input_names)
 
     def output_names(self) -> list[str]:
         """Return its output slots."""
-        return list(self._op.outputs)
+        return list(self._op.output_names)
 
     def input_arg_names(self) -> list[str]:
         """Return the variables it reads."""
-        return list(self._op.input_names)
+        return list(self._op.input_arg_names)
 
     def output_arg_names(self) -> list[str]:
         """Return the variables it writes."""
-        return list(self._op.output_names)
+        return list(self._op.output_arg_names)
 
     def attr_names(self) -> list[str]:
         """Return the names of its attributes."""

@@ -63,7 +63,7 @@ def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
     kept = _skipped(skip_opt_set)
     block = input_program.global_block()
     ops = _moved_ahead(_operators(input_program), kept)
-    last = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
+    last = {name: at for at, op in enumerate(ops) for name in (*op.reads, *op.writes)}
     gone: dict[int, list[str]] = {}
     for name, at in last.items():
         if _is_temporary(block.vars.get(name)) and name not in kept | _inner_names(input_program):
@@ -82,9 +82,7 @@ def _operators(program: Program) -> list[Operator]:
 
 
 def _inner_names(program: Program) -> set[str]:
-    return {
-        name for each in program.blocks[1:] for op in each.ops for name in (*op.input_names, *op.output_names)
-    }
+    return {name for each in program.blocks[1:] for op in each.ops for name in (*op.reads, *op.writes)}
 
 
 def _is_temporary(variable: object) -> bool:
@@ -101,19 +99,19 @@ def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> N
     block = program.global_block()
     free = _only_in_backward(ops) - _inner_names(program) - {*kept}
     free = {name for name in free if _is_temporary(block.vars.get(name))}
-    last = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
+    last = {name: at for at, op in enumerate(ops) for name in (*op.reads, *op.writes)}
     lent: dict[str, str] = {}
     pool: list[str] = []
     block.ops = []
     for at, op in enumerate(ops):
-        for name in op.output_names:
+        for name in op.writes:
             alike = (dead for dead in pool if _alike(block.vars[dead], block.vars[name]))
             twin = next(alike, None) if name in free else None
             if twin is not None:
                 pool.remove(twin)
                 lent[name] = twin
         block.ops.append(op.shown_as(lent))
-        for name in dict.fromkeys((*op.input_names, *op.output_names)):
+        for name in dict.fromkeys((*op.reads, *op.writes)):
             if last[name] == at and name in free:
                 pool.append(lent.get(name, name))
     program.touch()
@@ -121,14 +119,12 @@ def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> N
 
 def _only_in_backward(ops: Sequence[Operator]) -> set[str]:
     """Return the variables that one operator of the backward pass writes, no other part reads, and no update names."""
-    writes = Counter(name for op in ops for name in op.output_names)
-    found = {
-        name for op in ops if op.role == OpRole.BACKWARD for name in op.output_names if writes[name] == 1
-    }
+    writes = Counter(name for op in ops for name in op.writes)
+    found = {name for op in ops if op.role == OpRole.BACKWARD for name in op.writes if writes[name] == 1}
     for op in ops:
         found.difference_update(op.role_vars)
         if op.role != OpRole.BACKWARD:
-            found.difference_update(op.input_names)
+            found.difference_update(op.reads)
     return found
 
 
@@ -163,14 +159,14 @@ def _moved_ahead(ops: Sequence[Operator], kept: Collection[str]) -> list[Operato
 
 
 def _first_place(before: Sequence[Operator], op: Operator) -> int:
-    reads, writes = set(op.input_names), set(op.output_names)
+    reads, writes = set(op.reads), set(op.writes)
     for place in range(len(before), 0, -1):
         other = before[place - 1]
-        written = set(other.output_names)
-        if written & reads or written & writes or writes.intersection(other.input_names):
+        written = set(other.writes)
+        if written & reads or written & writes or writes.intersection(other.reads):
             return place
     return 0
 
 
 def _touches(op: Operator, names: Collection[str]) -> bool:
-    return any(name in names for name in (*op.input_names, *op.output_names))
+    return any(name in names for name in (*op.reads, *op.writes))

@@ -34,7 +34,7 @@ class Operator(graph.Operator):
 
     def shown_as(self, lent: Mapping[str, str]) -> Self:
         """Return the operator with variables under the names lent to them: own name -> lent name."""
-        used = {*self.input_names, *self.output_names} & lent.keys()
+        used = {*self.reads, *self.writes} & lent.keys()
         return replace(self.renamed(lent), own_names={lent[name]: name for name in used})
 
     def under_own_names(self) -> Self:
@@ -54,14 +54,24 @@ class Operator(graph.Operator):
         return list(self.outputs.get(slot, ()))
 
     @property
+    def input_names(self) -> list[str]:
+        """Return its input slots, sorted, those without a variable too."""
+        return sorted(self.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Return its output slots that have a variable, sorted."""
+        return sorted(slot for slot, names in self.outputs.items() if names)
+
+    @property
     def input_arg_names(self) -> list[str]:
-        """Return all variables it reads."""
-        return list(self.input_names)
+        """Return all variables it reads, in the order of `input_names`."""
+        return [name for slot in self.input_names for name in self.inputs[slot] if name != EMPTY]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """Return all variables it writes."""
-        return list(self.output_names)
+        """Return all variables it writes, in the order of `output_names`."""
+        return [name for slot in self.output_names for name in self.outputs[slot] if name != EMPTY]
 
     @property
     def attr_names(self) -> list[str]:
@@ -131,7 +141,7 @@ class Operator(graph.Operator):
     def _change(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        for cached in ("input_names", "output_names"):
+        for cached in ("reads", "writes"):
             self.__dict__.pop(cached, None)
         self.block.program.touch()
 

@@ -153,10 +153,10 @@ class Program(graph.Program):
         block, kept, read = self.global_block(), [], set[str]()
         for op in reversed(block.ops):
             role = op.role if isinstance(op, Operator) else 0
-            fetches = role in (OpRole.RPC, OpRole.DIST) and not read.isdisjoint(op.output_names)
+            fetches = role in (OpRole.RPC, OpRole.DIST) and not read.isdisjoint(op.writes)
             if fetches or not role & _TRAINING:
                 kept.append(op)
-                read.update(op.input_names)
+                read.update(op.reads)
         block.ops = kept[::-1]
         self.touch()
 

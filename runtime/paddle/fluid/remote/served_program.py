@@ -259,7 +259,7 @@ class ServedProgram:
             return table.lookup(ids)
         if name in self._tables:
             block = self._program.blocks[self._tables[name]]
-            (out,) = (output for op in block.ops[-1:] for output in op.output_names)
+            (out,) = (output for op in block.ops[-1:] for output in op.writes)
             found = self._run(block.idx, {name: from_host(ids[:, None], self._device)}, (out,))[0]
             return np.asarray(to_host(found))
         if not self._scope.has(name):
@@ -310,7 +310,7 @@ class ServedProgram:
             self._growing[name].reserve(gradients)
 
     def _read_by(self, idx: int) -> tuple[str, ...]:
-        read = {name for op in self._program.blocks[idx].ops for name in op.input_names}
+        read = {name for op in self._program.blocks[idx].ops for name in op.reads}
         return tuple(name for name in self._gradients if name in read)
 
     def _entered(self, value: Value) -> Any:

@@ -57,8 +57,8 @@ def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
     parts = [[op for op, at in zip(ops, numbers, strict=True) if at == number] for number in range(count)]
     parts = [part for part in parts if part]
     kept = {each.name for each in program.global_block().vars.values() if each.persistable}
-    written = [{name for op in part for name in op.output_names} for part in parts]
-    read = [{name for op in part for name in op.input_names} for part in parts]
+    written = [{name for op in part for name in op.writes} for part in parts]
+    read = [{name for op in part for name in op.reads} for part in parts]
     made = []
     for at, part in enumerate(parts):
         own = program.clone()
@@ -72,8 +72,8 @@ def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
         inner: set[str] = set()
         needed: set[str] = set()
         for op in part:
-            needed.update(name for name in op.input_names if name not in inner)
-            inner.update(op.output_names)
+            needed.update(name for name in op.reads if name not in inner)
+            inner.update(op.writes)
         made.append(Section(own, frozenset(needed - kept), frozenset(written[at] - kept), tuple(waits)))
     return made
 
@@ -84,8 +84,8 @@ def _numbered(ops: Sequence[Operator], cuts: Sequence[Sequence[str]]) -> list[in
     for number, names in enumerate(cuts):
         wanted = set(names)
         for at in reversed(range(len(ops))):
-            if ops[at].role == OpRole.FORWARD and not wanted.isdisjoint(ops[at].output_names):
-                wanted.update(ops[at].input_names)
+            if ops[at].role == OpRole.FORWARD and not wanted.isdisjoint(ops[at].writes):
+                wanted.update(ops[at].reads)
                 early.setdefault(at, number)
     after = {name + GRAD: 2 * middle - number for number, names in enumerate(cuts) for name in names}
     wrote: dict[str, int] = {}
@@ -93,11 +93,11 @@ def _numbered(ops: Sequence[Operator], cuts: Sequence[Sequence[str]]) -> list[in
     numbers = []
     for at, op in enumerate(ops):
         least = [early.get(at, middle)]
-        least += [max(wrote.get(name, 0), after.get(name, 0)) for name in op.input_names]
-        least += [used.get(name, 0) for name in op.output_names]
+        least += [max(wrote.get(name, 0), after.get(name, 0)) for name in op.reads]
+        least += [used.get(name, 0) for name in op.writes]
         numbers.append(max(least))
-        wrote.update(dict.fromkeys(op.output_names, numbers[-1]))
-        for name in (*op.input_names, *op.output_names):
+        wrote.update(dict.fromkeys(op.writes, numbers[-1]))
+        for name in (*op.reads, *op.writes):
             used[name] = max(used.get(name, 0), numbers[-1])
     return numbers
 

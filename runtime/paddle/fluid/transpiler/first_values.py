@@ -43,19 +43,19 @@ def server_startup(
         own = {name: one.own(name) for name in written_by(updates, each)}
         slices.append((one, {**own, each.param: one.param.name}))
     origin = startup.global_block()
-    ops = [op for op in origin.ops if isinstance(op, Operator) and not {*tables} & {*op.output_names}]
-    places = {name: _places(name, slices, known) for op in ops for name in op.output_names}
+    ops = [op for op in origin.ops if isinstance(op, Operator) and not {*tables} & {*op.writes}]
+    places = {name: _places(name, slices, known) for op in ops for name in op.writes}
     drawn = _drawn_anywhere(ops)
     whole = _leading_to({name for name in places if places[name] and name not in drawn}, ops)
     for op in ops:
         if op in whole:
             _append_whole(block, origin, op)
-        elif drawn.issuperset(op.output_names):
-            for name in op.output_names:
+        elif drawn.issuperset(op.writes):
+            for name in op.writes:
                 for here, _ in places[name]:
                     attrs = {**op.attrs, "shape": block.var(here).shape}
                     block.append_op(op.type, {}, renamed(op.outputs, {name: here}), attrs)
-    for name in dict.fromkeys(name for op in whole for name in op.output_names):
+    for name in dict.fromkeys(name for op in whole for name in op.writes):
         for here, at in places[name]:
             _cut(block, _whole(block, origin, name), here, at)
     begin_backups(block, known)
@@ -79,13 +79,13 @@ def _drawn_anywhere(ops: Sequence[Operator]) -> set[str]:
     """
     writers: dict[str, list[Operator]] = {}
     for op in ops:
-        for name in op.output_names:
+        for name in op.writes:
             writers.setdefault(name, []).append(op)
-    read = {name for op in ops for name in op.input_names}
+    read = {name for op in ops for name in op.reads}
     return {
         name
         for name, (first, *others) in writers.items()
-        if not others and first.type in _SHAPED and not first.input_names and name not in read
+        if not others and first.type in _SHAPED and not first.reads and name not in read
     }
 
 
@@ -93,14 +93,14 @@ def _leading_to(names: set[str], ops: Sequence[Operator]) -> list[Operator]:
     """Return the operators that some variables' values depend on, in program order."""
     needed, found = set(names), []
     for op in reversed(ops):
-        if not needed.isdisjoint(op.output_names):
+        if not needed.isdisjoint(op.writes):
             found.append(op)
-            needed.update(op.input_names)
+            needed.update(op.reads)
     return found[::-1]
 
 
 def _append_whole(block: Block, origin: Block, op: Operator) -> None:
-    names = {name: _whole(block, origin, name) for name in (*op.input_names, *op.output_names)}
+    names = {name: _whole(block, origin, name) for name in (*op.reads, *op.writes)}
     block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
 
 

@@ -40,7 +40,7 @@ class NormGroup:
     @property
     def common(self) -> frozenset[str]:
         """The operators that are computed for all parameters together."""
-        return frozenset({self.total, *(name for op in self.factors for name in op.output_names)})
+        return frozenset({self.total, *(name for op in self.factors for name in op.writes)})
 
     def total_of(self, server: int) -> str:
         """Return the name of one server's part of the total."""
@@ -115,18 +115,18 @@ def append_sum_of_squares(block: Block, group: NormGroup, mine: Sequence[PlacedS
 
 def _group(updates: Sequence[Operator], summing: Operator, squares: Sequence[Operator]) -> NormGroup:
     (total,) = summing.outputs["Out"]
-    constants = {name for op in updates if not op.input_names for name in op.output_names}
+    constants = {name for op in updates if not op.reads for name in op.writes}
     made, computed, scaling = {total}, [], []
     for op in updates:
-        if made.isdisjoint(op.input_names) or not op.output_names:
+        if made.isdisjoint(op.reads) or not op.writes:
             continue
-        if made | constants >= set(op.input_names):
+        if made | constants >= set(op.reads):
             computed.append(op)
-            made.update(op.output_names)
+            made.update(op.writes)
         else:
             scaling.append(op)
-    read = {name for op in computed for name in op.input_names} & constants
-    constant = [op for op in updates if not read.isdisjoint(op.output_names)]
+    read = {name for op in computed for name in op.reads} & constants
+    constant = [op for op in updates if not read.isdisjoint(op.writes)]
     return NormGroup(
         total,
         {op.role_vars[0]: op.outputs["Out"][0] for op in squares},

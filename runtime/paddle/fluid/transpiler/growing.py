@@ -134,7 +134,7 @@ def own_rule(
     for kept in row.kept:
         if kept.fill:
             (name,) = like.inputs[kept.slot]
-            (fill,) = (op for op in startup.global_block().ops if name in op.output_names)
+            (fill,) = (op for op in startup.global_block().ops if name in op.writes)
             hyper[kept.fill] = float(fill.attrs["value"])  # type: ignore[arg-type]
     rule = _LAZY.get(like.type) or next(name for name, each in RULES.items() if each is cls)
     return replace(
@@ -153,9 +153,7 @@ def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str],
     ]
     ops = [block.ops[at] for at in positions]
     ids = list(dict.fromkeys(op.inputs["Ids"][0] for op in ops))
-    late = {name for at in range(positions[0], positions[-1]) for name in block.ops[at].output_names} & set(
-        ids
-    )
+    late = {name for at in range(positions[0], positions[-1]) for name in block.ops[at].writes} & set(ids)
     if late:
         raise FluidError(
             f"embedding {table.name!r} is distributed, but the ids {min(late)!r} are computed after its first lookup. "
@@ -192,7 +190,7 @@ def send_gradient(
     at = 1 + max(
         index
         for index, op in enumerate(block.ops)
-        if table.grad in op.output_names and isinstance(op, Operator) and op.role != OpRole.OPTIMIZE
+        if table.grad in op.writes and isinstance(op, Operator) and op.role != OpRole.OPTIMIZE
     )
     parts = [
         block.create_var(name, table.shape, block.var(table.grad).dtype, type=VarType.SELECTED_ROWS)
@@ -213,7 +211,7 @@ def send_gradient(
 def rewrite_startup(startup: Program, table: GrowingTable) -> None:
     """Remove the table's rows from a trainer's startup program, in place."""
     block = startup.global_block()
-    block.ops = [op for op in block.ops if table.name not in op.output_names]
+    block.ops = [op for op in block.ops if table.name not in op.writes]
     startup.touch()
     block.append_op("fake_init", {}, {"Out": table.name}, {"shape": table.shape})
 
@@ -303,7 +301,7 @@ def _begins(name: str, startup: Program) -> Mapping[str, Any]:
     Raises:
         FluidError: there is not exactly one initializer, or it cannot draw single rows.
     """
-    ops = [op for op in startup.global_block().ops if name in op.output_names]
+    ops = [op for op in startup.global_block().ops if name in op.writes]
     if len(ops) != 1:
         raise FluidError(f"embedding {name!r} is distributed: expected 1 initialiser, got {len(ops)}")
     (op,) = ops

@@ -124,7 +124,7 @@ def optimizing(block: Block) -> list[Operator]:
 
 def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
     """Return parameter -> gradient, as computed by the backward pass, in the order of first use by updates."""
-    made = {name for op in ops for name in op.output_names if name not in op.input_names}
+    made = {name for op in ops for name in op.writes if name not in op.reads}
     pairs: dict[str, str] = {}
     for op in ops:
         if op.role_vars and op.role_vars[1] not in made:
@@ -145,7 +145,7 @@ def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, Pla
 def written_by(updates: Sequence[Operator], placed: Placed) -> list[str]:
     """Return the variables that a parameter's update writes besides the parameter and its gradient."""
     own = (op for op in updates if op.role_vars and op.role_vars[0] == placed.param)
-    names = dict.fromkeys(name for op in own for name in op.output_names)
+    names = dict.fromkeys(name for op in own for name in op.writes)
     return [name for name in names if name not in (placed.param, placed.grad)]
 
 

@@ -39,7 +39,7 @@ def check_apart(
     Raises:
         FluidError: there is such an update.
     """
-    common = {name for op in rates for name in op.output_names}.union(*(group.common for group in groups))
+    common = {name for op in rates for name in op.writes}.union(*(group.common for group in groups))
     shared = [op for group in groups for op in (*group.summing, *group.factors)]
     for param in params:
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param and op not in shared]
@@ -47,14 +47,14 @@ def check_apart(
         for op in own:
             if "Param" in op.inputs and op.type not in _SERVED:
                 raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
-            for name in op.input_names:
+            for name in op.reads:
                 variable = block.find(name)
                 if name not in known and variable is not None and not variable.persistable:
                     raise FluidError(
                         f"the update of {param!r} needs {name!r}, which is computed of other parameters, and those "
                         "may lie on other servers: of all parameters together a server knows the global norm alone"
                     )
-            known.update(op.output_names)
+            known.update(op.writes)
 
 
 def sliced_states(op: Operator) -> frozenset[str]:

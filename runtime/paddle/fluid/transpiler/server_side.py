@@ -227,7 +227,7 @@ def _append_update(
     if compensated and not origin.is_sparse(each.grad):
         grad = compensate(block, one.param.name, grad, compensated)
     own = [op for op in updates if op.role_vars and op.role_vars[0] == each.param]
-    if not merged and grad == one.grad and any(each.grad in op.output_names for op in own):
+    if not merged and grad == one.grad and any(each.grad in op.writes for op in own):
         grad = _changeable(block, one)
     names = {name: one.own(name) for name in written_by(updates, each)}
     names |= {each.param: one.param.name, each.grad: grad}
@@ -256,7 +256,7 @@ def _declare(
     """Add the variables of an operator to block 0, unless they exist or belong to the operator's own block."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
-    for name in (*op.input_names, *op.output_names):
+    for name in (*op.reads, *op.writes):
         here = names.get(name, name)
         if name in inner or outer.has_var(here):
             continue

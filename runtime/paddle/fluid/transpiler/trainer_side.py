@@ -84,23 +84,23 @@ def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operato
     """
     ops = [op for op in block.ops if isinstance(op, Operator)]
     found = [op for op in ops if op.role in _LEARNING_RATE]
-    wanted = {name for op in (*updates, *found) for name in {*op.input_names} - {*op.role_vars}}
+    wanted = {name for op in (*updates, *found) for name in {*op.reads} - {*op.role_vars}}
     wanted -= {each.name for each in block.all_parameters()}
     for op in reversed(ops):
-        if op.role == OpRole.FORWARD and not wanted.isdisjoint(op.output_names):
+        if op.role == OpRole.FORWARD and not wanted.isdisjoint(op.writes):
             found.append(op)
-            wanted.update(op.input_names)
+            wanted.update(op.reads)
     made: set[str] = set()
     schedule = [op for op in ops if any(op is each for each in found)]
     for op in schedule:
-        for name in op.input_names:
+        for name in op.reads:
             variable = block.reach(name)
             if name not in made and (isinstance(variable, Parameter) or not variable.persistable):
                 raise FluidError(
                     f"the learning rate depends on {name!r} by operator {op.describe()}: servers compute learning "
                     "rates, and they have no data and no other parameters; compute it of the step's number"
                 )
-        made.update(op.output_names)
+        made.update(op.writes)
     return schedule
 
 
@@ -150,7 +150,7 @@ def _send(block: Block, placed: Placed, trainer_id: int) -> Variable:
     at = 1 + max(
         index
         for index, op in enumerate(block.ops)
-        if placed.grad in op.output_names and isinstance(op, Operator) and op.role != OpRole.OPTIMIZE
+        if placed.grad in op.writes and isinstance(op, Operator) and op.role != OpRole.OPTIMIZE
     )
     names = [one.sent for one in placed.slices]
     if len(names) > 1:
@@ -217,7 +217,7 @@ def prefetchable(program: Program, params: Collection[str]) -> frozenset[str]:
             assert isinstance(op, Operator)
             looks_up = op.type == _LOOKUP and each is block and op.attrs["remote_prefetch"]
             if not looks_up and op.type not in _GRADIENTS and op.role != OpRole.OPTIMIZE:
-                whole.update(op.input_names)
+                whole.update(op.reads)
     return frozenset(tables & set(params) - whole)
 
 
@@ -240,7 +240,7 @@ def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
             same = at in found and op.attrs["padding_idx"] == first.attrs["padding_idx"]
             if same and written.isdisjoint(op.inputs["Ids"]):
                 together.append(at)
-            written.update(op.output_names)
+            written.update(op.writes)
         _replace(block, placed, together, trainer_id)
 
 

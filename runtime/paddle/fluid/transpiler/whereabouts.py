@@ -134,7 +134,7 @@ def overview_of(
             note(origin.var(each.param), one.param.name, kind, one, one.endpoint)
             for name, is_sliced in states.items():
                 note(origin.var(name), one.own(name), STATE, one if is_sliced else None, one.endpoint)
-    for name in dict.fromkeys(name for op in rates for name in op.output_names):
+    for name in dict.fromkeys(name for op in rates for name in op.writes):
         variable = origin.find(name)
         if isinstance(variable, Variable) and variable.persistable:
             for endpoint in endpoints:
@@ -148,8 +148,8 @@ def _states_of(origin: Block, param: str, updates: Sequence[Operator]) -> Mappin
     for op in updates:
         if op.role_vars and op.role_vars[0] == param:
             sliced = sliced_states(op)
-            for name in op.output_names:
-                if name != param and name in op.input_names and origin.reach(name).persistable:
+            for name in op.writes:
+                if name != param and name in op.reads and origin.reach(name).persistable:
                     states[name] = states.get(name, False) or name in sliced
     return states
 
@@ -169,7 +169,7 @@ def served_variables(
         parts.setdefault(each.origin.name, {})[part.endpoint, part.name] = part
         homes.setdefault(each.origin.name, {})[each.endpoint] = None
     for op in updates:
-        for name in op.input_names if op.role_vars else ():
+        for name in op.reads if op.role_vars else ():
             variable = origin.find(name)
             if variable is not None and variable.persistable and name not in homes:
                 for endpoint in homes.get(op.role_vars[0], ()):

@@ -86,9 +86,7 @@ class Body:
         for op in moved.before:
             self._move(op, inner)
         if moved.outputs:
-            read = dict.fromkeys(
-                name for op in inner.ops for name in op.input_names if name not in inner.vars
-            )
+            read = dict.fromkeys(name for op in inner.ops for name in op.reads if name not in inner.vars)
             results = [self._around(name, inner) for name in moved.outputs]
             outer.append_op(
                 "dynamic_recurrent",
@@ -102,8 +100,8 @@ class Body:
 
     def _move(self, op: Operator, inner: Block) -> None:
         """Append an operator of the body to the enclosing block."""
-        is_of_steps = any(name in inner.vars for name in op.input_names)
-        for name in op.output_names:
+        is_of_steps = any(name in inner.vars for name in op.reads)
+        for name in op.writes:
             if is_of_steps:
                 self._around(name, inner)
             else:
@@ -150,7 +148,7 @@ class Body:
     ) -> tuple[list[Variable], dict[str, Any], dict[str, Any]]:
         """Return to the enclosing block; return the outputs, and the inputs and attributes of the body's operator."""
         emitter, inner = self.emitter, self.emitter.block
-        made = {name for op in inner.ops for name in op.output_names}
+        made = {name for op in inner.ops for name in op.writes}
         # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
         outs, states = (
             [each if each.name in made else self._copied(each) for each in values]
@@ -158,7 +156,7 @@ class Body:
         )
         emitter.program.rollback()
         emitter.block = self._outer
-        read = dict.fromkeys(name for op in inner.ops for name in op.input_names if name not in inner.vars)
+        read = dict.fromkeys(name for op in inner.ops for name in op.reads if name not in inner.vars)
         inputs = {"Statics": self._statics, "States": self._first, "Parameters": list(read)}
         before = [state.name for state in self._before]
         return (
@@ -221,35 +219,35 @@ def _hoist(
         op
         for op in body.ops
         if op.type in _OF_PARAMETERS
-        and not any(name in body.vars for name in op.input_names)
-        and set(op.output_names).isdisjoint((*kept, *outputs))
+        and not any(name in body.vars for name in op.reads)
+        and set(op.writes).isdisjoint((*kept, *outputs))
     ]
-    changing = set(body.vars).difference(name for op in constants for name in op.output_names)
+    changing = set(body.vars).difference(name for op in constants for name in op.writes)
     at_once = {name for name in inputs if not body.vars[name].lod_level}
     before: list[Operator] = []
     for op in body.ops:
-        stays = op in constants or not set(op.output_names).isdisjoint(kept)
+        stays = op in constants or not set(op.writes).isdisjoint(kept)
         if not stays and _goes_by_rows(op, at_once, changing, body):
-            at_once.update(op.output_names)
+            at_once.update(op.writes)
             before.append(op)
     body.ops[:] = [op for op in body.ops if op not in constants and op not in before]
     items = {*rows, *at_once}
     for op in body.ops:
         if _goes_by_rows(op, items, changing, body):
-            items.update(op.output_names)
-    movable = items & ({name for op in body.ops for name in op.output_names} | at_once)
+            items.update(op.writes)
+    movable = items & ({name for op in body.ops for name in op.writes} | at_once)
     behind: list[Operator] = []
     for op in reversed(list(body.ops)):
-        needed = {*kept, *(name for each in body.ops if each is not op for name in each.input_names)}
-        if needed.isdisjoint(op.output_names) and _goes_by_rows(op, movable, changing, body):
+        needed = {*kept, *(name for each in body.ops if each is not op for name in each.reads)}
+        if needed.isdisjoint(op.writes) and _goes_by_rows(op, movable, changing, body):
             body.ops.remove(op)
             behind.insert(0, op)
-    inside = {name for op in body.ops for name in op.output_names}
-    wanted = [*outputs, *(name for op in behind for name in op.input_names)]
-    read = {name for op in body.ops for name in op.input_names}
+    inside = {name for op in body.ops for name in op.writes}
+    wanted = [*outputs, *(name for op in behind for name in op.reads)]
+    read = {name for op in body.ops for name in op.reads}
     # An input that no layer reads is still compared with the others.
-    done_with = {name for op in before for name in op.input_names} - read
-    new = [name for op in before for name in op.output_names if name in read]
+    done_with = {name for op in before for name in op.reads} - read
+    new = [name for op in before for name in op.writes if name in read]
     return _Hoisted(
         [*(name for name in inputs if name not in done_with), *new] or list(inputs[:1]),
         [*constants, *before],
@@ -269,4 +267,4 @@ def _goes_by_rows(op: Operator, rows: Collection[str], changing: Collection[str]
                 return False
         elif any(name in changing for name in names):
             return False
-    return not any(body.vars[name].lod_level for name in op.output_names)
+    return not any(body.vars[name].lod_level for name in op.writes)

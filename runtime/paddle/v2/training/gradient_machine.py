@@ -173,9 +173,7 @@ class GradientMachine:
         block = self._runnable(is_test=False).program.global_block()
         found = [op for op in block.ops if op.type == "lookup_table" and parameter in op.inputs["W"]]
         others = [
-            op.type
-            for op in block.ops
-            if parameter in op.input_names and not op.type.startswith("lookup_table")
+            op.type for op in block.ops if parameter in op.reads and not op.type.startswith("lookup_table")
         ]
         if others:
             raise UsageError(

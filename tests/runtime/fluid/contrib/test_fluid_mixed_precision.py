@@ -74,9 +74,7 @@ def test_operators_in_white_compute_in_float16_and_parameters_stay_float32() -> 
     main = fluid.default_main_program()
     plain = main.clone()
     rewrite_program(main, AutoMixedPrecisionLists())
-    dtypes = {
-        op.type: main.global_block().var(op.output_names[0]).dtype.name for op in main.global_block().ops
-    }
+    dtypes = {op.type: main.global_block().var(op.writes[0]).dtype.name for op in main.global_block().ops}
     assert dtypes == {
         "cast": dtypes["cast"], "mul": "float16", "elementwise_add": "float16", "relu": "float16",
         "softmax": "float32", "cross_entropy": "float32", "mean": "float32",

@@ -98,6 +98,20 @@ def test_an_operator_s_variables_are_renamed_in_place() -> None:
     assert y.op is None
 
 
+def test_operators_name_their_slots_and_the_variables_in_them() -> None:
+    x = fluid.layers.data("x", [3])
+    loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr="w", bias_attr=False))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    ops: Any = {op.type: op for op in fluid.default_main_program().global_block().ops}
+    update, product = ops["sgd"], ops["mul"]
+    assert update.input_names == ["Grad", "LearningRate", "Param"]
+    assert update.input_arg_names == ["w@GRAD", *update.input("LearningRate"), "w"]
+    assert (update.output_names, update.output_arg_names) == (["ParamOut"], ["w"])
+    assert {slot: product.input(slot) for slot in product.input_names} == {"X": ["x"], "Y": ["w"]}
+    assert (product.attr("x_num_col_dims"), product.has_attr("axis")) == (1, False)
+    assert set(product.attr_names) == set(product.all_attrs())
+
+
 def test_descriptions_answer_as_methods() -> None:
     x = fluid.layers.data("x", [3, 4], lod_level=1)
     fluid.layers.dropout(x, 0.5)

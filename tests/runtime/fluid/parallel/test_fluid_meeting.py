@@ -12,7 +12,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.layers.collective import _allreduce, _broadcast
-from tests.runtime.fluid.transpiled_job import free_endpoints
+from tests.ports import free_endpoints
 
 X = np.random.default_rng(3).standard_normal((8, 3, 4, 4)).astype("float32")
 X[4:] = X[4:] * 2 + 1

@@ -100,9 +100,9 @@ def test_sharing_names_changes_no_number_and_saves_variables() -> None:
 
     def start(loss: fluid.framework.Variable) -> Run:
         program = fluid.default_main_program()
-        before = {name for op in program.global_block().ops for name in op.output_names}
+        before = {name for op in program.global_block().ops for name in op.writes}
         fluid.memory_optimize(program)
-        after = {name for op in program.global_block().ops for name in op.output_names}
+        after = {name for op in program.global_block().ops for name in op.writes}
         counts.append((len(before), len(after)))
         return plainly(loss)
 
@@ -117,5 +117,5 @@ def test_gradients_keep_their_names_where_they_will_be_sent() -> None:
     loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.fc(x, 4), 4))
     _, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
     fluid.memory_optimize(fluid.default_main_program())
-    written = {name for op in fluid.default_main_program().global_block().ops for name in op.output_names}
+    written = {name for op in fluid.default_main_program().global_block().ops for name in op.writes}
     assert {grad.name for _, grad in pairs} <= written

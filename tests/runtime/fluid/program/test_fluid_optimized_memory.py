@@ -78,7 +78,7 @@ def test_what_is_skipped_keeps_its_name_and_its_place() -> None:
         grads = [f"fc_{layer}.w_0@GRAD" for layer in range(_LAYERS)]
         fluid.memory_optimize(program, skip_opt_set={loss.name, *grads})
         ops = program.global_block().ops
-        first = next(at for at, op in enumerate(ops) if "fc_0.w_0" in op.output_names)
+        first = next(at for at, op in enumerate(ops) if "fc_0.w_0" in op.writes)
         assert all(op.type != "mul_grad" for op in ops[first:])
 
     peak, numbers = _trained(change)
@@ -180,9 +180,9 @@ def test_whatever_is_fetched_is_what_it_was_without_optimized_memory(
         for slot in ("StepScopes", "Scope", "MaxIndex")
         for name in op.outputs.get(slot, ())
     }
-    names = sorted({name for op in ops for name in op.output_names} - no_values)
+    names = sorted({name for op in ops for name in op.writes} - no_values)
     pairs = zip(plain.global_block().ops, program.global_block().ops, strict=False)
-    changed = {name for old, new in pairs if old != new for name in (*old.output_names, *new.output_names)}
+    changed = {name for old, new in pairs if old != new for name in (*old.writes, *new.writes)}
     alone = [loss.name, *sorted(name for name in changed if name.endswith("tmp_0@GRAD"))]
     fetches = [names, *([name] for name in alone)]
     expected = _fetched(plain, start, fetches)
@@ -206,8 +206,8 @@ def test_what_comes_after_optimized_memory_is_made_of_the_programs_own_names(tmp
     program, start = fluid.default_main_program(), fluid.default_startup_program()
     plain = program.clone()
     fluid.memory_optimize(program)
-    shown = {name for op in program.global_block().ops for name in op.output_names}
-    assert shown < {name for op in plain.global_block().ops for name in op.output_names}
+    shown = {name for op in program.global_block().ops for name in op.writes}
+    assert shown < {name for op in plain.global_block().ops for name in op.writes}
     executor = fluid.Executor(fluid.CPUPlace())
     executor.run(start)
     feed = {"x": np.random.default_rng(0).standard_normal((2, 4)).astype("float32")}

@@ -92,7 +92,7 @@ def test_an_update_of_each_slice_has_states_and_temporaries_of_its_own() -> None
     program, startup = t.get_pserver_programs(EPS[1])
     update = ["sum", "scale", "scale", "sum", "adam", "scale", "scale"]
     assert server_blocks(t, 1) == [["listen_and_serv"], update, update, update]
-    written = [{name for op in block.ops for name in op.output_names} for block in program.blocks[1:]]
+    written = [{name for op in block.ops for name in op.writes} for block in program.blocks[1:]]
     assert not written[0] & written[1]
     assert not written[1] & written[2]
     shapes = {each.name: each.shape for each in startup.list_vars() if "moment1" in each.name}

@@ -367,4 +367,4 @@ def test_a_test_copy_of_a_collective_trainers_program_has_the_forward_pass_alone
     config.mode = "nccl2"
     fluid.DistributeTranspiler(config).transpile(0, trainers=",".join(EPS), current_endpoint=EPS[0])
     copy = fluid.default_main_program().clone(for_test=True)
-    assert copy.global_block().ops[-1].output_names == (loss.name,)
+    assert copy.global_block().ops[-1].writes == (loss.name,)
