@@ -109,9 +109,14 @@ class BoundPlan:
             raise
         except Exception as error:
             raise self._failure(calls.index(call) if call else 0, registers, error) from error
-        owned = self._fetched(registers)
-        for number, cell, has_lod in self._stores:
-            _store(cell, registers[number], has_lod)
+        owned = self._fetched(feed, registers)
+        changed = [
+            (cell, registers[number], has_lod)
+            for number, cell, has_lod in self._stores
+            if registers[number] is not cell.value
+        ]
+        for cell, value, has_lod in _apart(changed) if len(changed) > 1 else changed:
+            _store(cell, value, has_lod)
         return owned
 
     def _check_shapes(self, values: Mapping[str, Any], registers: Registers) -> None:
@@ -131,7 +136,7 @@ class BoundPlan:
             raise _Refused(failure.op_type, failure.position, str(failure)) from error
 
     def _checked_read(self, call: Call, op: Operator) -> Call:
-        numbers = [(name, self._plan.numbers[name]) for name in op.output_names]
+        numbers = [(name, self._plan.numbers[name]) for name in op.writes]
 
         def read(registers: Registers) -> None:
             call(registers)
@@ -180,12 +185,13 @@ class BoundPlan:
             return LoDArray(from_host(value.data, self._device), value.lod)
         return from_host(value, self._device)
 
-    def _fetched(self, registers: Registers) -> list[Any]:
+    def _fetched(self, feed: Mapping[str, Any], registers: Registers) -> list[Any]:
         """Return the fetched values; those that share memory with anything but their own room are copied."""
         if not self._fetches:
             return []
-        taken = {id(owner(registers[number])) for number, _, _ in self._feeds}
-        taken.update([id(owner(registers[number])) for number, _, _ in self._loads])
+        # What was fed and loaded, not its register: an operator may have set that to another array.
+        taken = {id(owner(feed[name])) for _, name, _ in self._feeds}
+        taken.update([id(owner(cell.value)) for _, _, cell in self._loads])
         taken.update([id(owner(registers[number])) for number, _, _ in self._stores])
         results = []
         for number, name in self._fetches:
@@ -253,13 +259,13 @@ class _Misfits:
             return self._specs[name] if found is None else found
 
         for at, (_, op) in enumerate(self._ops):
-            touched = [name for name in op.input_names if name in seen]
+            touched = [name for name in op.reads if name in seen]
             if not touched:
-                for name in op.output_names:
+                for name in op.writes:
                     seen.pop(name, None)
                 continue
             if op.definition.infer is None or any(seen[name] is None for name in touched):
-                seen.update(dict.fromkeys(op.output_names))
+                seen.update(dict.fromkeys(op.writes))
                 continue
             try:
                 results = Block.inferred(op, spec_of)
@@ -282,10 +288,17 @@ class _Refused(ExecutionError):
     """An operator does not accept the fed values."""
 
 
+def _apart(changed: list[tuple[Cell, Any, bool]]) -> list[tuple[Cell, Any, bool]]:
+    """Copy the values that share memory with an array that is overwritten, as when a program swaps two variables."""
+    replaced = {id(owner(cell.value)) for cell, _, _ in changed if cell.value is not None}
+    return [
+        (cell, copied(value) if id(owner(value)) in replaced else value, has_lod)
+        for cell, value, has_lod in changed
+    ]
+
+
 def _store(cell: Cell, value: Any, has_lod: bool) -> None:
     old = cell.value
-    if value is old:
-        return
     if not has_lod:
         value = plain(value)
     if isinstance(value, SelectedRows):
