@@ -127,7 +127,9 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
         reads.update((name, None) for name in op.reads if name not in written)
         written.update((name, None) for name in op.writes)
     numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
-    make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
+    # As if everything was fed, so that no array is changed: variables outside, or values of earlier iterations, may
+    # share its memory.
+    make = Binder(block.program, numbers, numbers, ALL, frozenset(numbers), seed, xp)
     calls = tuple(make.call(op, (), NOT_EXPOSED) for op in block.ops)
     smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
     bounded = {name: block.reach(name).error_bounds for name in smooth}

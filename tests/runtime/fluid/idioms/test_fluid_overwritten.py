@@ -65,6 +65,44 @@ def test_a_window_of_variables_moves_by_one_in_each_run() -> None:
         assert [_stored(each.name)[0] for each in window] == expected
 
 
+def _descend(weight: fluid.framework.Variable) -> None:
+    rate, grad = layers.ones([1], "float32"), layers.ones([2], "float32")
+    fluid.default_main_program().current_block().append_op(
+        type="sgd",
+        inputs={"Param": [weight], "Grad": [grad], "LearningRate": [rate]},
+        outputs={"ParamOut": [weight]},
+    )
+
+
+def test_values_from_before_an_update_in_a_condition_remain() -> None:
+    weight = _variable("weight", 1.0)
+    before = layers.assign(weight)
+    with (
+        layers.Switch() as switch,
+        switch.case(layers.less_than(layers.zeros([1], "float32"), layers.ones([1], "float32"))),
+    ):
+        _descend(weight)
+    change = layers.elementwise_sub(weight, before)
+    _start()
+    assert _run(before, weight, change) == [[1, 1], [0, 0], [-1, -1]]
+    assert _run(before, weight, change) == [[0, 0], [-1, -1], [-1, -1]]
+
+
+def test_values_from_before_an_update_in_a_loop_remain() -> None:
+    weight, changes = _variable("weight", 1.0), _variable("changes", 0.0)
+    turn, turns = layers.zeros([1], "int64"), layers.fill_constant([1], "int64", 3)
+    more = layers.less_than(turn, turns)
+    loop = layers.While(more)
+    with loop.block():
+        before = layers.reshape(weight, [1, 2])
+        _descend(weight)
+        layers.sums([changes, layers.elementwise_sub(layers.reshape(before, [2]), weight)], out=changes)
+        layers.increment(turn)
+        layers.less_than(turn, turns, cond=more)
+    _start()
+    assert _run(weight, changes) == [[-2, -2], [3, 3]]
+
+
 def test_a_fetched_value_does_not_share_memory_with_the_fed_array_that_was_overwritten() -> None:
     x = layers.data("x", [2])
     copy = layers.assign(x)
