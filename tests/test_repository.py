@@ -29,6 +29,7 @@ ALLOWED = {
     ("workspace_template/train.py", "unpickling"),
     ("workspace_template/prepare.py", "unpickling"),
 }
+PACKED = {".whl", ".egg", ".zip", ".tar", ".gz", ".bz2", ".xz", ".so", ".o", ".pyc"}
 
 
 def tracked_files() -> list[Path]:
@@ -51,6 +52,10 @@ def test_no_tracked_file_holds(what: str) -> None:
             if (name, what) not in ALLOWED
         ]
     assert found == []
+
+
+def test_no_tracked_file_is_a_package_or_an_archive() -> None:
+    assert [path.name for path in tracked_files() if path.suffix in PACKED and path.is_file()] == []
 
 
 def test_every_test_that_shows_a_promise_is_there() -> None:

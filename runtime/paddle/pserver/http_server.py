@@ -42,6 +42,7 @@ MAX_IDS = 1 << 16
 _MAX_RESPONSE = 64 << 20  # bytes of memory
 _IDS_JSON, _ROWS_JSON = 4, 24  # memory of JSON and its objects: times the bytes of the text, and of the rows
 _PLACE_S = 1.0  # until the thread of a closed connection has ended
+_MOST_HEAD = 64 << 10  # bytes of a request before its body, from clients that are not authorized yet
 _BUFFER = 1 << 16  # head and body in one packet, where they fit
 _BUSY = "too many bytes of requests are in memory: try again in a second"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -170,11 +171,11 @@ class TableHTTPServer(HTTPServer):
 
 
 class _Input(io.RawIOBase):
-    """Reads a socket until a deadline."""
+    """Reads a socket until a deadline, at most `room` bytes."""
 
     def __init__(self, sock: socket.socket, request_s: float) -> None:
         self._sock, self._request_s = sock, request_s
-        self.ends_at = 0.0
+        self.ends_at, self.room = 0.0, 0
 
     def readable(self) -> bool:
         return True
@@ -183,8 +184,11 @@ class _Input(io.RawIOBase):
         left = self.ends_at - time.monotonic()
         if left <= 0:
             raise TimeoutError("the request is too slow")
+        if self.room <= 0:
+            raise TimeoutError("the request is too long")  # closes the connection
         self._sock.settimeout(left)
-        got = self._sock.recv_into(into)
+        got = self._sock.recv_into(into, min(len(into), self.room))
+        self.room -= got
         self.ends_at = min(self.ends_at, time.monotonic() + self._request_s)
         return got
 
@@ -224,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Serve one request: wait for its first byte, then enforce a deadline."""
         self.server.mark(self.connection, is_idle=True)
-        self._input.ends_at = time.monotonic() + self._idle_s
+        self._input.ends_at, self._input.room = time.monotonic() + self._idle_s, _MOST_HEAD
         self._output.ends_at = self._input.ends_at + 2 * self.server.limits.request_s
         try:
             super().handle_one_request()
@@ -269,6 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._reserve(int(length) * (_IDS_JSON if kind == _JSON else 1)):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
             return
+        self._input.room = int(length)
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             self.close_connection = True

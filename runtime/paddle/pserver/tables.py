@@ -28,7 +28,7 @@ from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.snapshot import NUMBERS
 from paddle.pserver.exported.columns import ROW_DTYPES
-from paddle.pserver.exported.folder import Description, FolderWriter
+from paddle.pserver.exported.folder import BASE, DELTA, Description, FolderWriter
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.reader import Reader
 from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, Sightings
@@ -246,9 +246,8 @@ def _earlier(since: int | str | Path | None, table: str, to: Path) -> Descriptio
     if since is None:
         return None
     if isinstance(since, int):
-        for path in to.glob(f"*-{since:012d}"):
-            said = Description.read(path)
-            if said.table == table:
+        for path in (to / f"{kind}-{since:012d}" for kind in (DELTA, BASE)):
+            if path.is_dir() and (said := Description.read(path)).table == table:
                 return said
         return None
     said = Description.read(Path(since))

@@ -232,7 +232,9 @@ def folders_of(path: Path) -> list[Path]:
         )
     for delta in sorted(each for each in path.glob(f"{DELTA}-*") if (each / MANIFEST).is_file()):
         said = Description.read(delta)
-        if said.table != at.table or min(said.clocks) <= min(at.clocks):
+        # Rows can leave between two batches.
+        is_later = min(said.clocks) > min(at.clocks) or said.since == at.clocks
+        if said.table != at.table or not is_later:
             continue
         if min(said.since) > min(at.clocks) or (
             len(said.since) == len(at.clocks)

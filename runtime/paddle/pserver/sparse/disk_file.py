@@ -81,7 +81,8 @@ class DiskFile:
         self.num_slots = self.salt = 0
         try:
             if not os.path.isdir(folder):
-                os.mkdir(folder)
+                with suppress(FileExistsError):  # another server may create it meanwhile
+                    os.mkdir(folder)
             with tempfile.TemporaryFile(dir=folder) as file:
                 self._fd = os.dup(file.fileno())
         except OSError as error:
@@ -97,7 +98,10 @@ class DiskFile:
         kind = _kind_of(self._fd)
         if kind in _UNSUITABLE:
             _log.warning(
-                "table %s: disk %r is of the type %s, which is no local disk", self._table, self._folder, kind
+                "table %s: disk %r is of the type %s, which is not a local disk",
+                self._table,
+                self._folder,
+                kind,
             )
         free = shutil.disk_usage(self._folder).free
         if free < nbytes:
@@ -210,7 +214,9 @@ class DiskFile:
         data[:, -4:] = self._checksums(ticks, data)
         for slot, row in zip(slots.tolist(), data, strict=True):
             try:
-                os.pwrite(self._fd, row.tobytes(), slot * self.slot_bytes)
+                done, at = 0, slot * self.slot_bytes
+                while done < len(row):
+                    done += os.pwrite(self._fd, row[done:].data, at + done)
             except OSError as error:
                 raise self._error("write", slot, error.errno or errno.EIO) from None
 

@@ -61,6 +61,7 @@ class TableRows(NamedTuple):
 
     def aged(self, batches: int) -> TableRows:
         """Return the rows as they are after this number of batches without a change."""
+        batches = min(batches, MAX_AGE)
         return self._replace(
             ages=np.where(self.ages < 0, self.ages - batches, self.ages + batches).astype(np.int32)
         )

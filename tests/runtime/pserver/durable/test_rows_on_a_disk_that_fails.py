@@ -136,7 +136,7 @@ def on_a_small_disk(disk: Path, kept: Path) -> None:
             job.train(60)
         finally:
             assert server.process.poll() is None
-            assert "is of the type tmpfs, which is no local disk" in server.end()[1]
+            assert "is of the type tmpfs, which is not a local disk" in server.end()[1]
             assert 5 <= newest(kept).version <= job.batch
 
 

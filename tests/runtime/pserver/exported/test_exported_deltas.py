@@ -21,6 +21,8 @@ from paddle.pserver.sparse.eviction import INDEX_BYTES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.ticks import MAX_AGE
+from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.tables import export
 from tests.runtime.pserver.in_process_job import InProcessJob
 from tests.runtime.pserver.reader.test_followed_tables import WAIT_S, follow
@@ -94,6 +96,33 @@ def test_imported_rows_are_as_old_as_in_the_last_delta(tmp_path: Path) -> None:
     pieces = list(read_start(tmp_path, "", WIDTH, "adagrad"))
     ages = {one: int(age) for piece in pieces for one, age in zip(piece.ids, piece.ages, strict=True)}
     assert abs(ages[1]) - abs(ages[2]) == 5
+
+
+def test_rows_that_left_between_two_batches_are_not_in_the_table(tmp_path: Path) -> None:
+    job = InProcessJob(1, num_dense=1)
+    ids, ones = np.arange(20), np.ones((20, WIDTH), np.float32)
+    with begun(job, replace(PLAIN, budget=Budget(evict="lfu"))) as client, reader_of(job) as reader:
+        client.push_pull({"t": RowGradient(ids, ones)}, 1, {})
+        client.push_pull({"t": RowGradient(ids[::2].copy(), ones[::2].copy())}, 1, {})
+        base = export(reader, "t", tmp_path)
+        client.shrink("t", 1.5)
+        delta = export(reader, "t", tmp_path, since=base)
+    assert (base.name, delta.name) == ("base-000000000002", "delta-000000000002")
+    (rows,) = [each for each in read_start(tmp_path, "", WIDTH, "adagrad") if len(each.ids)]
+    assert sorted(rows.ids) == ids[::2].tolist()
+
+
+def test_a_number_means_no_folder_of_another_program(tmp_path: Path) -> None:
+    job, rng = InProcessJob(1, num_dense=1), np.random.default_rng(1)
+    (tmp_path / "model-000000000001").mkdir()
+    with begun(job, PLAIN) as client, reader_of(job) as reader:
+        push(client, rng, 2)
+        assert export(reader, "t", tmp_path, since=1).name == "delta-000000000002"
+
+
+def test_ages_stop_at_the_oldest_that_a_table_tells_apart() -> None:
+    rows = TableRows(np.arange(2), np.zeros((2, WIDTH), np.float32), np.array([3, -3], np.int32), None)
+    assert rows.aged(1 << 40).ages.tolist() == [3 + MAX_AGE, -3 - MAX_AGE]
 
 
 def test_a_batch_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -213,6 +213,13 @@ def test_a_connection_without_a_whole_request_is_closed_in_time(data: bytes) -> 
         served.close()
 
 
+@pytest.mark.parametrize(("nbytes", "is_read"), [(300, True), (700, True), (800, False)])
+def test_a_head_of_more_than_64_kib_is_not_read(served: Served, nbytes: int, is_read: bool) -> None:
+    fields = b"".join(b"X-%d: %s\r\n" % (number, b"x" * nbytes) for number in range(90))
+    found = exchanged(served, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + fields + b"\r\n")
+    assert (b" 200 " in found) == is_read
+
+
 def test_answers_that_take_too_much_memory_are_refused() -> None:
     served = Served(limits=Limits(nbytes=10_000))
     try:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -245,6 +248,32 @@ def test_what_the_disk_lost_or_damaged_is_named(tmp_path: Path) -> None:
         disk.read(ids, slots)
 
 
+def test_servers_that_start_together_create_one_directory(tmp_path: Path) -> None:
+    def create(number: int) -> None:
+        start.wait(10)
+        DiskRows(str(tmp_path / f"disk{number // 8}"), "emb", 1, WIDTH).file.close()
+
+    start = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(create, range(8 * 50)))
+    assert len(list(tmp_path.iterdir())) == 50
+
+
+def test_a_row_of_which_the_disk_takes_only_a_part_is_not_written(tmp_path: Path) -> None:
+    disk = DiskRows(str(tmp_path), "emb", 2, WIDTH)
+    disk.reserve(9)
+    ids, rows = np.arange(9), np.ones((2, 9, WIDTH), np.float32)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 * disk.file.slot_bytes + 5, before[1]))
+    try:
+        with pytest.raises(DiskError, match=r"cannot write slot .*: File too large"):
+            disk.put(ids, rows, np.zeros(9, np.uint32))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(disk) == 0
+    np.testing.assert_array_equal(disk.read(ids, disk.put(ids, rows, np.zeros(9, np.uint32))), rows)
+
+
 def test_rows_that_cannot_be_written_stay_in_memory(tmp_path: Path) -> None:
     spec, rng = spec_of(tmp_path, 50), np.random.default_rng(7)
     one, other = TieredTable(spec, ADAGRAD), HashTable(in_memory(spec), ADAGRAD)
@@ -314,7 +343,7 @@ def test_what_a_disk_needs_is_named(tmp_path: Path) -> None:
         GrowingTable(4, disk="here")
     (tmp_path / "file").write_text("")
     for name, why in (
-        ("file", "File exists"),
+        ("file", "Not a directory"),
         ("missing/folder", "No such file"),
         ("file/x", "Not a directory"),
     ):
