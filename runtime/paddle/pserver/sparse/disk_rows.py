@@ -28,8 +28,8 @@ _MOST_LATELY, _MOST_LOOKUPS = 4 << 20, 8
 _MOST_EMPTY = 4
 """One slot in this number may be empty."""
 
-DISK_ROW_BYTES = 24
-"""Memory of a row on disk: its share of the index, its tick, and a byte, also for empty slots."""
+DISK_ROW_BYTES = 27
+"""Memory of a row on disk, at most, on average: its share of the index, its tick, and a byte, also for empty slots."""
 
 
 class DiskRows:

@@ -10,17 +10,18 @@ the inspection of eight. The choice depends only on rows, clock and hand, not on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import NO_IDS
-from paddle.pserver.sparse.budget import smallest
+from paddle.pserver.sparse.budget import Budget, smallest
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Slabs
+from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import ages
@@ -35,9 +36,10 @@ INDEX_BYTES = 17
 _REMEMBERED = 1 << 16
 
 
-def capacity_of(memory: int, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit: at least those that fill half of the memory, whatever uses the rest."""
-    return max(max(memory - taken, memory // 2) // (row_bytes + INDEX_BYTES), 1)
+def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
+    """Return how many rows fit: at least those that fill half of the memory (with a disk an eighth)."""
+    least = budget.memory >> (3 if budget.disk else 1)
+    return max(max(budget.memory - taken, least) // (row_bytes + INDEX_BYTES), 1)
 
 
 def are_dead(
@@ -51,6 +53,26 @@ def are_dead(
     if spec.budget.min_score:
         dead |= scores() < spec.budget.min_score
     return dead & (age < 1 << 30)
+
+
+def pack(index: Index | PlainIndex, slabs: Slabs, snapshots: Iterable[TableSnapshot]) -> None:
+    """Move rows from the end of memory to freed places, if there are many of these, and give the end back."""
+    if (surplus := slabs.surplus()) is None:
+        return
+    end, free = surplus
+    for ids, numbers in index.segments():
+        moves = numbers >= end
+        if not moves.any():
+            continue
+        ids, numbers = ids[moves], numbers[moves]
+        for snapshot in snapshots:
+            snapshot.keep(ids, numbers)
+        free, to = free[: len(free) - len(ids)], free[len(free) - len(ids) :]
+        slabs.rows.scatter(to, *slabs.gathered(numbers))
+        index.put(ids, to)
+        for snapshot in snapshots:
+            snapshot.moved(to, to_disk=False)
+    slabs.end_at(end, free)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, ids_of, joined, new_generation, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
-from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of
+from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of, pack
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.rows import Memory
@@ -255,7 +255,6 @@ class HashTable:
         if rows.states is None and self._steps.score_at is not None:
             block.parts[0, :, self._steps.score_at] = 1.0
         self.fill(block)
-        self._evict()
 
     def restore(self, header: Header, blocks: Iterable[Block]) -> None:
         """Fill an empty table with a full snapshot's blocks, then those of later ones; the last header counts.
@@ -294,7 +293,7 @@ class HashTable:
         self._slabs.give_back(numbers[here])
 
     def fill(self, block: Block) -> None:
-        """Store rows; those of a later block replace those of an earlier one.
+        """Store rows; those of a later block replace those of an earlier one. What exceeds the budget is evicted.
 
         Raises:
             PserverError: the block has another shape, or there is no room.
@@ -313,11 +312,13 @@ class HashTable:
         self._reserve(int(absent.sum()))
         numbers[absent] = self._make(ids[absent])
         self._slabs.rows.scatter(numbers, parts, ticks)
+        self._evict()
 
     def _begin_batch(self) -> None:
         self.clock += 1
         self._waiting.tick(self.clock)
         self._slabs.begin_batch()
+        pack(self._index, self._slabs, self._snapshots)
         if self.spec.max_age or self.spec.budget.min_score or self.clock > MAX_AGE:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
@@ -368,7 +369,7 @@ class HashTable:
         if not self.spec.budget.memory:
             return
         taken = SIGHTING_BYTES * len(self._waiting) + DISK_ROW_BYTES * len(self._disk or ())
-        capacity = capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
+        capacity = capacity_of(self.spec.budget, taken, self._slabs.row_bytes)
         over = len(self._slabs) - capacity
         if over > 0:
             scores = None if self._steps.score_at is None else self._scores

@@ -28,6 +28,8 @@ _LARGE_BYTES = 16 << 20
 _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, _MOST_PACE_BYTES = 9, 4 << 20, 64 << 20
 _PACE_SHIFT = 3
 """The pace of growth is forgotten by an eighth at each batch."""
+_SPARE_SHIFT, _MOST_FREE_SHIFT = 6, 4
+"""One row in 64 stays free for later ones; more than a sixteenth of all is too much."""
 
 
 def map_memory(nbytes: int) -> Memory:
@@ -71,6 +73,7 @@ class Slabs:
         self._used = 0
         self._touched = 0
         self._pace = self._taken = 0
+        self._need = self._needed = 0  # rows, new or freed before, that the latest batches took at most
         self._toucher = Toucher()
         self._free = np.zeros(0, np.uint32)
         self._num_free = 0
@@ -107,6 +110,7 @@ class Slabs:
         """Lower the estimate of growth a little, and release memory that was touched in advance and never used."""
         self._pace -= -(-self._pace >> _PACE_SHIFT)
         self._taken = 0
+        self._need, self._needed = max(self._needed, self._need - -(-self._need >> _PACE_SHIFT)), 0
         keep = self._used + self._ahead
         if self._touched - self._used > 2 * self._ahead and self._toucher.is_idle:
             for memory, start, end in self._ranges(keep, self._touched):
@@ -134,6 +138,7 @@ class Slabs:
         self._num_free -= again
         self._used += fresh
         self._taken += fresh
+        self._needed += count
         self._pace = max(self._pace, self._taken)
         if fresh and self._used * self.row_bytes >= _LARGE_BYTES:
             self._touch(self._used - fresh, self._used)
@@ -146,6 +151,24 @@ class Slabs:
             self._free = np.concatenate((self._free, np.zeros(needed, np.uint32)))
         self._free[self._num_free : needed] = numbers
         self._num_free = needed
+
+    def surplus(self) -> tuple[int, Numbers] | None:
+        """Return where the rows could end, and the free numbers before it; None: too little memory would be returned.
+
+        Enough rows stay free for a batch as large as the latest ones.
+        """
+        spare = max(len(self) >> _SPARE_SHIFT, self._need, self._needed)
+        end = len(self) + spare
+        less = self._used - end
+        if less <= self._used >> _MOST_FREE_SHIFT or less * self.row_bytes < _LEAST_AHEAD_BYTES:
+            return None
+        free = self._free[: self._num_free]
+        return end, free[free < end]
+
+    def end_at(self, end: int, free: Numbers) -> None:
+        """Let rows from number `end` on, which are moved, be unused; `free` are those before it that have no row."""
+        self._touched = max(self._touched, self._used)  # the next batch returns that memory
+        self._used, self._free, self._num_free = end, free.copy(), len(free)
 
     def room(self, count: int) -> tuple[Floats, Numbers]:
         """Return arrays for gathering rows: parts (parts, count, part) and ticks (count,), not initialized."""

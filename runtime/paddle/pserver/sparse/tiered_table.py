@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import DiskError
+from paddle.errors import DiskError, PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, plain
-from paddle.pserver.sparse.disk_rows import DiskRows
+from paddle.pserver.sparse.blocks import Block, ids_of, plain
+from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import are_dead
 from paddle.pserver.sparse.hash_table import HashTable, Unknown
-from paddle.pserver.sparse.index import ABSENT
+from paddle.pserver.sparse.index import ABSENT, grouped
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import map_memory
@@ -34,6 +34,8 @@ from paddle.pserver.sparse.walk import Cursor, TableRows
 
 Floats = npt.NDArray[np.float32]
 
+_SMALL = 1 << 20
+"""Bytes of memory that rows on disk may take in any case."""
 _MOST_LOADED = 256
 """Arrays of ids that are remembered to have no rows on disk: one for each trainer's gradient."""
 
@@ -61,6 +63,10 @@ class TieredTable(HashTable):
     def nbytes(self) -> int:
         """The memory in bytes: rows, indexes, sightings."""
         return super().nbytes + self._disk.nbytes
+
+    @property
+    def _index_bytes(self) -> int:
+        return DISK_ROW_BYTES * len(self._disk)
 
     @property
     def disk_bytes(self) -> int:
@@ -101,6 +107,9 @@ class TieredTable(HashTable):
                 raise self._refused
         for gradient in gradients:
             self._brought += self._load(gradient.rows)
+        if self._index_bytes > (least := self.spec.budget.memory // 8 * 7):
+            distinct = grouped(ids_of(gradients))[1]
+            self._check_index(least, bool(self._waiting.would_admit(self._absent(distinct)).any()))
         super().reserve(gradients)
 
     def assign(self, ids: Ids, values: Floats) -> None:
@@ -147,7 +156,7 @@ class TieredTable(HashTable):
         """See `HashTable.fill`. Raises DiskError: also if the disk is full."""
         self._disk.forget(plain(block.ids))
         super().fill(block)
-        self._evict()
+        self._check_index(self.spec.budget.memory, bool(len(block.ids)))
         if self._refused is not None:
             raise self._refused
 
@@ -163,6 +172,15 @@ class TieredTable(HashTable):
         except DiskError as error:
             self._broken = error
             raise
+
+    def _check_index(self, most: int, has_more: bool) -> None:
+        """Refuse more rows if those on disk take more than `most` bytes of memory."""
+        if has_more and self._index_bytes > max(most, _SMALL):
+            raise PserverError(
+                f"table {self.spec.name}: no memory for more rows: the index of {len(self._disk)} rows on disk takes "
+                f"{self._index_bytes >> 20} MB of memory={self.spec.budget.memory >> 20} MB; give the table more "
+                "memory, use more servers, an entry filter or max_age"
+            )
 
     def _load(self, ids: Ids) -> int:
         """Load those of ids (n,) that are on disk into memory; return their number."""

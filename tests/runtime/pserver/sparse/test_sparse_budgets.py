@@ -132,6 +132,24 @@ def test_rows_in_use_stay_and_one_time_ids_leave() -> None:
     assert table.counts.found == 39 * 500
 
 
+@pytest.mark.parametrize("evict", ["lru", "lfu", "score"])
+def test_rows_of_three_servers_stay_within_the_memory_of_one(evict: str) -> None:
+    most, often = 300, np.arange(30)
+    spec = spec_of(Budget(most * ROW, evict))
+    table = HashTable(spec, OptimizerSpec("adagrad"))
+    table.clock = 5  # as the checkpoint says
+    for server in range(3):
+        other = HashTable(spec, OptimizerSpec("adagrad"))
+        for batch in range(5):
+            ids = 10_000 * server + np.concatenate([often, 1000 * batch + np.arange(100, 140)])
+            other.update([RowGradient(ids, np.ones((len(ids), WIDTH), np.float32))], 0.1)
+        for block in other.snapshot():
+            table.fill(block)
+            assert len(table) <= most * ROW // (ROW - 4 * 2 * (evict == "lru"))
+    for server in range(3):  # the rows that every batch used
+        assert (table.lookup(10_000 * server + often, "zero") != 0).all()
+
+
 def test_the_memory_of_sightings_counts_and_is_bounded() -> None:
     table = HashTable(spec_of(Budget(400 * ROW), entry=2), OptimizerSpec("adagrad"))
     for turn in range(50):

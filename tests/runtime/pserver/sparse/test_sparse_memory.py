@@ -7,15 +7,20 @@ import ctypes
 import mmap
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
 from paddle.pserver.sparse.slabs import map_memory
+from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.tiered_table import TieredTable
 from paddle.pserver.sparse.touching import Toucher
 from tests.runtime.pserver.sparse.table_of_rows import INITIALS, arbitrary_ids, table_of
 
@@ -28,6 +33,35 @@ def test_a_table_takes_at_most_20_bytes_a_row_beside_its_floats() -> None:
         table.update([RowGradient(part, np.zeros((len(part), 4), np.float32))], 0.1)
     assert table.payload_bytes == len(ids) * 2 * 4 * 4
     assert (table.nbytes - table.payload_bytes) / len(table) < 20
+
+
+@pytest.mark.parametrize("has_disk", [False, True])
+def test_memory_of_a_batch_beyond_the_budget_is_returned(tmp_path: Path, has_disk: bool) -> None:
+    budget = Budget(8 << 20, "lfu", disk=str(tmp_path) if has_disk else "")
+    spec = TableSpec(ParameterSpec("emb", (1, 64), sparse=True), INITIALS["uniform"], budget=budget)
+    table = (TieredTable if has_disk else HashTable)(spec, OptimizerSpec("adagrad"))
+    often = arbitrary_ids(2000, seed=1)
+    for batch in range(60):  # the 5th one needs 30 MB
+        new = arbitrary_ids(60_000 if batch == 4 else 100, seed=2 + batch)
+        ids = np.concatenate([often, new])
+        table.update([RowGradient(ids, np.ones((len(ids), 64), np.float32))], 0.1)
+        if batch == 4:
+            assert table.nbytes > 3 * budget.memory
+            expected = {each: row.tobytes() for each, row in zip(*_copied(table.snapshot()), strict=True)}
+            snapshot = table.snapshot()
+    assert table.nbytes < 1.3 * budget.memory  # an index does not shrink
+    assert {each: row.tobytes() for each, row in zip(*_copied(snapshot), strict=True)} == expected
+    plain = HashTable(replace(spec, budget=Budget()), OptimizerSpec("adagrad"))
+    for _ in range(60):
+        plain.update([RowGradient(often, np.ones((2000, 64), np.float32))], 0.1)
+    np.testing.assert_array_equal(table.lookup(often), plain.lookup(often))
+
+
+def _copied(snapshot: TableSnapshot) -> tuple[list[int], np.ndarray]:
+    blocks = list(snapshot)
+    return np.concatenate([each.ids for each in blocks]).tolist(), np.concatenate(
+        [each.parts.transpose(1, 0, 2) for each in blocks]
+    )
 
 
 def resident_pages(memory: np.ndarray) -> int:

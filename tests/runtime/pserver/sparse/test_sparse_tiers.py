@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from paddle.errors import ConfigError, DiskError
+from paddle.errors import ConfigError, DiskError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable
 from paddle.pserver.sparse.budget import Budget
@@ -351,3 +351,20 @@ def test_what_a_disk_needs_is_named(tmp_path: Path) -> None:
             DiskError, match=f"table emb: disk .*: cannot create a file there: {why}.*; create"
         ):
             TieredTable(spec_of(tmp_path / name, 5), ADAGRAD)
+
+
+def test_rows_on_disk_whose_index_exceeds_the_memory_are_refused(tmp_path: Path) -> None:
+    table = TieredTable(spec_of(tmp_path, rows=(1 << 20) // ROW), ADAGRAD)
+
+    def learn(*batches: int) -> None:
+        for batch in batches:
+            ids = 5000 * batch + np.arange(5000)
+            table.update([RowGradient(ids, np.ones((5000, WIDTH), np.float32))], 0.1)
+
+    learn(*range(8))
+    with pytest.raises(PserverError, match=r"table emb: .* index of \d+ rows on disk .* memory="):
+        learn(*range(8, 16))
+    rows, clock = len(table), table.clock
+    assert rows < 60_000
+    learn(0)  # rows that exist
+    assert (len(table), table.clock) == (rows, clock + 1)

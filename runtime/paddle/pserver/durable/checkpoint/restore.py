@@ -48,6 +48,12 @@ def load(
     latest = {part.files[-1] for part in parts}
     try:
         loader = _Loader(store)
+        for (
+            name,
+            served,
+        ) in store.growing.items():  # rows of more servers may exceed the budget: the oldest leave
+            numbers = [part.numbers[name] for part in parts if name in part.numbers]
+            served.table.clock = int(max((each.get("clock", 0) for each in numbers), default=0))
         # The files of several servers are read by each of them: that the disk brings them once is worth the cache.
         with Reading(root, files, past_cache=len(parts) == 1) as reading:
             number, last = 0, None
