@@ -17,7 +17,6 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.batch_queue import BatchQueue
 from paddle.fluid.run.feeds import entering
-from paddle.fluid.run.places import Place
 from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
 from paddle.reader.minibatch import batch
@@ -59,6 +58,7 @@ class PyReader:
         self._capacity, self._iterable, self._as_list = capacity, iterable, return_list
         self._queue = BatchQueue(capacity)
         self._source: _Source | None = None
+        self._places = 1
         if not iterable:
             self.append_read()
 
@@ -75,14 +75,20 @@ class PyReader:
         return self.variables
 
     def decorate_sample_list_generator(self, reader: _Source, places: Any = None) -> None:
-        """Read minibatches, lists of samples, from a generator function; `places` is ignored."""
+        """Read minibatches, lists of samples, from a generator function.
+
+        Args:
+            reader: the generator function.
+            places: with several, an iterable reader yields lists of feeds, one minibatch for each place, and drops
+                the last minibatches if they are fewer than the places.
+        """
         feeder = DataFeeder(self.variables)
 
         def feeds() -> Iterator[Any]:
             for samples in reader():
                 yield list(feeder.feed(samples).values())
 
-        self._source = feeds
+        self.decorate_batch_generator(feeds, places)
 
     decorate_paddle_reader = decorate_sample_list_generator
 
@@ -91,11 +97,12 @@ class PyReader:
     ) -> None:
         """Read single samples from a generator function and group them into minibatches."""
 
-        self.decorate_sample_list_generator(batch(sample_generator, batch_size, drop_last))
+        self.decorate_sample_list_generator(batch(sample_generator, batch_size, drop_last), places)
 
-    def decorate_batch_generator(self, reader: _Source, places: Place | None = None) -> None:
+    def decorate_batch_generator(self, reader: _Source, places: Any = None) -> None:
         """Read converted batches from a generator function: one array or LoDTensor per variable."""
         self._source = reader
+        self._places = len(places) if isinstance(places, (list, tuple)) else 1
 
     decorate_tensor_provider = decorate_batch_generator
     set_sample_generator = decorate_sample_generator
@@ -124,8 +131,9 @@ class PyReader:
             raise RunError(f"{self.name!r} is a part of its program: start it instead of iterating over it")
         names = [variable.name for variable in self.variables]
         with closing(iter(buffered(self._values(), self._capacity)())) as batches:  # type: ignore[type-var]
-            for values in batches:
-                yield values if self._as_list else dict(zip(names, values, strict=True))
+            feeds = (values if self._as_list else dict(zip(names, values, strict=True)) for values in batches)
+            # Several times the same iterator: a remainder of fewer batches than places is dropped.
+            yield from feeds if self._places < 2 else map(list, zip(*[feeds] * self._places, strict=False))
 
     def __iter__(self) -> Iterator[Any]:
         return self()

@@ -67,6 +67,18 @@ def test_a_size_that_came_of_a_division_makes_batches(size: float) -> None:
     assert sorted(y for _, y in paddle.reader.shuffle(samples, 10 / 2)()) == list(range(20))  # type: ignore[arg-type]
 
 
+def test_an_iterable_reader_yields_one_batch_for_each_place() -> None:
+    x, y = fluid.layers.data("x", [3]), fluid.layers.data("y", [1], dtype="int64")
+    most = fluid.layers.reduce_max(x)
+    reader = fluid.io.PyReader([x, y], capacity=4)
+    places = fluid.cpu_places(2)
+    reader.decorate_sample_list_generator(batch(samples, 4), places)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=places)
+    exe = fluid.Executor(fluid.CPUPlace())
+    found = [exe.run(program, feed=feeds, fetch_list=[most])[0].tolist() for feeds in reader()]
+    assert found == [[3, 7], [11, 15]]  # the fifth batch has no second one beside it
+
+
 def drop_all() -> None:
     assert list(batch(samples, 32, drop_last=True)()) == []
 
