@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that scripts take from `fluid.core`."""
 
+from __future__ import annotations
+
+from enum import IntFlag
+
 from paddle.errors import PaddleError as EnforceNotMet
 from paddle.fluid.errors import answering
 from paddle.fluid.files.record_file import RecordIOWriter
-from paddle.fluid.program.operator import OpRole
+from paddle.fluid.program.attribute_types import AttrType
+from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, OpRole
 from paddle.fluid.program.variable import VarDesc
 from paddle.fluid.run.places import (
     CPUPlace,
@@ -21,9 +26,40 @@ from paddle.ops.base.selected_rows import SelectedRows
 get_cuda_device_count = cuda_device_count
 
 __all__ = [
-    "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
+    "AttrType", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
     "LoDTensorArray", "OpRole", "RecordIOWriter", "Scope", "SelectedRows", "VarDesc",
-    "get_cuda_device_count", "is_compiled_with_cuda",
+    "get_cuda_device_count", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
+
+
+class op_proto_and_checker_maker:  # noqa: N801 - the original's name
+    """The roles of operators, and the names of the attributes that every operator has."""
+
+    class OpRole(IntFlag):
+        """The values of the attribute `op_role`."""
+
+        Forward, Backward, Optimize, RPC, Dist, LRSched, Loss = 0, 1, 2, 4, 8, 16, 256
+        NotSpecified = 0x1000
+
+    @staticmethod
+    def kOpRoleAttrName() -> str:  # noqa: N802
+        """Return the name of the attribute with the role."""
+        return OP_ROLE
+
+    @staticmethod
+    def kOpRoleVarAttrName() -> str:  # noqa: N802
+        """Return the name of the attribute with the parameter and gradient of an operator."""
+        return OP_ROLE_VAR
+
+    @staticmethod
+    def kOpNameScopeAttrName() -> str:  # noqa: N802
+        """Return the name of the attribute with the name scope."""
+        return "op_namescope"
+
+    @staticmethod
+    def kOpCreationCallstackAttrName() -> str:  # noqa: N802
+        """Return the name of the attribute with the lines that created the operator."""
+        return "op_callstack"
+
 
 __getattr__ = answering(__name__)

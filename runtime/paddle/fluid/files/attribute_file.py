@@ -4,31 +4,14 @@
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
 
 import numpy as np
 
 from paddle.fluid.errors import ModelFileError
+from paddle.fluid.program.attribute_types import AttrType, attribute_type
 from paddle.protobuf import FIXED32, bytes_field, fields, signed, text, varint, varint_field
 
 _FLOAT = struct.Struct("<f")
-
-
-class AttrType(IntEnum):
-    """The original's numbers of attribute types."""
-
-    INT = 0
-    FLOAT = 1
-    STRING = 2
-    INTS = 3
-    FLOATS = 4
-    STRINGS = 5
-    BOOLEAN = 6
-    BOOLEANS = 7
-    BLOCK = 8
-    LONG = 9
-    BLOCKS = 10
-    LONGS = 11
 
 
 # Where each type is kept in the message.
@@ -56,30 +39,10 @@ _LISTS = (
     AttrType.LONGS,
 )
 
-_BLOCK_ATTRS = {"sub_block": AttrType.BLOCK, "optimize_blocks": AttrType.BLOCKS}
-BLOCK_ATTRS = _BLOCK_ATTRS.keys()
-_LONG_ATTRS = {"padding_idx", "min_row_size_to_use_multithread"}
-_LONGS_ATTRS = {"height_sections"}
-_SHAPES_OF_LONGS = {"fill_constant", "uniform_random", "gaussian_random", "fake_init"}
-_STRINGS_ATTRS = {
-    "op_role_var",
-    "epmap",
-    "endpoints",
-    "table_names",
-    "send_varnames",
-    "recv_varnames",
-    "varnames",
-    "grad_to_block_id",
-    "sparse_grad_to_param",
-    "prefetch_var_name_to_block_id",
-    "trainers",
-}
-_FLOATS_ATTRS = {"fp32_values"}
-
 
 def encode_attribute(op_type: str, name: str, value: object) -> bytes:
     """Return one attribute."""
-    kind = _kind(op_type, name, value)
+    kind = attribute_type(op_type, name, value)
     header = bytes_field(1, name.encode()) + varint_field(2, kind)
     items = value if isinstance(value, tuple) else (value,)
     return header + b"".join(_item(_FIELD[kind], each) for each in items)
@@ -107,30 +70,6 @@ def read_attribute(message: bytes) -> tuple[str, object]:
     if kind is None or not values:
         raise ModelFileError(f"attribute {name!r} has no value")
     return name, values[0]
-
-
-def _kind(op_type: str, name: str, value: object) -> AttrType:
-    if name in _BLOCK_ATTRS:
-        return _BLOCK_ATTRS[name]
-    if isinstance(value, bool):
-        return AttrType.BOOLEAN
-    if isinstance(value, int):
-        return AttrType.LONG if name in _LONG_ATTRS or abs(value) >= 1 << 31 else AttrType.INT
-    if isinstance(value, float):
-        return AttrType.FLOAT
-    if isinstance(value, str):
-        return AttrType.STRING
-    if not isinstance(value, tuple):
-        raise ModelFileError(f"attribute {name!r} of {op_type!r} cannot be written: {value!r}")
-    first = value[0] if value else None
-    if name in _STRINGS_ATTRS or isinstance(first, str):
-        return AttrType.STRINGS
-    if name in _FLOATS_ATTRS or any(isinstance(each, float) for each in value):
-        return AttrType.FLOATS
-    if isinstance(first, bool):
-        return AttrType.BOOLEANS
-    longs = name in _LONGS_ATTRS or (name == "shape" and op_type in _SHAPES_OF_LONGS)
-    return AttrType.LONGS if longs else AttrType.INTS
 
 
 def _item(field: int, value: object) -> bytes:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddle.fluid.errors import ModelFileError
-from paddle.fluid.files.attribute_file import BLOCK_ATTRS, encode_attribute, read_attribute
+from paddle.fluid.files.attribute_file import encode_attribute, read_attribute
 from paddle.fluid.files.tensor_file import read_tensor_desc, tensor_desc
+from paddle.fluid.program.attribute_types import BLOCK_ATTRS
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import Operator
@@ -196,7 +197,7 @@ def _check_bodies(program: Program) -> None:
     for block in program.blocks:
         inner = bodies[block.idx] = set()
         for op in block.ops:
-            for name in BLOCK_ATTRS & op.attrs.keys():
+            for name in BLOCK_ATTRS.keys() & op.attrs.keys():
                 value: Any = op.attrs[name]
                 inner.update(value if isinstance(value, tuple) else (value,))
         if not all(isinstance(each, int) and 0 < each < len(program.blocks) for each in inner):

@@ -53,6 +53,16 @@ class Block(graph.Block):
             raise FluidTypeError(f"a variable's name must be a string, got {name!r} ({type(name).__name__})")
         return cast(Variable, super().var(name))
 
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """Return its variables and operators as readable text, with all attributes if `with_details`."""
+        return "\n".join(
+            [
+                f"block {self.idx} in {self.parent_idx}:",
+                *(f"  var {variable!r}" for variable in self.vars.values()),
+                *(f"  {op.describe()}" + (f" {dict(op.attrs)}" if with_details else "") for op in self.ops),
+            ]
+        )
+
     def create_var(
         self,
         name: str | None = None,

@@ -62,6 +62,7 @@ class OpDesc:
     def __init__(self, op: Any) -> None:
         self._op = op
         self.input, self.output, self.attr, self.has_attr = op.input, op.output, op.attr, op.has_attr
+        self.attr_type = op.attr_type
         self.set_attr = self._set_attr = op._set_attr
         self.remove_attr, self._rename_input, self._rename_output = (
             op._remove_attr,

@@ -10,6 +10,7 @@ from weakref import ReferenceType
 
 from paddle import graph
 from paddle.fluid.errors import FluidError
+from paddle.fluid.program.attribute_types import attribute_type
 from paddle.fluid.program.descriptions import OpDesc
 from paddle.graph.operator import EMPTY, OpRole
 
@@ -76,7 +77,7 @@ class Operator(graph.Operator):
     @property
     def attr_names(self) -> list[str]:
         """Return the names of its attributes."""
-        return list(self.attrs)
+        return list(self._shown_attrs)
 
     def attr(self, name: str) -> object:
         """Return an attribute; for bodies the `Block`, or the list of them.
@@ -84,7 +85,7 @@ class Operator(graph.Operator):
         Raises:
             KeyError: it has no attribute of that name.
         """
-        value: Any = self.attrs[name]
+        value: Any = self._shown_attrs[name]
         if name in _BODIES:
             blocks = self.block.program.blocks
             return blocks[value] if isinstance(value, int) else [blocks[each] for each in value]
@@ -92,11 +93,28 @@ class Operator(graph.Operator):
 
     def has_attr(self, name: str) -> bool:
         """Return whether it has the attribute."""
-        return name in self.attrs
+        return name in self._shown_attrs
+
+    def attr_type(self, name: str) -> int:
+        """Return the number of an attribute's type in the original's enum: INT 0, FLOAT 1, STRING 2, INTS 3 ...
+
+        Raises:
+            KeyError: it has no attribute of that name.
+        """
+        return attribute_type(self.type, name, self._shown_attrs[name])
 
     def all_attrs(self) -> dict[str, object]:
         """Return all attributes, each as `attr` does; the result is a copy."""
-        return {name: self.attr(name) for name in self.attrs}
+        return {name: self.attr(name) for name in self._shown_attrs}
+
+    def to_string(self, throw_on_error: bool = False) -> str:
+        """Return it with its attributes as readable text."""
+        return f"{self.describe()} {dict(self.attrs)}"
+
+    @property
+    def _shown_attrs(self) -> dict[str, object]:
+        # Every operator of the original has these two; here they are stored where they differ from the default.
+        return {OP_ROLE: 0, "op_namescope": "/", **self.attrs}
 
     @property
     def block(self) -> Any:

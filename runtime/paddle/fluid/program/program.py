@@ -107,14 +107,8 @@ class Program(graph.Program):
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """Return all blocks as readable text."""
-        lines = []
-        for block in self.blocks:
-            lines.append(f"block {block.idx} in {block.parent_idx}:")
-            lines.extend(f"  var {variable!r}" for variable in block.vars.values())
-            lines.extend(
-                f"  {op.describe()}" + (f" {dict(op.attrs)}" if with_details else "") for op in block.ops
-            )
-        return "\n".join(lines)
+        texts = [self.block(idx).to_string(throw_on_error, with_details) for idx in range(len(self.blocks))]
+        return "\n".join(texts)
 
     def serialize_to_string(self) -> bytes:
         """Return the program as the original's ProgramDesc."""

@@ -110,6 +110,16 @@ def test_operators_name_their_slots_and_the_variables_in_them() -> None:
     assert {slot: product.input(slot) for slot in product.input_names} == {"X": ["x"], "Y": ["w"]}
     assert (product.attr("x_num_col_dims"), product.has_attr("axis")) == (1, False)
     assert set(product.attr_names) == set(product.all_attrs())
+    maker: Any = fluid.core.op_proto_and_checker_maker
+    roles = [ops[kind].attr(maker.kOpRoleAttrName()) for kind in ("mul", "mean", "mul_grad", "sgd")]
+    role = maker.OpRole
+    assert roles == [role.Forward, role.Forward | role.Loss, role.Backward, role.Optimize]
+    assert update.attr(maker.kOpRoleVarAttrName()) == ["w", "w@GRAD"]
+    assert product.attr(maker.kOpNameScopeAttrName()) == "/"
+    kinds = fluid.core.AttrType
+    assert update.attr_type("op_role_var") == kinds.STRINGS
+    assert ops["fill_constant"].desc.attr_type("shape") == kinds.LONGS
+    assert "Y=['w']" in product.to_string(True)
 
 
 def test_descriptions_answer_as_methods() -> None:
