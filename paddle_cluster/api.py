@@ -258,7 +258,7 @@ def tokens(named: Mapping[str, Any]) -> list[str]:
         if name not in Options.__annotations__:
             near = difflib.get_close_matches(name, Options.__annotations__, 1)
             raise TypeError(
-                f"run() has no option {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
+                f"run() has no option named {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
             )
         option = LONG["job_dispatch_package" if name == "package" else name]
         if not option.metavar:

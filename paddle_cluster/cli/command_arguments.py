@@ -58,7 +58,7 @@ def read(command: str, argv: Sequence[str], usage: str) -> Given:
             on.add(token)
         elif name in OF_JOBS:
             raise UsageError(
-                f"{command}: unknown option {name}: give the job's id, as `{PROGRAM} status` shows it, or leave it out"
+                f"{command}: unknown option {name}. Give the job's id as `{PROGRAM} status` shows it, or omit it"
             )
         elif token.startswith("-"):
             near = nearest(name, tuple(known))
@@ -67,7 +67,7 @@ def read(command: str, argv: Sequence[str], usage: str) -> Given:
         else:
             jobs.append(token)
     if len(jobs) > 1:
-        raise UsageError(f"{command} takes one job, got {' '.join(jobs)}")
+        raise UsageError(f"{command} takes a single job, got {' '.join(jobs)}")
     return Given(jobs[0] if jobs else None, given, frozenset(on))
 
 

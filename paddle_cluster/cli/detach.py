@@ -147,12 +147,12 @@ def _directions(welcome: dict[str, Any]) -> str:
     try:
         who = read(ProcessId, welcome.get("launcher"), "launcher", "the launcher").describe()
     except RecordError:
-        who = "its launcher has not said which process it is"
+        who = "its launcher has not reported its process id"
     name = visible(str(welcome.get("name") or "")) or job_id
     title = name if name == job_id else f"{name} ({job_id})"
     return (
         f"{title} continues without this terminal ({who})\n"
-        f"  look at it: {PROGRAM} attach {name}\n"
+        f"  watch it:   {PROGRAM} attach {name}\n"
         f"              {PROGRAM} status {name}, {PROGRAM} logs -f {name}\n"
         f"  stop it:    {PROGRAM} stop {name}"
     )

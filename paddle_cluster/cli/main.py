@@ -47,10 +47,10 @@ def _with_packages(argv: Sequence[str]) -> ExitCode:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("paddle_cluster", "paddle_node")):
             raise
-        remedy = "`sh run.sh` sets up .venv, then run .venv/bin/python paddle.py"
+        remedy = "run `sh run.sh` to set up .venv, then use .venv/bin/python paddle.py"
         if not IS_CHECKOUT:
             remedy = f"reinstall paddle-cluster with its dependencies ({sys.executable} -m pip check)"
-        raise UsageError(f"this Python has no {error.name}; {remedy}") from error
+        raise UsageError(f"this Python cannot import {error.name}; {remedy}") from error
 
 
 def _run(argv: Sequence[str]) -> ExitCode:
@@ -81,7 +81,7 @@ def named(argv: Sequence[str]) -> str | None:
         late = next((one for one in ours if one in COMMANDS), None)
         if late is not None and not {"-h", "--help"} & set(ours):
             rest = shlex.join([one for one in argv if one != late])
-            raise UsageError(f"the command comes first: {PROGRAM} {late} {rest}")
+            raise UsageError(f"the command must come first: {PROGRAM} {late} {rest}")
         return None
     near = nearest(word, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"

@@ -104,7 +104,7 @@ def _read(topic: str, path: Path) -> Page:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     if COMMAND == PROGRAM:
         text = _CALLED.sub(PROGRAM, text)
     title = next((line[2:].strip() for line in text.splitlines() if line.startswith("# ")), topic)

@@ -25,7 +25,8 @@ _SCRIPTS = (".py", ".sh")
 
 _HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
 _ROLES = (
-    "PSERVERS and TRAINERS in conf.py choose the hosts of each role, --nproc_per_node=N the trainers per host"
+    "PSERVERS and TRAINERS in conf.py choose the hosts of each role; --nproc_per_node=N "
+    "sets the trainers per host"
 )
 _PER_NODE = "give --nproc_per_node=N"
 _SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
@@ -160,7 +161,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             value = tokens[position]
             position += 1
         if option.name in given and not option.repeats:
-            raise UsageError(f"--{option.name} is given twice; give it once")
+            raise UsageError(f"--{option.name} is given twice; give it only once")
         given.setdefault(option.name, []).append(_check_value(option, value))
         runs.append([])
     return given, runs
@@ -193,11 +194,14 @@ def _check_value(option: Option, value: str | None) -> str:
 def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
     if "job_dispatch_package" not in given and "job_workspace" not in given:
         raise UsageError(
-            "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
-            "or --job_workspace=DIR to start one that is already there" + _meant(loose)
+            (
+                "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
+                "or --job_workspace=DIR to run one that is already there"
+            )
+            + _meant(loose)
         )
     if loose.endswith(_SCRIPTS) and "entry" not in given:
-        raise UsageError(f"unknown argument {loose!r}: to run it, give --entry={loose}" + _ESCAPE)
+        raise UsageError(f"unknown argument {loose!r}; to run it, give --entry={loose}" + _ESCAPE)
 
 
 def _meant(word: str) -> str:
@@ -206,7 +210,7 @@ def _meant(word: str) -> str:
         return ""
     folder, _, script = word.rpartition("/") if word.endswith(_SCRIPTS) else (word, "", "")
     named = f" --entry={script}" if script not in ("", entry.DEFAULT) else ""
-    return f"; for {word!r} that is: -p {folder or '.'}{named}"
+    return f"; the equivalent of {word!r} is: -p {folder or '.'}{named}"
 
 
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
@@ -237,7 +241,7 @@ def _refuse_what_is_ours(token: str) -> None:
     """Reject a misspelled option, or another launcher's name for one: the trainers would silently get it."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
-        raise UsageError(f"unknown option {token!r}: write -{option.short} {option.metavar}" + _ESCAPE)
+        raise UsageError(f"unknown option {token!r}; write -{option.short} {option.metavar}" + _ESCAPE)
     if not token.startswith("-"):
         return
     given = token.partition("=")[0]

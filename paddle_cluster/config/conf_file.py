@@ -102,7 +102,7 @@ def _source(path: Path, shown: str) -> bytes:
     except FileNotFoundError:
         raise ConfError(
             shown,
-            "no such file; write one with HOSTS in it, name another with --conf=FILE, or give "
+            "no such file. Write one that sets HOSTS, name another with --conf=FILE, or give "
             f"--hosts=HOST[,HOST] (`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:
@@ -112,9 +112,7 @@ def _source(path: Path, shown: str) -> bytes:
 def _parse(path: Path, shown: str) -> ast.Module:
     source = _source(path, shown)
     if b"\0" in source:  # called "Unicode" by Windows editors
-        raise ConfError(
-            shown, "contains null bytes, as UTF-16 text does; expected a Python file: save it as UTF-8"
-        )
+        raise ConfError(shown, "contains null bytes, as UTF-16 text does; expected a Python file in UTF-8")
     try:
         return ast.parse(source, str(path))
     except SyntaxError as error:
@@ -257,4 +255,6 @@ class Layers:
     def _missing(self, name: str) -> str:
         near = next((other for other in self.conf.others if other.upper() == name), None)
         hint = f" ({near} is assigned; names are in upper case)" if near else ""
-        return f"{name} is missing{hint}; expected for example {name} = ['root@10.1.9.7', 'root@10.1.18.7']"
+        return (
+            f"{name} is missing{hint}; expected something like {name} = ['root@10.1.9.7', 'root@10.1.18.7']"
+        )

@@ -77,8 +77,8 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
     nodes = environ.get(ALLOCATED)
     if not nodes:
         raise UsageError(
-            f"number of nodes unknown: this is not a Slurm allocation ({ALLOCATED} is not set); request one with "
-            f"--nnodes=N or `salloc --nodes=N {COMMAND} ...`"
+            f"number of nodes unknown: this is not a Slurm allocation ({ALLOCATED} is not set). "
+            f"Request one with --nnodes=N or `salloc --nodes=N {COMMAND} ...`"
         )
     try:
         answer = subprocess.run(
@@ -106,16 +106,16 @@ def pods(asked: NodeRequest) -> HostList:
     if asked.given_hosts:
         raise ConfError(
             asked.given_hosts,
-            "HOSTS names machines, but --engine=kubernetes starts pods, as many as --nnodes=N or K8S_NODES; "
-            "remove HOSTS, or give another file with --conf=FILE",
+            "HOSTS names machines, but --engine=kubernetes starts pods, whose number comes from "
+            "--nnodes=N or K8S_NODES; remove HOSTS, or give another file with --conf=FILE",
         )
     if not count:
         raise ConfError(asked.where(""), "number of pods unknown: give --nnodes=N, or K8S_NODES in conf.py")
     if not asked.read["K8S_IMAGE"]:
         raise ConfError(
             asked.where(""),
-            "K8S_IMAGE is missing; expected an image with python3, numpy and pyzmq in it, for example "
-            "K8S_IMAGE = 'registry.example.org/paddle:1'",
+            "K8S_IMAGE is missing; expected an image that contains python3, numpy and pyzmq, for "
+            "example K8S_IMAGE = 'registry.example.org/paddle:1'",
         )
     place = "--nnodes" if asked.nnodes else asked.where("K8S_NODES")
     hosts = tuple(parse_host(f"pod-{index}") for index in range(count))

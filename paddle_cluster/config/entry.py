@@ -104,19 +104,19 @@ def _check_module(module: str, package: Path) -> None:
 
 
 def _check_program(file: Path) -> None:
-    hint = "a Python file ends in .py"
+    hint = "a Python file must end in .py"
     if not file.stat().st_mode & stat.S_IXUSR:
         raise WorkspaceError(f"{file} is not executable; chmod +x it ({hint})")
     try:
         with file.open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
     except OSError as error:
-        raise WorkspaceError(f"{file} cannot be read: {error.strerror}; make it readable for you") from error
+        raise WorkspaceError(
+            f"cannot read {file}: {error.strerror}; make it readable for your user"
+        ) from error
     if not head.startswith(_PROGRAM_HEADS):
         raise WorkspaceError(
-            f"{file} cannot be run: it is not a Linux executable and does not begin with #! ({hint})"
+            f"cannot run {file}: it is not a Linux executable and does not begin with #! ({hint})"
         )
     if head.startswith(b"#!") and head.partition(b"\n")[0].endswith(b"\r"):
-        raise WorkspaceError(
-            f"{file} cannot be run: its lines end in CR LF; convert it with sed -i 's/\\r$//'"
-        )
+        raise WorkspaceError(f"cannot run {file}: its lines end in CR LF; convert it with sed -i 's/\\r$//'")

@@ -69,8 +69,8 @@ def parse_host(text: str) -> Host:
         return Host(text, None, LOCAL, None, is_local=True)
     if "/" in text and "[" not in text:
         raise HostError(
-            "a host is not a URL and has no path: expected [user@]host[:port]; "
-            "ROOT_DIR in conf.py is the directory there"
+            "a host is not a URL and has no path; expected [user@]host[:port]. The directory on "
+            "the host is ROOT_DIR in conf.py"
         )
     user, at, rest = text.rpartition("@")
     if at:
@@ -78,8 +78,8 @@ def parse_host(text: str) -> Host:
     name, port = _bracketed(rest) if rest.startswith("[") else _plain(rest)
     if name == LOCAL:
         raise HostError(
-            "'local' is the embedded node on this machine and takes no user or port; "
-            "for a machine of that name write its full DNS name or its address"
+            "'local' is the embedded node on this machine and takes no user or port. For a "
+            "machine with that name, write its full DNS name or its address"
         )
     return Host(text, user if at else None, name, port, is_local=False)
 
@@ -106,7 +106,7 @@ def _expanded(text: str) -> list[str]:
     if not all(items):
         return [f"{before}[{inside}]{tail}" for tail in tails]
     if sum(map(len, items)) * len(tails) > MOST:
-        raise HostError(f"{text!r:.80} is more than {MOST} hosts")
+        raise HostError(f"{text!r:.80} expands to more than {MOST} hosts")
     return [f"{before}{item}{tail}" for found in items for item in found for tail in tails]
 
 
@@ -120,7 +120,7 @@ def _items(item: str) -> list[str]:
     elif numbers:
         first, last, step = numbers[1], numbers[2] or numbers[1], int(numbers[3] or 1)
         if int(last) - int(first) >= MOST * step:
-            raise HostError(f"[{item}] is more than {MOST} hosts")
+            raise HostError(f"[{item}] expands to more than {MOST} hosts")
         found = [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1, step)]
     else:
         return []
@@ -134,19 +134,20 @@ def count_question(host: Host) -> str:
     if host.port not in COUNTS:
         return ""
     return (
-        f"`:{host.port}` in {host.text!r} is a port, not a count; for {host.port} processes on each host give "
-        f"--nproc_per_node={host.port}, for this host alone use a hostfile with `{host.name} slots={host.port}` "
-        "(put a port below 65 into your ssh config)"
+        f"`:{host.port}` in {host.text!r} is a port, not a count. For {host.port} processes "
+        f"on each host, give --nproc_per_node={host.port}; for this host alone, use a "
+        f"hostfile with `{host.name} slots={host.port}` (set a port below 65 in your ssh "
+        "config instead)"
     )
 
 
 def _refuse_dangerous(text: str) -> None:
     if not text:
-        raise HostError("a host is empty")
+        raise HostError("a host must not be empty")
     if len(text) > MAX_TEXT:
-        raise HostError(f"a host has at most {MAX_TEXT} characters, this one has {len(text)}")
+        raise HostError(f"a host may have at most {MAX_TEXT} characters, this one has {len(text)}")
     if text.startswith("-"):
-        raise HostError("a host cannot begin with '-': ssh would read it as an option")
+        raise HostError("a host must not begin with '-': ssh would read it as an option")
     for character in text:
         if character.isspace() or not character.isprintable():
             raise HostError(
@@ -159,8 +160,8 @@ def _refuse_dangerous(text: str) -> None:
 def _check_user(user: str) -> None:
     if not _USER.fullmatch(user):
         raise HostError(
-            f"{user!r} is not a valid login name: expected letters, digits and . _ + - (at most 64); "
-            "for another one write a Host alias with a User line in your ssh_config"
+            f"{user!r} is not a valid login name: expected letters, digits and . _ + - (at most "
+            "64). For any other name, write a Host alias with a User line in your ssh_config"
         )
 
 
@@ -176,17 +177,17 @@ def _bracketed(rest: str) -> tuple[str, int | None]:
             f"{inside!r} is not an IPv6 address; only IPv6 addresses are written in brackets"
         ) from None
     if percent and not _ZONE.fullmatch(zone):
-        raise HostError(f"{zone!r} is not a network interface")
+        raise HostError(f"{zone!r} is not a valid network interface")
     if not after:
         return name + percent + zone, None
     if not after.startswith(":"):
-        raise HostError(f"{after!r} follows ']': expected [address]:port")
+        raise HostError(f"unexpected {after!r} after ']': expected [address]:port")
     return name + percent + zone, _port(after[1:])
 
 
 def _plain(rest: str) -> tuple[str, int | None]:
     if rest.count(":") > 1:
-        raise HostError(f"write an IPv6 address in brackets: [{rest}], or with a port [{rest}]:22")
+        raise HostError(f"write an IPv6 address in brackets: [{rest}], or [{rest}]:22 with a port")
     name, colon, port = rest.partition(":")
     return _name(name), _port(port) if colon else None
 
@@ -218,4 +219,4 @@ def _ascii_form(text: str) -> str:
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError as error:
-        raise HostError(f"{text!r} cannot be encoded for DNS ({error}); write its xn-- name") from None
+        raise HostError(f"{text!r} cannot be encoded for DNS ({error}); write its xn-- form") from None

@@ -45,7 +45,7 @@ def mount_path(value: object) -> str:
     """Validate the path at which a pod mounts a volume."""
     if not isinstance(value, str) or not _MOUNT.fullmatch(value) or not value.isprintable():
         raise values.mismatch(
-            "an absolute path in the pod without '..' or a last '/', such as '/data'", value
+            "an absolute path in the pod without '..' and without a trailing '/', such as '/data'", value
         )
     return value
 
@@ -54,7 +54,7 @@ def claims(value: object) -> dict[str, Any]:
     """Validate volume claims, each with a distinct mount path."""
     read = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")(value)
     if len(set(read.values())) < len(read):
-        raise values.mismatch("another mount path for each volume claim", value)
+        raise values.mismatch("a different mount path for each volume claim", value)
     return read
 
 
@@ -69,9 +69,9 @@ def template(value: object, depth: int = 0) -> Any:
     if isinstance(value, dict) and depth < _DEEPEST:
         return {
             name: template(each, depth + 1)
-            for name, each in dictionary(lambda each: each, "parts of an object of Kubernetes")(value).items()
+            for name, each in dictionary(lambda each: each, "fields of a Kubernetes object")(value).items()
         }
-    raise values.mismatch("dictionaries, lists, strings and numbers, as in an object of Kubernetes", value)
+    raise values.mismatch("dictionaries, lists, strings and numbers, as in a Kubernetes object", value)
 
 
 def pod(value: object) -> Any:

@@ -103,16 +103,16 @@ class Option(NamedTuple):
 
 
 _CONF = "conf.py beside paddle.py" if IS_CHECKOUT else "DIR/../conf.py, else ./conf.py"
-_ONE_SOURCE = "both list the hosts; give one of them"
+_ONE_SOURCE = "both list the hosts; give only one of them"
 _PODS = {
-    f"--engine={row.name}": "cannot be combined: --nnodes sets the number of pods; leave out the first"
+    f"--engine={row.name}": "cannot be combined: --nnodes sets the number of pods; omit the first"
     for row in ENGINES.values()
     if not row.can_choose
 }
-_SILENT = "cannot be combined, because the second one shows no events; leave one of them out"
+_SILENT = "cannot be combined because the second one shows no events; omit one of them"
 _ALLOCATION = {f"--engine={row.name}": _ONE_SOURCE for row in ENGINES.values() if row.hosts}
 _OWN_QUEUE = {
-    f"--engine={row.name}": "exclude each other: the engine has a queue of its own; leave out --queue"
+    f"--engine={row.name}": "cannot be combined: the engine has a queue of its own; omit --queue"
     for row in ENGINES.values()
     if row.hosts
 }
@@ -127,8 +127,10 @@ COMMON = (
         "send DIR to every node and run it there",
         short="p",
         against={
-            "--job_workspace": "cannot be combined: the first sends a directory to the nodes, the second starts one "
-            "that is already there; give one of them"
+            "--job_workspace": (
+                "cannot be combined: the first sends a directory to the nodes, the second runs one "
+                "that is already there; give only one of them"
+            )
         },
     ),
     Option(
@@ -137,10 +139,10 @@ COMMON = (
         "DIR",
         values.directory_there,
         None,
-        "run DIR, which is on the nodes already",
+        "run DIR, which is already on the nodes",
         "j",
     ),
-    Option("dry_run", "dry_run", help="show every process of the job; do not connect"),
+    Option("dry_run", "dry_run", help="show every process of the job; connect to nothing"),
     Option("conf", "conf", "FILE", Path, None, f"the cluster (default: {_CONF})"),
     Option(
         "hosts",
@@ -200,11 +202,13 @@ OTHERS = (
     Option(
         "queue",
         "job.queue",
-        help="wait until none of your jobs uses the hosts or DIR",
+        help="wait until no other job of yours uses the hosts or DIR",
         against=_OWN_QUEUE,
     ),
-    Option("queue_priority", "job.priority", "N", whole(0), 0, "of waiting jobs the highest N is next"),
-    Option("name", "job.name", "NAME", values.job_name, "", "what status, logs and stop call the job"),
+    Option(
+        "queue_priority", "job.priority", "N", whole(0), 0, "among waiting jobs, the highest N starts first"
+    ),
+    Option("name", "job.name", "NAME", values.job_name, "", "name of the job for status, logs and stop"),
     Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
     Option("min_trainers", "job.min_trainers", "N", whole(1), None, "continue while N trainers remain"),
     Option(
@@ -221,10 +225,11 @@ OTHERS = (
         (),
         "send each file in DIR to only one node",
         against={
-            "--job_workspace": "cannot be combined: the first selects files to send, and needs "
-            "--job_dispatch_package",
-            "--min_trainers --mode=collective": "cannot be combined: a remaining trainer gets a new rank but keeps "
-            "the shards of the old one; leave out --shard_dirs, so that every node has all files",
+            "--job_workspace": "cannot be combined: the first selects files to send and needs --job_dispatch_package",
+            "--min_trainers --mode=collective": (
+                "cannot be combined: a remaining trainer would get a new rank but keep its old "
+                "shard; omit --shard_dirs, so that every node has all files"
+            ),
         },
     ),
     Option(
@@ -233,7 +238,7 @@ OTHERS = (
         "NAME",
         values.kept_name,
         "",
-        "keep scripts' checkpoints on nodes under NAME",
+        "keep scripts' checkpoints on the nodes under NAME",
     ),
     Option(
         "collect",

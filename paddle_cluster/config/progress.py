@@ -42,10 +42,10 @@ def _patterns(value: object) -> tuple[str, ...]:
         raise ValueMismatchError(f"{value!r} is not a regular expression: {error}") from error
     if len(value) > MOST_CHARACTERS:
         raise ValueMismatchError(
-            f"a pattern has {len(value)} characters; at most {MOST_CHARACTERS} are allowed"
+            f"the pattern has {len(value)} characters; at most {MOST_CHARACTERS} are allowed"
         )
     if not groups or ("name" in groups) != ("value" in groups):
-        raise mismatch(f"{_EXPECTED}; `name` and `value` go together", value)
+        raise mismatch(f"{_EXPECTED}; `name` and `value` must appear together", value)
     return (value,)
 
 

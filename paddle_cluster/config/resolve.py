@@ -152,7 +152,7 @@ def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
         yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
     if arguments["mode"].has_pserver_command and folder and (period or "0") == "0":
-        yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
+        yield "--checkpoint_dir has no effect without --checkpoint_period=BATCHES: no checkpoint is written"
 
 
 def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -162,8 +162,8 @@ def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[st
         if layers.arguments["hosts"] and read[name] is not None:
             layers.add(
                 layers.conf.where(name),
-                f"{name} names entries of this file's HOSTS, but --hosts gives others; remove it, "
-                "or write a conf.py for these hosts",
+                f"{name} names entries of this file's HOSTS, but --hosts gives other hosts; remove "
+                "it, or write a conf.py for these hosts",
             )
             continue
         try:
@@ -183,7 +183,7 @@ def _renumbered(
         if not found[name] and (name == "TRAINERS" or layers.arguments["mode"] is not Mode.COLLECTIVE):
             layers.add(
                 layers.conf.where(name),
-                f"{name}: none of its hosts is among the {len(numbers)} that take part",
+                f"{name}: none of its hosts is among the {len(numbers)} that take part in the job",
             )
     return found
 
@@ -231,7 +231,7 @@ def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple
     if references is None:
         return tuple(range(len(listed.hosts)))
     if not references:
-        raise mismatch("at least one node, or no assignment at all for every node", [])
+        raise mismatch("at least one node; to assign every node, omit it", [])
     selected = set[int]()
     for index, reference in enumerate(references):
         try:
@@ -271,8 +271,10 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
     if len(hosts) > 1 and hosts[0].is_local and workspace.startswith(("/", "~")):
         yield (
             "HOSTS",
-            f"{len(hosts)} local nodes would all work in {workspace}; "
-            "give a path below each node's own directory, such as --job_workspace=JOB20260101120000-abcdef",
+            (
+                f"all {len(hosts)} local nodes would work in {workspace}; give a path below each "
+                "node's own directory, such as --job_workspace=JOB20260101120000-abcdef"
+            ),
         )
 
 
@@ -308,7 +310,8 @@ def _entry(arguments: Arguments) -> Entry:
     config = _config(arguments)
     if "entry" in arguments.given or not config:
         raise UsageError(
-            "--mode=v1 trains a configuration with `paddle train`: give --config=trainer_config.py, and no --entry"
+            "--mode=v1 trains a configuration file with `paddle train`: give "
+            "--config=trainer_config.py and omit --entry"
         )
     try:
         return Entry(path=inside(config))
@@ -332,8 +335,8 @@ def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
     local = sum(host.is_local for host in hosts)
     if 0 < local < len(hosts):
         yield (
-            f"'{LOCAL}' and other machines cannot be mixed: the others cannot reach 127.0.0.x; "
-            "write this machine's name or address instead"
+            f"'{LOCAL}' and other machines cannot be mixed: the other machines cannot reach "
+            "127.0.0.x. Write this machine's name or address instead"
         )
     if local > MAX_LOCAL:
         yield f"expected at most {MAX_LOCAL} local nodes, got {local}"
@@ -341,6 +344,6 @@ def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
     for user, name, port in (key for key, count in counts.items() if count > 1):
         twice = Host("", user, name, port, is_local=False).describe()
         yield (
-            f"{twice!r} is listed {counts[user, name, port]} times; list every host once "
-            "(several trainers on each: --nproc_per_node=N)"
+            f"{twice!r} is listed {counts[user, name, port]} times; list every host once (for "
+            "several trainers on each host: --nproc_per_node=N)"
         )

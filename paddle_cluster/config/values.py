@@ -180,7 +180,8 @@ def directory_there(given: str) -> str:
     """Accept a directory that already exists on the nodes."""
     if not is_line(given) or ".." in PurePosixPath(given).parts or given.startswith("-"):
         raise ValueMismatchError(
-            f"expected a directory on the nodes, absolute, beginning with ~, or relative to ROOT_DIR, got {given!r}"
+            "expected a directory on the nodes (absolute, beginning with ~, or relative to "
+            f"ROOT_DIR), got {given!r}"
         )
     return given
 
@@ -189,7 +190,7 @@ def kept_name(given: str) -> str:
     """Accept a name that is also a directory name on nodes; only the default is empty."""
     if given and not _KEPT.fullmatch(given):
         raise ValueMismatchError(
-            f"expected a name of letters, digits, '.', '_' and '-', such as run7, got {given!r}"
+            f"expected a name of letters, digits, '.', '_' and '-', such as run7; got {given!r}"
         )
     return given
 
@@ -198,8 +199,8 @@ def job_name(given: str) -> str:
     """Accept a name for a job that cannot be mistaken for a job ID; only the default is empty."""
     if given and (not _KEPT.fullmatch(given) or _JOB_ID.fullmatch(given)):
         raise ValueMismatchError(
-            "expected a name of letters, digits, '.', '_' and '-' that is not a job id or the last six characters of "
-            f"one, such as resnet, got {given!r}"
+            "expected a name of letters, digits, '.', '_' and '-', such as resnet, that is not a "
+            f"job id or the last six characters of one; got {given!r}"
         )
     return given
 

@@ -46,11 +46,14 @@ _PLACES = """
 _LOGS = "GLOG_logtostderr GLOG_log_dir"
 
 _REASONS = {
-    " ".join(names.MARKS): "the launcher finds and authenticates the job's processes by it",
-    _RANKS: "it is derived from PSERVERS, TRAINERS and --nproc_per_node, and another value would separate trainers",
+    " ".join(names.MARKS): "the launcher uses it to find and authenticate the job's processes",
+    _RANKS: (
+        "it is derived from PSERVERS, TRAINERS and --nproc_per_node, and any other value "
+        "would break the job apart"
+    ),
     _PLACES: "the launcher sets it from the nodes' addresses, PADDLE_NIC and the free ports",
-    _LOGS: "the logs are collected from where it points",
-    names.CHECKPOINT_DIR: "give --keep_as=NAME, or another variable, for a directory of your own",
+    _LOGS: "the logs are collected from the directory that it names",
+    names.CHECKPOINT_DIR: "give --keep_as=NAME, or use another variable for a directory of your own",
     names.WIRE: "give --wire instead",
     "PADDLE_PYTHON": "set PYTHON or HOST_SETTINGS in conf.py instead",
 }
@@ -164,12 +167,12 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
             raise ConfError(where, f"{name} cannot be set: {problem}")
         size = len(os.fsencode(f"{name}={value}"))
         if size > LONGEST:
-            raise ConfError(where, f"{name}: expected at most {LONGEST} bytes with its name, got {size}")
+            raise ConfError(where, f"{name}: expected at most {LONGEST} bytes including its name, got {size}")
         values[name], sizes[name] = value, size
         if sum(sizes.values()) > MOST:
             raise ConfError(
                 where,
-                f"{name}: expected at most {MOST} bytes for all variables together, got more; put data into files",
+                f"{name}: all variables together exceed {MOST} bytes; move data into files",
             )
     return Variables(values)
 
@@ -195,7 +198,7 @@ def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
     name, equals, value = text.partition("=")
     if VARIABLE.fullmatch(name) is None:
         hint = "" if equals else " (is it a value without its NAME=?)"
-        got = f"got {name[:80]!r}" if equals else f"got {len(text)} characters that are not"
+        got = f"got {name[:80]!r}" if equals else f"got {len(text)} other characters"
         raise ConfError(
             "--env", f"expected NAME or NAME=VALUE with a name of letters, digits and _, {got}{hint}"
         )
@@ -242,11 +245,11 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
     try:
         text = read_bounded(path, LIMIT).decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfError(shown, "no such file; name a file of NAME=VALUE lines") from None
+        raise ConfError(shown, "no such file; expected a file of NAME=VALUE lines") from None
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfError(shown, f"expected UTF-8, but byte {error.start} is not") from None
+        raise ConfError(shown, f"expected UTF-8, but byte {error.start} is invalid") from None
     return parse_file(text.replace("\r\n", "\n"), shown)
 
 
@@ -271,16 +274,16 @@ def _variable(text: str, position: int, where: str) -> tuple[str, str, int]:
     """Return the name, the value, and the position of the next line."""
     head = _HEAD.match(text, position)
     if head is None or "\n" in head[0]:
-        raise ConfError(where, "expected NAME=VALUE, a comment or nothing")
+        raise ConfError(where, "expected NAME=VALUE, a comment or an empty line")
     name = head[1]
     if VARIABLE.fullmatch(name) is None:
         raise ConfError(
             where,
-            f"{name[:80]!r} is not a valid name: expected letters, digits and _, no digit first",
+            f"{name[:80]!r} is not a valid name: expected letters, digits and _, not starting with a digit",
         )
     value, end = _value(text, head.end(), name, where)
     if "\0" in value:
-        raise ConfError(where, f"{name}: expected text, got a NUL byte")
+        raise ConfError(where, f"{name}: must not contain a NUL byte")
     return name, value, end
 
 
@@ -293,10 +296,10 @@ def _value(text: str, position: int, name: str, where: str) -> tuple[str, int]:
     quoted = (_SINGLE if quote == "'" else _DOUBLE).match(text, position)
     if quoted is None:
         hint = " on this line" if quote == "'" else " in the rest of the file"
-        raise ConfError(where, f"{name}: the {quote} that opens its value is not closed{hint}")
+        raise ConfError(where, f"{name}: no closing {quote} for its value{hint}")
     rest = _REST.match(text, quoted.end())
     if rest is None:
-        raise ConfError(where, f"{name}: expected only a comment after the closing {quote}")
+        raise ConfError(where, f"{name}: only a comment may follow the closing {quote}")
     value = quoted[1] if quote == "'" else _ESCAPE.sub(_unescape, quoted[1])
     return value, rest.end()
 

@@ -84,14 +84,15 @@ def _check_config(settings: Settings) -> None:
     path, package = PurePosixPath(given), settings.job.package
     is_inside = not path.is_absolute() and ".." not in path.parts
     if package is not None and not (is_inside and (package / path).is_file()):
-        missing = f"the workspace {package} has no such file"
+        missing = f"the workspace {package} does not contain it"
     elif package is None and Path(path).is_file():
         missing = "it is a file on this machine, but the job uses files that are already on the nodes"
     else:
         return
     raise UsageError(
-        f"--config={given}: {missing}; --config is a configuration of the trainers in the workspace. "
-        f"The hosts are in --conf=FILE: give --conf={given} if you mean those"
+        f"--config={given}: {missing}. --config names a configuration of the trainers in the "
+        "workspace; the file that lists the hosts is --conf=FILE. To use that, give "
+        f"--conf={given}"
     )
 
 
@@ -102,14 +103,14 @@ def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> No
         )
     if not package.is_dir():
         raise WorkspaceError(
-            f"--job_dispatch_package: {package} is not a directory; "
-            f"give the directory that holds it: --job_dispatch_package={package.parent}"
+            f"--job_dispatch_package: {package} is not a directory; give the directory that "
+            f"contains it: --job_dispatch_package={package.parent}"
         )
     try:
         names = os.listdir(package)
     except OSError as error:
         raise WorkspaceError(
-            f"--job_dispatch_package: {package} cannot be read: {error.strerror}; make it readable for you"
+            f"--job_dispatch_package: {package} cannot be read: {error.strerror}; make it readable for your user"
         ) from error
     if not names:
         raise WorkspaceError(
@@ -184,8 +185,9 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
     if count == 1:
         why = "needs --mode=collective" if is_module else "is not in the workspace"
     raise UsageError(
-        f"--entry={settings.job.entry.text}: {launcher} {why}; paddle.py starts the processes itself and sets RANK, "
-        f"WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Use: {shlex.join(meant(settings))}"
+        f"--entry={settings.job.entry.text}: {launcher} {why}. paddle.py starts the processes "
+        "itself and sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Use: "
+        f"{shlex.join(meant(settings))}"
     )
 
 

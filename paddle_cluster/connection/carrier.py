@@ -73,7 +73,7 @@ class Decoder:
         self._skipped += noise
         del self._buffer[: noise + len(self._marker) if self.started else noise]
         if self._skipped > MAX_NOISE:
-            raise FrameError(f"{self._skipped} bytes came, and no agent's first line among them")
+            raise FrameError(f"received {self._skipped} bytes, but not the agent's first line")
         return self.started
 
 

@@ -227,7 +227,7 @@ class Link:
         if carrier is not None:
             carrier.close()
         else:
-            self._lose("the link was closed")
+            self._lose("the connection was closed")
 
     def release(self) -> int:
         """Release the connection in favour of another one; its further input is ignored.
@@ -320,12 +320,12 @@ class Link:
         self._outgoing.stop()
         reason = fault
         if self._closed and not reason:
-            reason = "the link was closed"
+            reason = "the connection was closed"
         if not (self._decoder.started or self._closed):
             code = carrier.stream.bootstrap
             ended = code.without_code(ended)
             reason = unstarted(reason, code.without_code(self._decoder.noise), ended)
-            ended = ended.replace("the node agent ended", "the login ended")
+            ended = ended.replace("the node agent exited", "the login session ended")
         self._lose(_on_one_line("; ".join(part for part in (reason, ended) if part)))
 
     def _lose(self, reason: str) -> None:
@@ -358,7 +358,7 @@ def unstarted(fault: str, said: str, ended: str) -> str:
         ended: the end of its stream.
     """
     reason = fault or "no node agent started"
-    reason += f"; the login said {said!r}" if said else ""
+    reason += f"; the login printed {said!r}" if said else ""
     if _NO_SHELL.search(f"{said} {ended}"):
         return f"{reason}; the login shell of this user refuses logins: use another user, or change it (usermod -s)"
     if "with status" in ended and said:
@@ -369,7 +369,8 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     if ": " in ended and not fault:  # its standard error contains the reason
         return reason
     return (
-        f"{reason}; check what ~/.bashrc on the node does without a terminal (exit, exec, waiting for input)"
+        f"{reason}; check whether ~/.bashrc on the node runs exit or exec, or waits for "
+        "input, when there is no terminal"
     )
 
 

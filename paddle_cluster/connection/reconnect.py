@@ -82,11 +82,13 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
         _write(stream, encode("reconnect", {"at": key.at, "word": key.word, "received": release()}), deadline)
         header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
         if header_size > MAX_HEADER or body_size:
-            raise ReconnectError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
+            raise ReconnectError(f"a frame announces {header_size} + {body_size} bytes", is_final=False)
         answer = read_text(_Answer, _read_all(stream, header_size, deadline), "reconnect", "the node agent")
         if answer.kind == "reconnected":
             if answer.position is None:
-                raise ReconnectError("the agent did not say how many bytes it has", is_final=False)
+                raise ReconnectError(
+                    "the agent did not report how many bytes it has received", is_final=False
+                )
             return answer.position
         raise ReconnectError(answer.detail[:500], is_final=answer.reason == "gone")
     except (OSError, ValueError, FrameError) as error:

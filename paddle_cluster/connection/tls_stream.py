@@ -59,7 +59,7 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 self._exchange(deadline)
             if len(line) >= MOST_LINE:
-                raise ConnectionError("it sent no greeting")
+                raise ConnectionError("the peer sent no greeting")
         self._exchange(deadline, reads=False)
         self._socket.setblocking(False)
         return line
@@ -73,7 +73,7 @@ class TlsStream:
         """
         self._shake_hands(deadline)
         if self._tls.getpeercert(binary_form=True) != certificate:
-            raise ValueError("its certificate is a different one")
+            raise ValueError("its certificate does not match")
         self._tls.write(request)
         while not self._left:  # until then it can still refuse this certificate
             self._exchange(deadline)
@@ -92,7 +92,7 @@ class TlsStream:
     def _exchange(self, deadline: float, reads: bool = True) -> None:
         left_s = deadline - time.monotonic()
         if left_s <= 0:  # even if it keeps sending data, byte by byte
-            raise TimeoutError("it takes too long")
+            raise TimeoutError("the handshake takes too long")
         self._socket.settimeout(left_s)
         self._socket.sendall(self._outgoing.read())
         if reads:
@@ -197,4 +197,4 @@ class TlsStream:
         """Close the stream and return why it ended."""
         self.close()
         self._socket.close()
-        return self._why() or ("the node agent ended" if self._said_goodbye else "the connection ended")
+        return self._why() or ("the node agent exited" if self._said_goodbye else "the connection ended")

@@ -132,7 +132,7 @@ class _Follower:
         match said := frame.said:
             case Missed():
                 missed = counted(said.count, "line")
-                self._console.note(f"({missed} not shown here: too many at once; the logs have them)")
+                self._console.note(f"({missed} not shown here: output is too fast; the logs have all lines)")
             case RequestRefused():
                 self._console.note(f"the job's launcher refused: {said.reason}")
             case End():
@@ -145,7 +145,7 @@ class _Follower:
         self._client.send("stop", signal="SIGINT", force=event.count > 1, by=self._by)
         if event.count == 1:
             self._console.note(
-                "asked the job to stop; a second Ctrl+C kills it immediately, a third only detaches"
+                "asked the job to stop; a second Ctrl+C kills it immediately, a third detaches"
             )
         return None
 

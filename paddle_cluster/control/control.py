@@ -97,8 +97,8 @@ class Control:
             directory = self.directory = make_job_dir(where, plan.job_id)
         except OSError as error:
             console.note(
-                f"the job's state cannot be saved in {where.jobs} ({error.strerror}): other terminals see less "
-                "of it; the job continues"
+                f"cannot save the job's state in {where.jobs} ({error.strerror}): other terminals see "
+                "only part of it; the job continues"
             )
         else:
             paths = socket_paths(where, directory, plan.job_id)
@@ -183,7 +183,7 @@ class Control:
     def _post_stacks(self, names: Sequence[str]) -> None:
         """Have the loop request the stacks of processes; called on the server's thread."""
         if self._stacks is None:
-            raise ValueError("there are no processes yet")
+            raise ValueError("no process has been started yet")
         stacks = self._stacks
         self._events.put(Ask(lambda: stacks.ask(names)))
 
@@ -235,7 +235,7 @@ class StackRequests:
         for name in names:
             record = self._roster.processes.get(name)
             if record is None or record.state is not ProcessState.RUNNING:
-                self._tell(name, f"(it is {record.state.value})" if record else "(there is no such process)")
+                self._tell(name, f"(it is {record.state.value})" if record else "(no such process)")
                 continue
             self._asked[name] = time.monotonic()
             self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
@@ -328,8 +328,8 @@ class StateWriter:
             if not self._told:
                 self._told = True
                 self._tell(
-                    f"the job's state cannot be saved in {self._directory} ({error.strerror}): other terminals "
-                    "may see less of it; the job continues"
+                    f"cannot save the job's state in {self._directory} ({error.strerror}): other "
+                    "terminals may see only part of it; the job continues"
                 )
 
     def _write(self) -> None:

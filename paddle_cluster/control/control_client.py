@@ -80,7 +80,7 @@ class ControlClient:
 
     def _read(self) -> None:
         decoder = ControlDecoder(MAX_FRAME, ANSWERS)
-        reason = "it closed the connection"
+        reason = "the launcher closed the connection"
         try:
             while data := self._connection.recv(READ_SIZE):
                 for frame in decoder.feed(data):
@@ -130,11 +130,12 @@ def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:
         ControlLost: the event is not a welcome, or from another version.
     """
     if not isinstance(first, Frame):
-        why = "it does not answer" if first is None else first.reason
-        raise ControlLost(f"the launcher behind {path}: {why}")
+        why = "no answer" if first is None else first.reason
+        raise ControlLost(f"cannot talk to the launcher behind {path}: {why}")
     if first.kind != "welcome" or first.fields.get("version") != VERSION:
         raise ControlLost(
-            f"the launcher behind {path} speaks version {first.fields.get('version')!r} of the control protocol, "
-            f"this {PROGRAM} version {VERSION}: use the {PROGRAM} that started the job"
+            f"the launcher behind {path} uses version {first.fields.get('version')!r} of the "
+            f"control protocol, this {PROGRAM} uses version {VERSION}; use the {PROGRAM} that "
+            "started the job"
         )
     return first.fields

@@ -228,7 +228,7 @@ class ControlServer:
 
     def _answer(self, client: _Client, frame: Frame) -> None:
         if len(client.buffer) > MAX_FRAME:
-            raise ControlError("it keeps sending requests without reading the answers")
+            raise ControlError("the client keeps sending requests without reading the answers")
         match asked := frame.said:
             case Attach():
                 client.position = self._scrollback.tail(asked.lines)
@@ -240,14 +240,14 @@ class ControlServer:
             case AskStacks():
                 if len(asked.procs) > MAX_STACKS:
                     raise ControlError(
-                        f"at most {MAX_STACKS} processes can be asked at a time, not {len(asked.procs)}"
+                        f"expected at most {MAX_STACKS} processes at a time, got {len(asked.procs)}"
                     )
                 client.awaited |= set(asked.procs)
                 self._stacks(asked.procs)
             case AskStop():
                 self._stop(int(signal.Signals[asked.signal]), asked.force, asked.by[:100])
             case _:
-                raise ControlError(f"no request {frame.kind!r:.80} in version {VERSION}")
+                raise ControlError(f"unknown request {frame.kind!r:.80} in version {VERSION}")
 
     def _show(self, client: _Client) -> None:
         """Queue what the client has not received, as far as there is room."""

@@ -65,13 +65,14 @@ class JobMetrics:
             )
         except ImportError:
             self._tell(
-                "METRICS_PORT: no metrics: the launcher's Python has no prometheus_client: "
-                "pip install prometheus_client; the job continues"
+                "METRICS_PORT: no metrics, because the launcher's Python has no prometheus_client "
+                "(pip install prometheus_client); the job continues"
             )
         except OSError as error:
             self._tell(
-                f"METRICS_PORT: no metrics: cannot listen on {place} ({error.strerror}): another job may use it, "
-                f"`{PROGRAM} status` lists jobs; the job continues"
+                f"METRICS_PORT: no metrics, because the launcher cannot listen on {place} "
+                f"({error.strerror}). Another job may use the port; `{PROGRAM} status` lists jobs. "
+                "The job continues"
             )
 
     def close(self) -> None:
@@ -104,13 +105,15 @@ def families(status: Mapping[str, Any]) -> Iterator[Any]:
     yield failures
     processes, nodes = status.get("processes", ()), status.get("nodes", ())
     labels = [(one, [one["name"], one["role"], one["node"]]) for one in processes]
-    up = GaugeMetricFamily("paddle_process_up", "Whether a process runs.", labels=_PROCESS)
+    up = GaugeMetricFamily("paddle_process_up", "Whether a process is running.", labels=_PROCESS)
     for one, values in labels:
         up.add_metric(values, one["state"] == ProcessState.RUNNING.value)
     yield up
     yield from _each(PROCESSES, _PROCESS, labels)
     metrics = GaugeMetricFamily(
-        "paddle_trainer_metric", "A number that a script names.", labels=(*_PROCESS, "metric")
+        "paddle_trainer_metric",
+        "A value reported by the script under this name.",
+        labels=(*_PROCESS, "metric"),
     )
     for one, values in labels:
         for title, value in (one.get("metrics") or {}).items():
@@ -168,8 +171,8 @@ class TensorBoardLog:
             import tensorboardX.event_file_writer  # noqa: F401 - who asked for it has it
         except ImportError:
             self._tell(
-                "TENSORBOARD: no event files: the launcher's Python has no tensorboardX: "
-                "pip install tensorboardX; the job continues"
+                "TENSORBOARD: no event files, because the launcher's Python has no tensorboardX (pip "
+                "install tensorboardX); the job continues"
             )
             return
         self._queue.start()
@@ -184,7 +187,7 @@ class TensorBoardLog:
         self._queue.close(WRITE_S)
         if self._left_out:
             self._tell(
-                f"{self._directory}: {counted(self._left_out, 'point')} came too fast and were skipped"
+                f"{self._directory}: {counted(self._left_out, 'point')} arrived too fast and were skipped"
             )
 
     def _drain(self, waiting: Sequence[tuple[float, Progressed | Plotted]], is_last: bool) -> float:
@@ -193,9 +196,7 @@ class TensorBoardLog:
         except OSError as error:
             if not self._told:
                 self._told = True
-                self._tell(
-                    f"{self._directory}: curves cannot be written ({error.strerror}); the job continues"
-                )
+                self._tell(f"{self._directory}: cannot write curves ({error.strerror}); the job continues")
         for writer in self._writers.values() if is_last else ():
             writer.close()
         return EVERY_S

@@ -104,14 +104,15 @@ def wait(
                 if found is not None and not found.names:
                     return
                 if found is not None and found.names != ahead.names:
-                    report(f"waiting for nodes or the workspace of {found.text}")
+                    report(f"waiting for nodes or for the workspace of {found.text}")
                     if not ahead.names:
                         enter()
                     ahead = found
             elif now - recorded_at >= RECORD_S:
                 raise LauncherError(
-                    f"--queue: {directory / JOB_FILE}, this job's own record, is missing or cannot be read for "
-                    f"{RECORD_S:g} s: is the disk full? Submit the job again"
+                    f"--queue: cannot read {directory / JOB_FILE}, this job's own record, for "
+                    f"{RECORD_S:g} s: it is missing or unreadable. Check that the disk is not full, and "
+                    "submit the job again"
                 )
             if now - begun_at >= timeout_s:
                 raise PreflightError(

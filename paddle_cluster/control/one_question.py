@@ -109,7 +109,7 @@ class _Round:
             for link in self._links.values():
                 link.close()
             self._connector.join(ENDS_S)
-        late = f"it did not answer within {self._limit_s:.0f} s"
+        late = f"no answer within {self._limit_s:.0f} s"
         return [
             self._answers.get(index, NodeAnswer(node, None, late)) for index, node in enumerate(self._nodes)
         ]
@@ -124,7 +124,7 @@ class _Round:
         elif isinstance(event, LinkLost):
             self._note(event.node_id, None, f"the connection ended: {event.reason}")
         elif isinstance(event, Unreadable):
-            self._note(event.node_id, None, f"its {event.kind!r} message cannot be read: {event.error}")
+            self._note(event.node_id, None, f"cannot read its {event.kind!r} message: {event.error}")
         elif isinstance(event, MessageEvent):
             self._hear(event)
 
@@ -150,9 +150,9 @@ class _Round:
         elif event.kind == "failed":
             self._note(event.node_id, None, f"it refused: {event.message.detail}")
         elif event.kind == self._answer:
-            parts = [f"left out of its answer: {fault}" for fault in event.faults[:SHOWN]]
+            parts = [f"its answer is incomplete: {fault}" for fault in event.faults[:SHOWN]]
             if len(event.faults) > SHOWN:
-                parts.append(f"{len(event.faults) - SHOWN} more rows are left out")
+                parts.append(f"{len(event.faults) - SHOWN} more rows are missing")
             self._note(event.node_id, event.message, "; ".join(parts))
         else:
             return

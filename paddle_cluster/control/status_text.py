@@ -70,7 +70,7 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
         ]
         lines += [_count("nodes", nodes), *_summed_up(processes)]
         lines += _listed([one for one in nodes if one.get("error")][:ODD], odd[:ODD], now)
-        lines.append(f"  each of them: {PROGRAM} status {job.title} --all")
+        lines.append(f"  details of each: {PROGRAM} status {job.title} --all")
     causes: dict[str, list[str]] = {}
     for one in failures:
         name = f"{visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}"
@@ -107,9 +107,9 @@ def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
             last, first = (choose(steps, key=_step) for choose in (min, max))
             speeds = [one["samples_per_s"] for one in steps if one.get("samples_per_s") is not None]
             line += (
-                f"; {last.get('name')} on {last.get('node')} is last, at {_step_text(last)}, the first at "
-                f"{_step_text(first)}" + (f"; {speed_text(sum(speeds))}" if speeds else "")
-            )
+                f"; slowest: {last.get('name')} on {last.get('node')}, at {_step_text(last)}; fastest "
+                f"at {_step_text(first)}"
+            ) + (f"; {speed_text(sum(speeds))}" if speeds else "")
         lines.append(visible(line))
     return lines
 
@@ -177,7 +177,9 @@ def health(job: KnownJob, now: float) -> list[str]:
     heard_s = now - heard if isinstance(heard, (int, float)) else None
     last = "" if heard_s is None else f"; the status below is {ago(heard_s)} old"
     if job.running is None:
-        return [f"  its launcher runs on {job.record.launcher.host}, which cannot be checked from here{last}"]
+        return [
+            f"  its launcher runs on {job.record.launcher.host}, which cannot be checked from this machine{last}"
+        ]
     if not job.running:
         return [
             f"  its launcher exited without a message; its nodes stop within {job.record.lease_s:g} s{last}",

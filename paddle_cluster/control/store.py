@@ -259,8 +259,10 @@ def _is_number(value: object) -> bool:
 def unreadable(where: StatePlaces) -> list[str]:
     """Return a sentence for each job directory whose job.json exists and cannot be read."""
     return [
-        f"{file.parent.name}: {file} cannot be read and is ignored; "
-        f"`{PROGRAM} status --nodes {file.parent.name}` restores it from the nodes of conf.py"
+        (
+            f"{file.parent.name}: cannot read {file}, which is ignored; `{PROGRAM} status --nodes "
+            f"{file.parent.name}` restores it from the nodes of conf.py"
+        )
         for file in _unreadable_files(where)
     ]
 
@@ -305,8 +307,8 @@ def find(where: StatePlaces, word: str) -> KnownJob:
             if word and word in problem.partition(":")[0]:
                 raise UsageError(problem)
         raise UsageError(
-            f"unknown job {word!r}; `{PROGRAM} status` lists the known ones, `{PROGRAM} status --nodes` "
-            "asks the nodes of conf.py"
+            f"unknown job {word!r}; `{PROGRAM} status` lists the known jobs, `{PROGRAM} status "
+            "--nodes` queries the nodes of conf.py"
         )
     if len(found) > 1:
         names = ", ".join(job.job_id for job in found[:5])
@@ -323,7 +325,7 @@ def newest(where: StatePlaces) -> KnownJob:
     jobs = all_jobs(where)
     if not jobs:
         raise UsageError(
-            f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py"
+            f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` queries the nodes of conf.py"
         )
     return next((job for job in jobs if job.is_live), jobs[0])
 

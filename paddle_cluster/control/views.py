@@ -105,9 +105,9 @@ PROCESSES: Sequence[FactView] = (
         FactView(f"rows_{what}", metric=f"pserver_rows_{what}", help=text, is_counter=True)
         for what, text in (
             ("made", "Rows made."),
-            ("dropped", "Rows evicted, too old or below the lowest score."),
-            ("asked", "Distinct ids of batches."),
-            ("found", "Distinct ids of batches that had a row in memory."),
+            ("dropped", "Rows evicted because they were too old or below the lowest score."),
+            ("asked", "Distinct ids in batches."),
+            ("found", "Distinct ids in batches whose row was in memory."),
         )
     ),
 )
@@ -116,7 +116,12 @@ NODES: Sequence[FactView] = (
     FactView("name", "name", on=On.ALWAYS),
     FactView("state", "state", on=On.ALWAYS),
     FactView(
-        "heard_at", "heard", "ago", "node_heard_time_seconds", "Last message, since 1970.", on=On.ALWAYS
+        "heard_at",
+        "heard",
+        "ago",
+        "node_heard_time_seconds",
+        "Time of the last message, in seconds since 1970.",
+        on=On.ALWAYS,
     ),
     FactView("cpu_percent", "cpu", "percent", "node_cpu_ratio", "Share of the processors in use."),
     FactView("memory_bytes", "memory", "of_total", "node_memory_used_bytes", "Memory in use."),

@@ -80,7 +80,8 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
     hosts = {f"{name}:{port}" for name in _NAMES}
     if headers.get("host", "") not in hosts:
         raise Refused(
-            HTTPStatus.FORBIDDEN, f"this is http://127.0.0.1:{port}; requests under another name are refused"
+            HTTPStatus.FORBIDDEN,
+            f"this is http://127.0.0.1:{port}; requests for another host name are refused",
         )
     origin = headers.get("origin")
     if origin is not None and origin not in {f"http://{host}" for host in hosts}:

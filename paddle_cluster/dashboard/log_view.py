@@ -72,7 +72,10 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
     if len(found) == FOUND:
         told = f"the last {FOUND}; there may be more"
     elif time.monotonic() >= deadline:
-        told = f"searched for {SEARCH_S:.0f} s, not through older lines; {PROGRAM} logs --grep searches everything"
+        told = (
+            f"searched for {SEARCH_S:.0f} s without reaching older lines; {PROGRAM} logs --grep "
+            "searches everything"
+        )
     return {"lines": found[::-1], "told": told}
 
 

@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self, request: Request) -> None:
         if not self.server.streams.acquire(blocking=False):
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{STREAMS} pages are open already; close some")
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{STREAMS} pages are already open; close some")
         try:
             parts = changes.stream(self.server.board, request.query.get("job", ""), self.server.closing.wait)
             self._send_parts("text/event-stream; charset=utf-8", parts)
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _job(self, job_id: str) -> KnownJob:
         job = self.server.board.job(job_id)
         if job is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"no job {job_id!r:.140} is known here")
+            raise Refused(HTTPStatus.NOT_FOUND, f"unknown job {job_id!r:.140}")
         return job
 
     def _body(self) -> dict[str, Any]:
@@ -293,8 +293,8 @@ def _asking(job: KnownJob) -> Iterator[tuple[ControlClient, queue.SimpleQueue[An
         raise ControlLost(f"{job.job_id} has already ended: {job.describe()}")
     if not job.running or not job.record.socket:
         raise ControlLost(
-            f"{job.job_id}: no launcher on this machine controls it ({job.describe()}); `{PROGRAM} stop "
-            f"{job.job_id}` asks its nodes"
+            f"{job.job_id}: no launcher on this machine controls it ({job.describe()}); "
+            f"`{PROGRAM} stop {job.job_id}` stops it through its nodes"
         )
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     client, _ = connect(Path(job.record.socket), events)
@@ -315,5 +315,5 @@ def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> 
         if not isinstance(event, Frame):
             raise ControlLost(f"{job.job_id}: its launcher has exited: {event.reason}")
         if event.kind == "refused":
-            raise ControlLost(f"{job.job_id}: its launcher refused: {event.said.reason}")
+            raise ControlLost(f"{job.job_id}: its launcher refused the request: {event.said.reason}")
         yield event

@@ -60,7 +60,7 @@ class KubernetesEngine(PorterEngine):
         """Return the Job."""
         if not is_installed():
             raise UsageError(
-                f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed: {INSTALL}"
+                f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed; run {INSTALL}"
             )
         kubernetes_objects.render(self._plan, kubernetes_objects.UNKNOWN)  # rejects what could not run
         return KubernetesJob(self._plan)
@@ -111,7 +111,7 @@ class KubernetesJob:
             self._api.interrupt()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
-            return f"the Job {self._job}: the API server does not answer; its pods end by themselves"
+            return f"the Job {self._job}: the API server does not answer; its pods will end by themselves"
         return self._left
 
     def _run(self, invite: Invite, ended: PortersEnded) -> None:
@@ -183,7 +183,7 @@ class KubernetesJob:
                 failures += error.status != GONE
                 pause_s = min(WINDOW_S, 0.1 * 2 ** min(failures, 9)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 self._stopping.wait(max(error.wait_s, pause_s))
-        return "it was ended"
+        return "the watch was stopped"
 
     def _follow(self, api: Api, version: str) -> tuple[str | None, str]:
         """Watch the pods for a while; return a final problem, and the version to continue from."""
@@ -269,4 +269,4 @@ class KubernetesJob:
             self._left = f"the Job {self._job} in namespace {api.namespace} is still being deleted"
         except ApiError as error:
             if error.status != NOT_FOUND:
-                self._left = f"the Job {self._job}: {error}; its pods end by themselves"
+                self._left = f"the Job {self._job}: {error}; its pods will end by themselves"

@@ -112,7 +112,7 @@ class Api:
         wait_s, may_be_done = AGAIN_S, False
         while True:
             if self._stopping.is_set():
-                raise ApiError("it was stopped", may_be_done=may_be_done)
+                raise ApiError("the request was cancelled", may_be_done=may_be_done)
             answer = self._try(verb, resource, name, body, query or {}, may_be_done)
             if not isinstance(answer, _Again):
                 return answer
@@ -121,7 +121,7 @@ class Api:
             if time.monotonic() + pause_s > deadline:
                 raise ApiError(self._text(verb, resource, answer.text), may_be_done=may_be_done)
             if self._stopping.wait(pause_s):
-                raise ApiError("it was stopped", may_be_done=may_be_done)
+                raise ApiError("the request was cancelled", may_be_done=may_be_done)
             wait_s = min(AGAIN_MOST_S, 2 * wait_s)
 
     def _try(
@@ -272,7 +272,7 @@ def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
             event = _object(line)
             made = event.get("object") or {}
             if event.get("type") == "ERROR":
-                raise ApiError(f"the watch was ended: {_cut(made)}", int(made.get("code") or 0))
+                raise ApiError(f"the watch ended: {_cut(made)}", int(made.get("code") or 0))
             yield event
         if stopping.is_set():
             return

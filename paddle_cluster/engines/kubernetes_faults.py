@@ -80,14 +80,15 @@ def _of_phase(status: Object) -> Trouble | None:
         code, reason = state.get("exitCode"), state.get("reason")
         if reason == "OOMKilled":
             return Trouble(
-                "was killed for its memory (OOMKilled): it needs more than K8S_LIMITS allows", True
+                "was killed because it ran out of memory (OOMKilled): it needs more than K8S_LIMITS allows",
+                True,
             )
         if code:
             how = "was killed (137)" if code == _KILLED else f"ended with status {code}"
             return Trouble(how + _after(state.get("message") or reason), True)
     if phase == "Failed":
         return Trouble(f"failed: {_why(status)}", is_final=True)
-    return Trouble("ended before the job", is_final=True)
+    return Trouble("ended before the job did", is_final=True)
 
 
 def _of_conditions(status: Object) -> Trouble | None:
@@ -95,7 +96,7 @@ def _of_conditions(status: Object) -> Trouble | None:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return Trouble(f"is not scheduled: {_why(condition)}", is_final=False)
         if condition.get("reason") == "NodeLost" or status.get("phase") == "Unknown":
-            return Trouble(f"is on a machine that does not answer: {_why(condition)}", is_final=False)
+            return Trouble(f"is on a machine that does not respond: {_why(condition)}", is_final=False)
     return None
 
 

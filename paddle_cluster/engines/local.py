@@ -77,13 +77,13 @@ class LocalStream:
             OSError: the child has exited, or `close` was called.
         """
         if self._closing.is_set():
-            raise ConnectionError("the stream was closed")
+            raise ConnectionError("the connection was closed")
         try:
             with selectors.PollSelector() as selector:
                 selector.register(self._in, selectors.EVENT_WRITE)
                 return (self._in.write(data) or 0) if selector.select(TURN_S) else 0
         except ValueError:  # another thread has just closed it
-            raise ConnectionError("the stream was closed") from None
+            raise ConnectionError("the connection was closed") from None
 
     def close(self) -> None:
         """Close both directions; the agent then stops everything and exits."""
@@ -100,7 +100,7 @@ class LocalStream:
         said = (self._err.read() or b"")[-STDERR_KEPT:].decode("utf-8", "replace").strip()
         for pipe in (self._out, self._err):
             pipe.close()
-        ended = "does not end" if code is None else f"ended with status {code}"
+        ended = "did not exit" if code is None else f"exited with status {code}"
         return f"the node agent {ended}" + (f": {said}" if said else "")
 
     def _wait(self) -> int | None:
@@ -124,7 +124,7 @@ def connect(name: str, python: str = sys.executable) -> LocalStream:
     try:
         return LocalStream(agent_argv(bootstrap, python), bootstrap)
     except OSError as error:
-        raise ConnectError(name, f"{python} cannot be started: {error.strerror}.") from error
+        raise ConnectError(name, f"cannot start {python}: {error.strerror}.") from error
 
 
 class LocalEngine(Engine):

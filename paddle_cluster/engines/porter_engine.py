@@ -153,7 +153,7 @@ class PorterEngine(Engine):
             name,
             f"the process that {self._porters.name} should start on this node {what}"
             + (f"; {self._porters.name} reports: {says}" if says else "."),
-            "The node must reach this machine by TCP, on "
+            "The node must be able to reach this machine by TCP on "
             + (
                 f"port {shown_ports(self._ports)}"
                 if self._ports
@@ -204,7 +204,7 @@ class PorterEngine(Engine):
             where = next((at for at, name in enumerate(known) if _same(name, host)), rank)
             if where != rank and not _same(known[rank], host):
                 self._fault = (
-                    f"{self._porters.name} started rank {rank} on {visible(host)}, not on {known[rank]}"
+                    f"{self._porters.name} started rank {rank} on {visible(host)} instead of {known[rank]}"
                 )
             before = self._idle.pop(rank, None)  # cut: it has ended for the porter only
             self._idle[rank] = stream

@@ -48,11 +48,11 @@ if [ -n "$warned" ] && [ $code -eq 143 ] && [ -n '{again}' ]; then
     left=$(squeue -h -j "$SLURM_JOB_ID" -o %L)
     case ${{SLURM_RESTART_COUNT:-0}},$ran,$left in
     [1-9]*,[0-9],[0-3]:* | [1-9]*,[1-5][0-9],[0-3]:*)
-        echo "paddle: Slurm ends this job after $ran s: its time limit is too short for it to get on, so that it does"
-        echo "paddle: not begin again; ask for 5 minutes or more, with --time in SLURM_OPTIONS"
+        echo "paddle: Slurm ends this job after $ran s. The job is not requeued, because its time limit is too short"
+        echo "paddle: to make progress; ask for 5 minutes or more, with --time in SLURM_OPTIONS"
         ;;
     *)
-        echo "paddle: Slurm ends this job, which begins again where it was"
+        echo "paddle: Slurm ends this job; requeueing it to continue from its checkpoint"
         scontrol requeue "$SLURM_JOB_ID"
         ;;
     esac
@@ -86,7 +86,11 @@ class SlurmEngine(PorterEngine):
         """Add the command that requests the nodes."""
         if not plan.settings.engines.waits_for_nodes:
             return text
-        return f"{text}\nSlurm is asked for the nodes: {shlex.join(slurm_allocation.salloc(plan.settings))}\n"
+        return (
+            f"{text}\n"
+            "The nodes come from a Slurm allocation: "
+            f"{shlex.join(slurm_allocation.salloc(plan.settings))}\n"
+        )
 
     @classmethod
     def time_limit(
@@ -205,7 +209,7 @@ def submit(made: Batch) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(
-            f"sbatch cannot be run: {error}; run --engine=slurm on a machine that can submit to Slurm"
+            f"cannot run sbatch: {error}; run --engine=slurm on a machine that can submit jobs to Slurm"
         ) from error
     job = done.stdout.strip().partition(";")[0]
     if done.returncode or not re.fullmatch("[0-9]+", job):

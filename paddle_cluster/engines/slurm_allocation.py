@@ -33,7 +33,7 @@ READ_SIZE = 1 << 16
 
 _HOLD = "env -0; printf 'paddle\\0'; exec cat >/dev/null"
 _ASK = (
-    "; `sinfo` shows whether Slurm answers here and which partitions it has; "
+    "; `sinfo` shows whether Slurm responds on this machine and which partitions it has. "
     "SLURM_OPTIONS in conf.py are passed to salloc"
 )
 _NO_CONF = regex("Could not establish a configuration source|fetch_config: DNS SRV")
@@ -76,7 +76,8 @@ def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]
         )
     except OSError as error:
         raise UsageError(
-            f"salloc cannot be started: {error.strerror}; run --engine=slurm on a machine that can submit to Slurm"
+            f"cannot start salloc: {error.strerror}; run --engine=slurm on a machine that can "
+            "submit jobs to Slurm"
         ) from error
     waiting = _Waiting(process, tell)
     try:
@@ -170,7 +171,7 @@ class _Waiting:
         reason, _, start = rest.partition("|")
         if not state:
             return ""
-        begins = f", expected to begin {start}" if start[:1].isdigit() else ""
+        begins = f", expected to start {start}" if start[:1].isdigit() else ""
         return visible(f"job {self.job} is {state.lower()}: {reason}{begins}")
 
 
@@ -206,7 +207,7 @@ def why_never(job: str) -> str:
         least, _, most = sizes.partition("-")
         limits = [int(text) for text in (total, most or least) if text.isdecimal()]
         if limits and count.isdecimal() and int(count) > min(limits):  # squeue prints 2K for 2048
-            return f"partition {partition} has {total} nodes, {sizes} per job, fewer than --nnodes={count}"
+            return f"partition {partition} has {total} nodes and allows {sizes} per job, fewer than --nnodes={count}"
     if reason == "PartitionTimeLimit":
         most = asked("sinfo", "-h", "-p", partition, "-o", "%l")
         return f"its time limit is {time_limit}, but partition {partition} allows only {most} (--time in SLURM_OPTIONS)"

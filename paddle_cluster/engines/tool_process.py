@@ -90,9 +90,7 @@ class ToolProcess:
                 start_new_session=True,  # Ctrl+C at the terminal only reaches the launcher
             )
         except OSError as error:
-            ended(
-                f"{self._tool.argv[0]} cannot be started: {error.strerror}; it must be in PATH on this machine"
-            )
+            ended(f"cannot start {self._tool.argv[0]}: {error.strerror}. It must be in PATH on this machine")
             return
         self._listening = threading.Thread(target=self._listen, args=(ended,), name="engine", daemon=True)
         self._listening.start()
@@ -116,7 +114,7 @@ class ToolProcess:
                     self._cannot_reach(int(rank), tried, ended)
                 self._said = self._said[-KEPT:]
         code = self._process.wait()
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
+        how = f"was terminated by signal {-code}" if code < 0 else f"exited with status {code}"
         says = self.words()
         ended(f"{self.name} {how}" + (f": {says}" if says else ""))
 
@@ -147,4 +145,4 @@ class ToolProcess:
                 if number is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(self._process.pid, number)
-        return f"{self.name} (process {self._process.pid}) does not end"
+        return f"{self.name} (process {self._process.pid}) does not exit"

@@ -169,7 +169,7 @@ class Collector:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.parent.resolve() != top.resolve() / target.parent.relative_to(top):
-                return f"{target}: not created: its path contains a link"
+                return f"{target}: not created because its path contains a link"
             hidden.unlink(missing_ok=True)
             hidden.symlink_to(link_target(to, target.parent))
             if mtime_ns is not None:
@@ -269,7 +269,7 @@ class Collector:
                 return Difference(
                     f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files", again=False
                 )
-            return Difference("it was not received")
+            return Difference("not received")
         return copy.verify(row.size, row.text, self._free_bytes() if copy.lost else 0)
 
     def _free_bytes(self) -> int:
@@ -289,7 +289,9 @@ class Collector:
             if copy.lost:
                 missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
             elif copy.is_partial:
-                missing.append(f"{target}: its end was not received; the rest is in {copy.partial.name}")
+                missing.append(
+                    f"{target}: its end was not received; what was received is in {copy.partial.name}"
+                )
         self._open.clear()
         if len(missing) > TOLD:
             missing[TOLD:] = [f"and {counted(len(missing) - TOLD, 'more file')} not complete"]
@@ -309,7 +311,10 @@ class Collector:
         if node.left_there:
             return ""
         node.left_there = path[:80]
-        return f"node {node_id}: COLLECT_LIMIT_FILES = {self._limits.most_files} is reached: further files stay there"
+        return (
+            f"node {node_id}: COLLECT_LIMIT_FILES = {self._limits.most_files} is reached: further "
+            "files stay on the node"
+        )
 
     def _warning(self, node_id: int, node: _Node) -> str:
         limits = self._limits

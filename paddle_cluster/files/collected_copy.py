@@ -253,7 +253,7 @@ class Copy:
     def _expect(self, size: int) -> None:
         if size < self._size:
             self.lost += self._size - size
-            self.problem = "it was removed or cut here while the job ran"
+            self.problem = "the local copy was removed or truncated while the job ran"
             self._gap = True
         self._size = size
 

@@ -148,7 +148,7 @@ class CollectorThread:
             waiting = self._waiting.get(node_id, 0)
             if waiting + size > WINDOW:
                 raise RecordError(
-                    f"{waiting} bytes of this node wait for the disk; the window is {WINDOW} bytes"
+                    f"{waiting} bytes of this node are waiting for the disk; the window is {WINDOW} bytes"
                 )
             self._asked_at[node_id] = time.monotonic()
             if self._queue.is_finishing:

@@ -58,7 +58,7 @@ def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[
                 continue
             together.append((entry, _whole(entry)))
         except OSError as error:
-            raise ChangedError(f"{entry.path} cannot be read any more: {error.strerror}") from error
+            raise ChangedError(f"{entry.path} is no longer readable: {error.strerror}") from error
         size += entry.size
         if size >= TOGETHER:
             yield _joined(together)
@@ -101,7 +101,9 @@ def _pieces(entry: TreeEntry, start: int) -> Iterator[Blob]:
 
 
 def _changed(entry: TreeEntry) -> ChangedError:
-    return ChangedError(f"{entry.path} changed while it was sent; let nothing write to it and start again")
+    return ChangedError(
+        f"{entry.path} changed while it was being sent; make sure nothing writes to it, and start again"
+    )
 
 
 class DispatchState(Enum):
@@ -219,7 +221,7 @@ class Dispatch:
         files = self._package.by_digest
         unknown = next((digest for digest in answer.digests if digest not in files), None)
         if unknown is not None:
-            self._fail(f"its 'lacking' message cannot be read: it asked for {unknown}, which was not offered")
+            self._fail(f"cannot read its 'lacking' message: it requested {unknown}, which was not offered")
             return
         self._named.update(dict.fromkeys(answer.digests))
         self._offsets.update(answer.offsets)

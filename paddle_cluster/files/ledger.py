@@ -107,7 +107,7 @@ class Ledger:
         if self._asked is None:
             self.listed += 1
         elif name not in self._asked or name not in self.differing:
-            raise RecordError(f"it listed {name!r:.80}, which was not requested again")
+            raise RecordError(f"it sent {name!r:.80}, which was not requested again")
         if difference is None:
             self.differing.pop(name, None)
             self.verified += 1

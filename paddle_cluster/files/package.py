@@ -35,7 +35,7 @@ _PERMISSIONS = 0o777
 _NEVER_AT_TOP = frozenset((LOG, OUTPUT))
 _NEVER = frozenset((".git", "__pycache__"))
 _BY_NAME = "their names, as in every workspace"
-_BY_VARIABLES = "--env_file and .env, which may be secret"
+_BY_VARIABLES = "--env_file and .env, which may contain secrets"
 _PACKAGES = ("paddle", "paddle_node", "paddle_job.py", "py_paddle.py")
 _NOT_SENT = ("paddle_node", "agent")  # sent separately
 _IMPORTED = (".py", ".c", ".h", ".so")
@@ -286,7 +286,7 @@ def _package(
     for path in files:
         result = hashed[entries[path].source]
         if isinstance(result, OSError):
-            problems.append(f"{path} cannot be read: {result.strerror}")
+            problems.append(f"cannot read {path}: {result.strerror}")
         else:
             entries[path] = entries[path]._replace(
                 digest=result.digest, size=result.size, changed_ns=files[path].st_mtime_ns
@@ -301,7 +301,7 @@ def _package(
         if len(problems) > LISTED:
             listed += f"\n  and {len(problems) - LISTED} more"
         raise WorkspaceError(
-            f"{root} cannot be dispatched; remove these or name them in {IGNORE_FILE}:\n  {listed}"
+            f"cannot dispatch {root}; remove these files or name them in {IGNORE_FILE}:\n  {listed}"
         )
     return Package(tuple(entries[path] for path in sorted(entries)), tuple(left_out))
 
@@ -315,7 +315,7 @@ def _walk(
         try:
             found = list(os.scandir(root / folder))
         except OSError as error:
-            problems.append(f"{folder or root} cannot be read: {error.strerror}")
+            problems.append(f"cannot read {folder or root}: {error.strerror}")
             continue
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -346,7 +346,7 @@ def _entry(
             files[path] = status
             return TreeEntry(path, mode, source=found.path)  # the digest is computed later, with all others
     except OSError as error:
-        problems.append(f"{path} cannot be read: {error.strerror}")
+        problems.append(f"cannot read {path}: {error.strerror}")
         return None
     problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'not a regular file')}")
     return None

@@ -109,7 +109,7 @@ def _pack(tree: Package) -> bytes:
         try:
             content = Path(entry.source).read_bytes()
         except OSError as error:
-            raise WorkspaceError(f"{entry.source} cannot be read: {error.strerror}") from error
+            raise WorkspaceError(f"cannot read {entry.source}: {error.strerror}") from error
         if _digest(content) != entry.digest:
             raise WorkspaceError(f"{entry.source} is being modified; start again when it is complete")
         parts.append(content)
@@ -142,7 +142,7 @@ class Payload:
         packages = max((len(one.package.files) for one in self.environments.values()), default=0)
         more = f", {counted(packages, 'package')}" if packages else ""
         if self._workspace is None:
-            return f"the runtime{more}; the workspace is there already"
+            return f"the runtime{more}; the workspace is already there"
         files = counted(len(self._workspace.files), "file")
         return f"{files} and the runtime{more}"
 
@@ -245,8 +245,8 @@ def _workspace(root: Path, plan: Plan) -> Package:
     names = files(plan.settings.job.entry, root)
     if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(
-            f"{names[0]} is not sent to the nodes: .paddleignore names it, "
-            f"or it lies in log/ or output/, which are never sent"
+            f"{names[0]} is not sent to the nodes: .paddleignore lists it, or it is in log/ or "
+            "output/, which are never sent"
         )
     return package
 
@@ -302,7 +302,7 @@ def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
         else:
             shown = [visible(path) for path in paths[:LARGEST]]
             shown += [f"{len(paths) - LARGEST} more"] if len(paths) > LARGEST else []
-        lines.append(f"  not sent, by {rule}: {', '.join(shown)}")
+        lines.append(f"  not sent because of {rule}: {', '.join(shown)}")
     return lines
 
 

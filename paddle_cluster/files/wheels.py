@@ -46,10 +46,12 @@ _SAID = 400  # characters of pip's output
 _ERROR = "ERROR: "
 _NO_MATCH = f"{_ERROR}No matching distribution found for "
 _CONFLICT = f"{_ERROR}Cannot install "
-_USERS_WAY = f"name a version that has one in {FILE}, or put one where PIP_FIND_LINKS points"
+_USERS_WAY = (
+    f"name a version that has one in {FILE}, or put a wheel into the directory that PIP_FIND_LINKS names"
+)
 _OUR_WAY = (
-    "jobs need exactly this version: name a Python that has one in PYTHON in conf.py, "
-    "or install it there and leave out --bootstrap"
+    "jobs need exactly this version: name a Python that has it in PYTHON in conf.py, or "
+    "install it on the nodes and omit --bootstrap"
 )
 _CAUSES = "The conflict is caused by:"
 _UNREACHABLE = "Retrying (Retry("
@@ -215,26 +217,24 @@ class Fetch:
         lines = text.splitlines()
         first = next((number for number, line in enumerate(lines) if line.startswith(_ERROR)), None)
         if first is None:
-            return f"pip ended with status {self._process.returncode} for {where}: {_shown(lines[-3:])}"
+            return f"pip exited with status {self._process.returncode} for {where}: {_shown(lines[-3:])}"
         missing = next((line for line in lines if line.startswith(_NO_MATCH)), None)
         if missing is not None:
             name = missing.removeprefix(_NO_MATCH).partition(" (from ")[0]
             if _UNREACHABLE in text:
-                return (
-                    f"{name} cannot be fetched: the package index does not answer (PIP_INDEX_URL, pip.conf)"
-                )
+                return f"cannot download {name}: the package index does not respond (PIP_INDEX_URL, pip.conf)"
             ours = {pin.name: pin.text for pin in self._wanted.pins}.get(re.split(r"[^\w.-]", name)[0])
             if ours not in (None, name):
-                return f"a conflict for {where}: {FILE} asks for {name}, jobs import {ours}; change {FILE}"
+                return f"conflict for {where}: {FILE} asks for {name}, but jobs import {ours}; change {FILE}"
             others = ", nor of any other version (is the index set: PIP_INDEX_URL, pip.conf?)"
             more = others if _NO_VERSION in text else ""
             return f"no wheel of {name} for {where}{more}; {_USERS_WAY if ours is None else _OUR_WAY}"
         if lines[first].startswith(_CONFLICT):
             causes = lines[lines.index(_CAUSES) + 1 :] if _CAUSES in lines else lines[first : first + 1]
             said = _shown(list(itertools.takewhile(str.strip, causes)))
-            return f"a conflict for {where}: {said}; change {FILE}"
+            return f"conflict for {where}: {said}; change {FILE}"
         below = itertools.takewhile(lambda line: line.startswith(" "), lines[first + 1 :])
-        return f"pip refuses for {where}: {_shown([lines[first].partition('. ')[0], *below])}; change {FILE}"
+        return f"pip failed for {where}: {_shown([lines[first].partition('. ')[0], *below])}; change {FILE}"
 
 
 def _shown(lines: Sequence[str]) -> str:
@@ -259,8 +259,9 @@ def _pip() -> list[str]:
         if found is not None:
             return [found]
     raise NoWheelsError(
-        f"no pip to fetch wheels with: {sys.executable} has none (as pipx and uv install it), and there is no uv "
-        "and no pip in PATH; try `pipx inject paddle-cluster pip` or `uv tool install --with pip paddle-cluster`"
+        f"no pip to download wheels with: {sys.executable} has none (typical of pipx and uv), "
+        "and neither uv nor pip is in PATH. Try `pipx inject paddle-cluster pip` or `uv tool "
+        "install --with pip paddle-cluster`"
     )
 
 
@@ -277,13 +278,11 @@ def _check(found: Sequence[Path], wanted: EnvironmentRequest) -> None:
             name, version, _, _ = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
             raise NoWheelsError(
-                f"{path.name} is not a wheel, and nodes need wheels; remove it from requirements.txt"
+                f"{path.name} is not a wheel, but nodes need wheels; remove it from requirements.txt"
             ) from error
         have[name] = version
         if name in locked and _sha256(path) not in locked[name].hashes:
-            raise NoWheelsError(
-                f"{path.name} is not the file of the lock file: its sha256 is {_sha256(path)}"
-            )
+            raise NoWheelsError(f"{path.name} does not match the lock file: its sha256 is {_sha256(path)}")
     lacking = [pin.text for name, pin in locked.items() if str(have.get(name)) != pin.version]
     for path in found:
         for text in _required(path):
@@ -295,7 +294,8 @@ def _check(found: Sequence[Path], wanted: EnvironmentRequest) -> None:
                 lacking.append(f"{need.name}{need.specifier} (for {path.name.split('-')[0]})")
     if lacking:
         raise NoWheelsError(
-            f"{', '.join(lacking)} was not fetched for {wanted.platform.describe()}; name it in requirements.txt"
+            f"{', '.join(lacking)} was not downloaded for {wanted.platform.describe()}; name it "
+            "in requirements.txt"
         )
 
 

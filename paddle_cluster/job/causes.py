@@ -203,7 +203,7 @@ def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Fa
         return ""
     owners = [one for one in failed.get(address[1], ()) if one.kind is not FailureKind.CUT_OFF]
     owner = f" ({owners[0].name()})" if len(owners) == 1 else ""
-    return f"connection to {address[0]}{owner} lost"
+    return f"lost the connection to {address[0]}{owner}"
 
 
 def _has_same_end(failure: Failure, cause: Failure) -> bool:

@@ -55,7 +55,7 @@ def prepare(plan: Plan, roster: Roster, loop: Loop, console: Console) -> Prepare
         package = environment.package
         console.note(
             f"{counted(len(package.files), 'package')} for {platform.describe()}, {size_text(package.total_bytes)}: "
-            + ("kept from an earlier job" if environment.was_kept else "fetched")
+            + ("reused from an earlier job" if environment.was_kept else "fetched")
         )
     for record in roster.all():
         if record.link is None:

@@ -36,60 +36,70 @@ _REMEDIES = tuple(
     for pattern, text in (
         (
             r"^hung: no step for",
-            "see the stacks for what it waits for; if a step may take that long, raise STEP_TIMEOUT_S in conf.py",
+            "its stacks show what it waits for; if a step may take that long, raise STEP_TIMEOUT_S in conf.py",
         ),
         # errors of scripts written for Python 2
         (
             r"^SyntaxError: Missing parentheses in call to 'print'",
-            f"in Python 3 print is a function: print(x); {_CONVERT}",
+            f"print is a function in Python 3: print(x); {_CONVERT}",
         ),
         (
             r"^SyntaxError: (?:leading zeros in decimal integer|multiple exception types must be parenthesized"
             r"|(?:Function|Lambda expression) parameters cannot be parenthesized|Missing parentheses in call to 'exec')"
             r"|^TypeError: unsupported operand type\(s\) for >>: 'builtin_function_or_method'"
             r"|^AttributeError: .* has no attribute '(?:has_key|iteritems|itervalues|iterkeys|izip|imap|maxint)'",
-            f"this line is Python 2; {_CONVERT}",
+            f"this line is Python 2 code; {_CONVERT}",
         ),
         (
             r"^TabError: inconsistent use of tabs and spaces",
-            "in Python 3 a tab is not eight spaces: `expand -t 8 train.py` prints the script without tabs",
+            (
+                "Python 3 does not treat a tab as eight spaces; `expand -t 8 train.py` prints the "
+                "script without tabs"
+            ),
         ),
         (
             r"^TypeError: '(?:map|filter|zip|dict_keys|dict_values|dict_items)' object is not subscriptable"
             r"|^TypeError: object of type '(?:map|filter|zip)' has no len\(\)",
-            "in Python 3 map, filter, zip, keys, values and items are not lists: list(map(f, x))",
+            "map, filter, zip, keys, values and items do not return lists in Python 3: use list(map(f, x))",
         ),
         (
             r"^TypeError: write\(\) argument must be str, not bytes",
-            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "wb")',
+            'Python 3 must open a file of bytes, such as a pickle, in binary mode: open(path, "wb")',
         ),
         (
             r"^UnicodeDecodeError: 'utf-8' codec|^TypeError: a bytes-like object is required, not 'str'",
-            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "rb"); '
-            'one that Python 2 wrote is read with encoding="latin1"',
+            (
+                "Python 3 must open a file of bytes, such as a pickle, in binary mode: open(path, "
+                '"rb"); load one that Python 2 wrote with encoding="latin1"'
+            ),
         ),
         (
             r"^TypeError: 'float' object cannot be interpreted as an integer|must be a whole number, got \d*\.",
-            "in Python 3 `/` gives a float, and `//` the whole number that sizes and counts need",
+            "`/` returns a float in Python 3; use `//` for the whole numbers that sizes and counts need",
         ),
         (
             r"^NameError: name '(xrange|unicode|raw_input|basestring|long|reduce|unichr|execfile|file|cmp)' is not "
             r"defined",
-            f"{{0}} is a name of Python 2; Python 3 has range, str, input and int; {_CONVERT}",
+            f"{{0}} exists only in Python 2; Python 3 has range, str, input and int; {_CONVERT}",
         ),
         (
             r"^ModuleNotFoundError: No module named '(cPickle|Queue|StringIO|cStringIO|ConfigParser|urllib2)'",
-            "{0} is a module of Python 2; Python 3 has pickle, queue, io, configparser and urllib.request; "
-            f"{_CONVERT}",
+            (
+                "{0} is a Python 2 module; Python 3 has pickle, queue, io, configparser and "
+                f"urllib.request; {_CONVERT}"
+            ),
         ),
         (
             r"^ModuleNotFoundError: No module named '([\w.]+)'",
-            "the nodes' Python has no {0}: install it there, name a Python that has it (PYTHON in conf.py), put it "
-            "into the workspace, or name its package in requirements.txt and give --bootstrap",
+            (
+                "the nodes' Python has no {0}. Install it there, name a Python that has it (PYTHON "
+                "in conf.py), put it into the workspace, or name its package in requirements.txt and "
+                "give --bootstrap"
+            ),
         ),
         (
             r"^(?:\w+: )?Distributed package doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
-            'nccl needs GPUs and a torch that has it; on CPUs use init_process_group("gloo")',
+            'nccl needs GPUs and a torch built with it; on CPUs use init_process_group("gloo")',
         ),
         (
             r"^AssertionError: Torch not compiled with CUDA enabled|has no attribute '_cuda_\w+'"
@@ -99,35 +109,44 @@ _REMEDIES = tuple(
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([\w+-]+)'$",
-            "if {0} is a program, install it on the nodes or name its directory with --env=PATH=DIR:/usr/bin:/bin; a "
-            "file is searched for in the job's directory, a copy of the workspace",
+            (
+                "if {0} is a program, install it on the nodes or name its directory with "
+                "--env=PATH=DIR:/usr/bin:/bin; if it is a file, put it into the workspace: the job "
+                "searches its own directory, a copy of the workspace"
+            ),
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
-            "{0} is not in the job's directory on the node: a copy of the workspace without the files that "
-            ".paddleignore names; --dry_run lists them",
+            (
+                "{0} is not in the job's directory on the node, which is a copy of the workspace "
+                "without the files that .paddleignore lists; --dry_run lists them"
+            ),
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(/[^']*)'",
-            "{0} must be there on every node; files of the workspace are named relative to it",
+            "{0} must exist on every node; name files in the workspace by paths relative to it",
         ),
         (
             r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|, by the kernel for lack of memory",
-            "a smaller batch or fewer processes on a node (--nproc_per_node) need less memory",
+            "a smaller batch or fewer processes per node (--nproc_per_node) need less memory",
         ),
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
-            "make room on that node, or name another disk: ROOT_DIR or HOST_SETTINGS in conf.py; "
-            "`paddle.py clean` removes earlier jobs",
+            (
+                "free space on that node, or use another disk (ROOT_DIR or HOST_SETTINGS in "
+                "conf.py); `paddle.py clean` removes earlier jobs"
+            ),
         ),
         (
             r"packets of \d+ bytes do not arrive",
-            "let ICMP messages of the kind 'fragmentation needed' pass between the nodes, or give their interfaces the "
-            "smallest MTU of the path: ip link set DEVICE mtu BYTES",
+            (
+                "allow ICMP 'fragmentation needed' messages between the nodes, or set their "
+                "interfaces to the smallest MTU of the path: ip link set DEVICE mtu BYTES"
+            ),
         ),
         (
             r"^could not be started: .*Permission denied",
-            "chmod +x it, or name a ROOT_DIR in conf.py that is not mounted noexec",
+            "chmod +x it, or set ROOT_DIR in conf.py to a directory that is not mounted noexec",
         ),
     )
 )
@@ -171,7 +190,7 @@ def write(
         hidden.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         hidden.replace(path)
     except OSError as error:
-        return f"{path} cannot be written: {error.strerror or error}"
+        return f"cannot write {path}: {error.strerror or error}"
     return ""
 
 
@@ -205,7 +224,7 @@ def _last_words(cause: Failure) -> str:
     if cause.kind is not FailureKind.EXIT or cause.signal:
         return ""
     written = [line.strip() for line in cause.tail if line.strip()]
-    return f"its last line: {written[-1][:LAST_WORDS]}" if written else "it wrote nothing"
+    return f"last line: {written[-1][:LAST_WORDS]}" if written else "it printed nothing"
 
 
 def remedy(cause: Failure) -> str:

@@ -179,7 +179,7 @@ class Job:
         if len(examined.replies) > len(verdict.rows):
             others = len(examined.replies) - len(verdict.red)
             self._console.note(
-                f"({others} of {len(examined.replies)} nodes are ok; `{PROGRAM} doctor` shows all)"
+                f"({others} of {len(examined.replies)} nodes are ok; `{PROGRAM} doctor` shows all nodes)"
             )
         for remark in verdict.remarks:
             self._console.note(remark)

@@ -28,9 +28,9 @@ from paddle_node.contract.classes import dataclass, replace
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25
 
-PSERVER = "a pserver's state is lost: after a restart it would have no parameters"
+PSERVER = "the state of a pserver is lost: after a restart it would have no parameters"
 PSERVER_SPENT = "a pserver has used up its restarts"
-NOBODY_LEFT_OUT = "the job needs all its nodes, unless --min_trainers allows fewer"
+NOBODY_LEFT_OUT = "the job needs all its nodes unless --min_trainers allows fewer"
 NOT_A_PROCESS = "a restart would not fix this"
 
 
@@ -137,7 +137,9 @@ def decide(
             f"--max_restarts={policy.max_restarts} was reached" if out - gone else NOBODY_LEFT_OUT
         )
     if out and len(remaining) < max(1, policy.min_trainers or 0):
-        return Decision(f"{counted(len(remaining), 'trainer')} left, --min_trainers={policy.min_trainers}")
+        return Decision(
+            f"{counted(len(remaining), 'trainer')} would remain, fewer than --min_trainers={policy.min_trainers}"
+        )
     return Decision("", frozenset(remaining if policy.together else again), frozenset(out), fallen)
 
 
@@ -258,7 +260,7 @@ class Recovery:
         self._due.update(dict.fromkeys(names, time.monotonic() + wait_s))
         limit = self._policy.pserver_restarts
         text = (
-            f"{cause.headline()}; restarting {_listed(names)} with its saved state in {wait_s:.1f} s "
+            f"{cause.headline()}; restarting {_listed(names)} from saved state in {wait_s:.1f} s "
             f"(restart {number} of {limit})"
         )
         self._roster.incidents.append(Incident(RESTART, text))
@@ -272,7 +274,7 @@ class Recovery:
             process = self._roster.processes[name].process
             why = by_process.get(name) or nodes[process.node_id]
             who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
-            text = f"{who} is left out: {why.what}; the job continues with {counted(remaining, 'trainer')}"
+            text = f"{who} is dropped: {why.what}; the job continues with {counted(remaining, 'trainer')}"
             self._roster.incidents.append(Incident(LEFT_OUT, text))
             self._note(text)
         for node_id in nodes:
@@ -335,6 +337,6 @@ def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) ->
         return
     node = plan.node(plan.pserver_nodes[0])
     name = f"leave-{gone.rank}"
-    roster.messengers[name] = f"the pservers were not informed that trainer {gone.rank} has left"
+    roster.messengers[name] = f"cannot inform the pservers that trainer {gone.rank} has left"
     argv = (node.python, "-P", "-m", "paddle", "pserver-leave")
     starter.send(replace(gone, name=name, node_id=node.node_id, argv=argv, log=LOG, ports=()), {})

@@ -96,7 +96,7 @@ class Shutdown:
             ),
             (
                 *(line for record in left_out for line in (*self._unclean(record), *self._missing(record))),
-                *(f"MAY BE LEFT on {r.name}: {r.traces.unsure}" for r in records if r.traces.unsure),
+                *(f"MAY STILL RUN on {r.name}: {r.traces.unsure}" for r in records if r.traces.unsure),
             ),
             is_proven=all(self._is_proven(record) for record in records),
         )
@@ -135,7 +135,7 @@ class Shutdown:
         self._say_bye(0.0)
         self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
         for record in self._roster.live():
-            record.drop(ConnectError(record.name, "the node agent did not confirm its end"))
+            record.drop(ConnectError(record.name, "the node agent did not confirm that it ended"))
 
         def is_written() -> bool:
             self._tell_of_stall()
@@ -175,8 +175,8 @@ class Shutdown:
         lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.traces.left]
         if record.traces.used and not record.traces.stopped:
             lines.append(
-                f"NOT CLEANED: {record.contact.error or record.name + ': it did not answer'}; "
-                f"the node stops the job's processes by itself within {self._settings.limits.lease_s:g} s"
+                f"NOT CLEANED: {record.contact.error or record.name + ': it did not answer'}; the "
+                f"node will stop the job's processes itself within {self._settings.limits.lease_s:g} s"
             )
         return lines
 
@@ -198,4 +198,7 @@ class Shutdown:
             left = ledger.listed - ledger.verified
             what = f"{left} of {counted(ledger.listed, 'file')} {'is' if left == 1 else 'are'}"
         place = record.delivery.trees.get(WORKSPACE) or record.node.job_dir
-        return [*unread, f"NOT COLLECTED from {record.name}: {what} still on the node; copy from {place}"]
+        return [
+            *unread,
+            f"NOT COLLECTED from {record.name}: {what} still on the node; copy them from {place}",
+        ]

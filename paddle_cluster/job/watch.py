@@ -183,7 +183,7 @@ class Watch:
                 record.state is ProcessState.RUNNING and record.process.name not in told and not went_on
             )
             if is_suspect and not waits_for_peers(record.stacks):
-                what = "hung: the others wait for it, and it waits for none of them"
+                what = "hung: the others wait for it, but it waits for none of them"
                 self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
 
     def _all_wait(self, failures: list[Failure]) -> bool:
@@ -229,8 +229,9 @@ def silence(trainers: Sequence[ProcessRecord]) -> str:
     if any(record.spoke or record.stepped_at for record in trainers):
         return ""
     return (
-        f"no trainer has written a line or made a step in {QUIET_S:.0f} s: they may be reading data, or hang. "
-        f"`{PROGRAM} dashboard` shows the stacks of each, Ctrl+C stops the job"
+        f"no trainer has written a line or made a step in {QUIET_S:.0f} s: they may be "
+        f"reading data or may hang. `{PROGRAM} dashboard` shows the stacks of each, Ctrl+C "
+        "stops the job"
     )
 
 

@@ -45,8 +45,9 @@ def make_room(nodes: int) -> None:
     need = A_NODE * nodes + OURS
     if hard != resource.RLIM_INFINITY and hard < need:
         raise UsageError(
-            f"{nodes} nodes need {need} open files, and this user may have {hard}: raise the hard limit "
-            f"(`ulimit -Hn`, LimitNOFILE of a service, nofile in /etc/security/limits.conf)"
+            f"{nodes} nodes need {need} open files, but this user may have only {hard}: raise the "
+            "hard limit (`ulimit -Hn`, LimitNOFILE of a service, nofile in "
+            "/etc/security/limits.conf)"
         )
 
 

@@ -200,7 +200,7 @@ class Roster:
             RecordError: no such process was ever requested of that node.
         """
         if (node.node.node_id, name) not in self.asked:
-            raise RecordError(f"proc: it was not asked for {name!r:.80}")
+            raise RecordError(f"proc: unknown process {name!r:.80}")
         return name
 
     def process(self, node: NodeRecord, name: str) -> ProcessRecord | None:

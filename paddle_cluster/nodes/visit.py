@@ -115,4 +115,4 @@ def _failed(record: NodeRecord, failed: Failed) -> None:
 
 
 def _unread(record: NodeRecord, kind: str, error: Exception) -> None:
-    record.drop(ConnectError(record.name, visible(f"its {kind!r} message cannot be read: {error!s:.300}")))
+    record.drop(ConnectError(record.name, visible(f"cannot read its {kind!r} message: {error!s:.300}")))

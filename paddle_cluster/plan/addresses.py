@@ -73,10 +73,10 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
     """
     by_itself = {node_id: answer.address for node_id, answer in answers.items()}
     if len(answers) < 2:
-        return Choice(by_itself, f"PADDLE_NIC {nic}" if nic else "one node: its own")
+        return Choice(by_itself, f"PADDLE_NIC {nic}" if nic else "one node: its own address")
     common = common_networks(answers)[:TRIED]
     if not common:
-        own = f"the first one of {nic}" if nic else "the one that its login arrived at"
+        own = f"the first address of {nic}" if nic else "the address that its login arrived at"
         if not any(answer.placed for answer in answers.values()):
             own = "its own"  # embedded nodes
         return Choice(by_itself, f"no network includes all nodes: each uses {own}")
@@ -86,7 +86,7 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
     reasons = [f"every node has an address in {best.network}"]
     if nic:
         reasons.insert(0, f"PADDLE_NIC {nic}")
-    reasons.append(f"{tried - failed} of {tried} tried routes work, typically in {latency_s * 1000:.1f} ms")
+    reasons.append(f"{tried - failed} of {tried} routes tried work, typically in {latency_s * 1000:.1f} ms")
     if _logins(best, answers) == len(answers):
         reasons.append("the logins arrived there")
     if len(judged) > 1:

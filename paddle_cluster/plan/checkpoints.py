@@ -81,14 +81,19 @@ def resume_hint(settings: Settings) -> list[str]:
     flags, name = dict(settings.job.flags), settings.job.saving.name
     if not settings.job.mode.has_pserver_command and name:
         return [
-            f"to continue: give the same command again, with --keep_as={name}: the nodes keep what the script "
-            "saved in PADDLE_CHECKPOINT_DIR"
+            (
+                f"to continue: run the same command again, with --keep_as={name}. The nodes keep what "
+                "the script saved in PADDLE_CHECKPOINT_DIR"
+            )
         ]
     if not settings.job.mode.has_pserver_command or not flags.get("checkpoint_dir"):
         return []
     return [
-        "to continue from the last complete checkpoint: give the same command again, with --resume=latest "
-        f"(checkpoints are in {flags['checkpoint_dir']}; `{PROGRAM} checkpoints` shows them)"
+        (
+            "to continue from the last complete checkpoint: run the same command again, with "
+            f"--resume=latest (checkpoints are in {flags['checkpoint_dir']}; `{PROGRAM} "
+            "checkpoints` lists them)"
+        )
     ]
 
 
@@ -223,8 +228,8 @@ def choose(
         return ResumeChoice(told=f"--resume={resume}: no checkpoint is complete on all nodes: {told}")
     return ResumeChoice(
         best.first.name,
-        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the newest that is complete "
-        "on all nodes",
+        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the "
+        "newest one that is complete on all nodes",
     )
 
 

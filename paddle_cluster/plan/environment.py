@@ -277,8 +277,9 @@ def is_too_long(name: str, value: str) -> bool:
 def told_long(name: str) -> str:
     """Return the message about a value that is too long for the environment."""
     return (
-        f"{name} is too long for a variable of Linux: it is written to a file, and {name}{FILE_SUFFIX} has its path; "
-        f"paddle reads that file by itself, other scripts must read it"
+        f"{name} is too long for a Linux environment variable: it is written to a file, and "
+        f"{name}{FILE_SUFFIX} has its path. paddle reads that file itself; other scripts must "
+        "read it"
     )
 
 

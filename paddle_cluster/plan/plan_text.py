@@ -64,8 +64,9 @@ def opening(plan: Plan) -> str:
     lines = [told_hosts(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
     if plan.mode is Mode.COLLECTIVE and "resume" in dict(plan.settings.job.flags):
         lines.append(
-            f"--resume has only the effect that {entry} gives it: in collective mode a script loads what it saved "
-            "in PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on the nodes"
+            f"--resume has only the effect that {entry} gives it: in collective mode, a script "
+            "loads what it saved in PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on "
+            "the nodes"
         )
     return "\n".join(lines)
 
@@ -96,7 +97,7 @@ def _head(plan: Plan) -> Iterator[str]:
             f", by shard: {', '.join(settings.job.shard_dirs)}" if settings.job.shard_dirs else ""
         )
     else:
-        yield "nothing is dispatched: the workspace is on the nodes"
+        yield "nothing is dispatched: the workspace is already on the nodes"
     yield from _bootstrap(plan)
     for node in plan.nodes:
         yield f"node {node.node_id}  {node.host.describe()}  {node.job_dir}"
@@ -108,7 +109,7 @@ def _bootstrap(plan: Plan) -> Iterator[str]:
         asked = requirements.of_workspace(plan.settings.job.package)
         more = f" and what {asked.path} asks for" if asked is not None else ""
         yield f"bootstrap {', '.join(requirements.NODE_PACKAGES)} of the lock file{more},"
-        yield "  fetched by pip for each node's platform, unpacked below ROOT_DIR/.paddle/environments"
+        yield "  downloaded by pip for each node's platform, unpacked below ROOT_DIR/.paddle/environments"
 
 
 def _group(plan: Plan, processes: Sequence[Process]) -> Iterator[str]:
@@ -206,10 +207,13 @@ def _footnotes(plan: Plan) -> Iterator[str]:
         "a port in use is replaced by the next free one."
     )
     if plan.pserver_ports.spare:
-        yield "If the pservers' port is in use on a node, all of them get the next one that is free on every node."
+        yield (
+            "If the pservers' port is in use on one node, all pservers get the next port that is "
+            "free on every node."
+        )
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
         yield "A pserver whose ports are in use takes the next free ones and informs the trainers."
     yield from map(told_long, values_in_files(plan, planned_addresses(plan)))
     if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
-        yield "Your own variables are shown as ***; they reach the processes and nothing else."
+        yield "Your own variables are shown as ***; only the processes receive them."
     yield "This was a dry run: no connection was made and nothing was written."

@@ -130,8 +130,9 @@ class ServicePorts:
                 return first
         node_id, port = next(place for place in self._run(self.runs[0]) if place in taken)
         raise PreflightError(
-            f"node {node_id}: port {port}, meant for the trainers, is in use by {taken[node_id, port]}, and "
-            f"{len(self.runs) - 1} other port ranges have a port in use too; submit again to try others"
+            f"node {node_id}: port {port}, chosen for the trainers, is in use by "
+            f"{taken[node_id, port]}, and {len(self.runs) - 1} other port ranges also have a port "
+            "in use; submit again to try others"
         )
 
     def _run(self, first: int) -> Iterator[tuple[int, int]]:
@@ -181,8 +182,9 @@ class PserverPorts:
             return free
         node_id, owner = taken[self.configured.start]
         raise PreflightError(
-            f"node {node_id}: port {self.configured.start}, meant for the pservers, is in use by {owner}, and each "
-            f"of the next {len(self.spare)} is in use on a node too; give another one with --port"
+            f"node {node_id}: port {self.configured.start}, chosen for the pservers, is in use by "
+            f"{owner}, and each of the next {len(self.spare)} is also in use on some node; give "
+            "another one with --port"
         )
 
 

@@ -134,7 +134,7 @@ class JobLog:
             self._add(clock.now(), str(key), data)
         if left_out:
             lines = counted(left_out, "line")
-            text = f"({lines} left out here: the disk was too slow; the logs of the nodes have them)"
+            text = f"({lines} omitted here: the disk was too slow; the logs of the nodes have them)"
             self._add(clock.now(), LAUNCHER, text.encode())
 
     def _add(self, at: float, who: str, data: bytes) -> None:

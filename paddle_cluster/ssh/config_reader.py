@@ -139,17 +139,17 @@ def seconds(text: str) -> int:
 def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "proxycommand":
         if not line.rest:
-            raise line.error("ProxyCommand takes a command")
+            raise line.error("ProxyCommand needs a command")
         return [line.rest.lstrip("= \t")]
     values = line.words
     if not values or (len(values) > 1 and line.keyword not in LISTS):
-        raise line.error(f"{line.keyword} takes one value")
+        raise line.error(f"{line.keyword} takes only one value")
     value = values[0]
     lowered = value.lower()
     if line.keyword == "proxyjump" and (value != line.rest or not re.fullmatch(r"[\w.@:,\[\]-]+", value)):
         raise line.error(f"ProxyJump {line.rest}: {_ADVICE}")
     if line.keyword == "port" and not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):
-        raise line.error(f"{value} is not a port number")
+        raise line.error(f"{value} is not a valid port")
     if line.keyword == "identitiesonly":
         if lowered not in ("yes", "true", "no", "false"):
             raise line.error(f"{value}: expected yes or no")

@@ -253,8 +253,8 @@ class FabricLogins(Logins):
         except BaseException as error:
             let_go()
             if isinstance(error, BROKEN):
-                reason = f"logged in, but no command can be run: {error}."
-                raise ConnectError(host.text, reason, "See sshd's log there.") from error
+                reason = f"logged in, but cannot run a command: {error}."
+                raise ConnectError(host.text, reason, "Check sshd's log there.") from error
             raise
 
 

@@ -90,7 +90,7 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
         return _refused(attempt, str(error))
     if isinstance(error, NameTimeoutError):
         return Reason(
-            f"the name {attempt.hop.host} cannot be resolved: {error}.",
+            f"cannot resolve the name {attempt.hop.host}: {error}.",
             "Check the name servers (/etc/resolv.conf), or write an address.",
         )
     if isinstance(error, socket.gaierror):

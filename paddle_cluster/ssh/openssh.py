@@ -154,12 +154,12 @@ class OpenSshStream:
         self._socket.close()
         said = self.words.others
         if code is None:
-            reason = "ssh does not end"
+            reason = "ssh did not exit"
         elif code < 0 or code == FAILED:
             own = self.words.last
             reason = "the connection ended" + (f" ({own})" if own else "")
         else:
-            reason = f"the node agent ended with status {code}"
+            reason = f"the node agent exited with status {code}"
         return reason + (f": {said}" if said else "")
 
     def _hear(self) -> None:

@@ -192,7 +192,7 @@ def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> Connec
     if isinstance(error, subprocess.TimeoutExpired):
         return ConnectError(
             node,
-            f"`ssh -G`, which resolves the ssh config, did not end within {ASK_S:g} s.",
-            "See `Match exec` in your ssh config.",
+            f"`ssh -G`, which resolves the ssh config, did not finish within {ASK_S:g} s.",
+            "Check `Match exec` in your ssh config.",
         )
     return ConnectError(node, f"cannot run ssh: {error}.", "Check `command -v ssh`, the first one in PATH.")

@@ -184,8 +184,8 @@ def _late(words: Words, attempt: FailedLogin) -> Reason | None:
         return None
     if words.over_master and not words.server.host:
         return Reason(
-            f"no answer within {attempt.limit_s:g} s over the connection that is open already (ControlMaster).",
-            "End it with `ssh -O exit HOST`; give it a ServerAliveInterval in your ssh config.",
+            f"no answer within {attempt.limit_s:g} s over the already open connection (ControlMaster).",
+            "Close it with `ssh -O exit HOST`, and set ServerAliveInterval for it in your ssh config.",
         )
     if not words.server.host:
         return Reason(
@@ -194,8 +194,10 @@ def _late(words: Words, attempt: FailedLogin) -> Reason | None:
         )
     if words.is_let_in and not words.target:
         return Reason(
-            f"{where(words.server)} accepted the login, and ssh requested no command within {attempt.limit_s:g} s.",
-            "See SessionType and ForkAfterAuthentication in your ssh config, which are for other logins.",
+            f"{where(words.server)} accepted the login, but ssh requested no command within "
+            f"{attempt.limit_s:g} s.",
+            "Check SessionType and ForkAfterAuthentication in your ssh config, which are meant "
+            "for other logins.",
         )
     return reasons.no_answer(where(words.server), attempt.limit_s)
 
@@ -222,7 +224,9 @@ def _refused(words: Words, attempt: FailedLogin, found: Found) -> Reason:
         return reasons.refused(words.server, why, words.keys, reasons.ADD_TO_AGENT)
     methods = found[1] or "nothing"
     if "publickey" not in methods:
-        hint = "Passwords are never asked for: let sshd there accept public keys (PubkeyAuthentication)."
+        hint = (
+            "The launcher never asks for passwords: let sshd there accept public keys (PubkeyAuthentication)."
+        )
         return reasons.refused(words.server, f"it accepts only {methods}", words.keys, hint)
     return reasons.refused(words.server, f"it accepts {methods}", words.keys)
 
@@ -253,7 +257,7 @@ def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     if not words.target:
         return Reason(
             f"{_place(words, attempt)} accepted the login but opens no session: {found[1]}.",
-            "See MaxSessions of sshd there.",
+            "Check MaxSessions of sshd there.",
         )
     words.proxy_ended = False  # the jump host is not the cause, or is named
     if "prohibited" in found[1]:
@@ -288,7 +292,7 @@ def _hung_up(words: Words, attempt: FailedLogin) -> tuple[Reason, bool]:
         return reasons.no_ssh(_place(words, attempt), attempt.timeout_s, why), False
     if not words.server.host:
         by = "its ProxyCommand" if words.is_proxied else "ssh"
-        return Reason(f"{by} ended before the login was complete.", "Try `ssh` by hand."), words.is_proxied
+        return Reason(f"{by} exited before the login was complete.", "Try `ssh` by hand."), words.is_proxied
     return reasons.hung_up(where(words.server)), not words.own or "Connection" in words.own[-1]
 
 

@@ -43,8 +43,9 @@ def unknown_key(login: Login, key: str) -> Reason:
     port = "" if login.port == 22 else f"-p {login.port} "
     return Reason(
         f"its host key is not in known_hosts: {key}.",
-        "Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine itself; then accept "
-        f"it with `ssh {port}{login.user}@{login.host} true`, or all new ones with --accept_new_host_keys.",
+        "Compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
+        f"that machine. Then accept it with `ssh {port}{login.user}@{login.host} true`, or "
+        "accept all new keys with --accept_new_host_keys.",
     )
 
 
@@ -79,10 +80,12 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
     """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""
     return Reason(
-        f"auth refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
+        f"authentication refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
         hint
-        or "If the user is right, put a public key into its ~/.ssh/authorized_keys: "
-        f"ssh-copy-id {at}{login.host}.",
+        or (
+            "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
+            f"{at}{login.host}."
+        ),
     )
 
 
@@ -94,8 +97,8 @@ def unresolved(host: str, why: str) -> Reason:
 def out_of_reach(target: str, why: str) -> Reason:
     """Explain that the login to a jump host succeeds, but the node cannot be reached from it."""
     return Reason(
-        f"the jump host before it cannot reach {target}: {why}.",
-        "Check that the node is up and sshd listens there.",
+        f"the preceding jump host cannot reach {target}: {why}.",
+        "Check that the node is up and that sshd listens there.",
     )
 
 
@@ -123,7 +126,7 @@ def no_answer(target: str, limit_s: float) -> Reason:
 
 def closed_port(target: str) -> Reason:
     """Explain that no process listens on the port."""
-    return Reason(f"{target} refuses connections.", "Check that sshd runs there, and its port.")
+    return Reason(f"{target} refuses connections.", "Check that sshd is running there, and on which port.")
 
 
 def no_ssh(target: str, limit_s: float, why: str) -> Reason:
@@ -136,7 +139,7 @@ def no_ssh(target: str, limit_s: float, why: str) -> Reason:
 
 def hung_up(target: str) -> Reason:
     """Explain that the server closed the connection before the login was complete."""
-    return Reason(f"{target} closed the connection during the login.", "See sshd's log there.")
+    return Reason(f"{target} closed the connection during the login.", "Check sshd's log there.")
 
 
 def no_route(target: str, why: str) -> Reason:

@@ -100,7 +100,7 @@ class Residents:
         if not login or record.login != login:
             return (
                 None,
-                "no resident agent is used: the agent, the ssh config or the known hosts have changed",
+                "no resident agent can be reused: the agent, the ssh config or the known hosts have changed",
             )
         try:
             stream = _call(record, self._wait_s)

@@ -296,7 +296,7 @@ class SshStream:
         with contextlib.suppress(*BROKEN):
             self._channel.close()
         said = self._stderr.decode("utf-8", "replace").strip()
-        reason = f"the node agent ended with status {code}" if code >= 0 else "the connection ended"
+        reason = f"the node agent exited with status {code}" if code >= 0 else "the connection ended"
         cause = str(lost or "") if code < 0 else ""  # an EOFError has no message
         return reason + (f" ({cause})" if cause else "") + (f": {said}" if said else "")
 

@@ -162,7 +162,7 @@ def read_own_file(path: Path) -> bytes:
         status = os.fstat(descriptor)
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(errno.EPERM, "is not a file of this user alone", str(path))
+            raise PermissionError(errno.EPERM, "is not a file that only this user can access", str(path))
         return file.read()
 
 
@@ -204,7 +204,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > limit:
-                raise OSError(errno.EFBIG, f"has more than {limit >> 20} MiB", str(path))
+                raise OSError(errno.EFBIG, f"is larger than {limit >> 20} MiB", str(path))
     finally:
         os.close(descriptor)
 
@@ -212,4 +212,4 @@ def read_bounded(path: Path, limit: int) -> bytes:
 def _await(descriptor: int, path: Path, deadline: float) -> None:
     left = deadline - time.monotonic()
     if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-        raise OSError(errno.ETIMEDOUT, f"said nothing for {PATIENCE_S:g} s", str(path))
+        raise OSError(errno.ETIMEDOUT, f"returned no data for {PATIENCE_S:g} s", str(path))

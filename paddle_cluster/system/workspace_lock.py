@@ -33,13 +33,17 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
     log = directory / LOG
     for path in (log, directory / OUTPUT):
         if os.path.lexists(path) and not path.is_dir():
-            raise UsageError(f"{path} must be a directory, {path.name} is collected there; move it away")
+            raise UsageError(
+                f"{path} must be a directory, because {path.name} is collected there; move it away"
+            )
     made = [path for path in (log, directory) if not path.exists()]
     try:
         log.mkdir(parents=True, exist_ok=True)
         fd = try_lock(log / LOCK_FILE)
     except OSError as error:
-        raise UsageError(f"{log} must be writable, logs are collected there: {error.strerror}") from error
+        raise UsageError(
+            f"cannot write to {log}, where logs are collected: {error.strerror}; make it writable for your user"
+        ) from error
     try:
         if fd is None:
             holder = _holder(log / LOCK_FILE)
@@ -48,7 +52,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
             holder = holder or "another job"
             raise WorkspaceHeldError(
                 holder,
-                f"{holder} is collecting into {directory}; {end_it}, or submit a copy of the workspace",
+                f"{holder} is collecting into {directory}; {end_it}, or use a copy of the workspace",
             )
         _sign(fd, job_id)
         yield

@@ -154,7 +154,7 @@ class Tabled:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.headers) for row in self.rows):
-            raise ValueError(f"rows without {len(self.headers)} cells")
+            raise ValueError(f"every row needs {len(self.headers)} cells")
 
 
 @dataclass(frozen=True)
@@ -222,5 +222,5 @@ def from_fields(given: Fields) -> Event:
     """
     kind = KINDS.get(str(given.get("event")))
     if kind is None:
-        raise ValueError(f"no event is called {given.get('event')!r}")
+        raise ValueError(f"unknown event {given.get('event')!r}")
     return read(kind, {**given, "facts": given}, kind.__name__, "the event")

@@ -22,7 +22,7 @@ FILE_WIDTH = 1000  # columns of an output that is not a terminal
 _OUTCOMES = {
     ExitCode.DONE: "done",
     ExitCode.PROCESS_FAILED: "failed: a process of the job failed",
-    ExitCode.USAGE: "not started: command line or conf.py",
+    ExitCode.USAGE: "not started: error in the command line or conf.py",
     ExitCode.PREFLIGHT: "not started: preflight failed",
     ExitCode.DISPATCH: "not started: dispatch failed",
     ExitCode.LOST: "failed: a node or pserver was lost",
@@ -65,7 +65,10 @@ def unsent(event: Unsent) -> str:
 
 def unsent_text(event: Unsent) -> str:
     """Describe how much output was not sent, and which log contains it."""
-    return f"({size_text(event.size)} not shown: it writes faster than the link takes; {visible(event.log)} has them)"
+    return (
+        f"({size_text(event.size)} not shown: output is faster than the connection; "
+        f"{visible(event.log)} has all of it)"
+    )
 
 
 def transfer(arrived: int, total: int, bytes_per_s: float) -> dict[str, str]:

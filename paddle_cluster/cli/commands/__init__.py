@@ -18,7 +18,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "status": "list your jobs, or show one in detail",
         "attach": "follow a running job",
         "logs": "print the logs of a job",
-        "stop": "stop a job, also one started on another terminal",
+        "stop": "stop a job, even one started in another terminal",
         "clean": "remove the directories of ended jobs from the nodes",
         "checkpoints": "list saved checkpoints, and the one that --resume would load",
         "tables": "list, export and import growing tables",

@@ -43,8 +43,8 @@ an id, or the beginning or end of one; default: the newest job.
                         JOB, on the nodes of conf.py (--conf, --hosts)
   --json                print JSON
 
-This command verifies sizes; a job that resumes also verifies checksums.
-Exit: 0, 5 when a node could not be queried.
+This command verifies sizes only; a job that resumes also verifies checksums.
+Exit status: 0, or 5 when a node could not be queried.
 """
 
 
@@ -119,8 +119,8 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
         mine = [one for one in store.all_jobs(where) if os.path.normpath(one.record.collected) == collected]
         if not mine:
             raise UsageError(
-                f"checkpoints: no job of {package} is known here; name the directory on the nodes with "
-                "--checkpoint_dir=DIR"
+                f"checkpoints: no job of {package} is known on this machine; name the directory on "
+                "the nodes with --checkpoint_dir=DIR"
             )
         job = mine[0]
     else:
@@ -131,7 +131,7 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
 def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, str]) -> list[str]:
     of_job = f" (job {job_id})" if job_id else ""
     if not folder:
-        return [f"the job{of_job} had no --checkpoint_dir: its pservers wrote no checkpoint"]
+        return [f"the job{of_job} ran without --checkpoint_dir, so its pservers wrote no checkpoint"]
     where = f"{folder} on {counted(len(labels), 'node')}{of_job}"
     if not found.pservers:
         return [f"no checkpoint in {where}"]
@@ -146,7 +146,7 @@ def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, st
         )
         lines += [f"      {problem}" for problem in one.problems[:1]]
     if best is None:
-        return [*lines, "none is complete: --resume=latest would fail"]
+        return [*lines, "no checkpoint is complete: --resume=latest would fail"]
     return [*lines, f"> --resume=latest continues from batch {best.first.version}"]
 
 

@@ -27,11 +27,11 @@ jobs share.
 
   --older_than=TIME   only jobs that ended at least this long ago: 90m, 12h, 7d
   --dry_run           print what would be removed; remove nothing
-  --conf=FILE         the nodes are those of this conf.py; --hosts,
-                      --hostfile: these
+  --conf=FILE         use the nodes of this conf.py; --hosts, --hostfile: use
+                      these nodes
 
-Exit: 0, 5 when a node could not be asked, 7 when something could not be
-removed.
+Exit status: 0, 5 when a node could not be queried, 7 when something could not
+be removed.
 """
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     given = command_arguments.read("clean", argv, USAGE)
     if given.job is not None:
         raise UsageError(
-            f"clean takes no job, got {given.job!r}: it removes the directories of all ended jobs"
+            f"clean does not take a job, got {given.job!r}; it removes the directories of all ended jobs"
         )
     older_s = _seconds(given.values.get("--older_than", "0s"))
     dry_run = "--dry_run" in given.switches
@@ -82,4 +82,4 @@ def _tell(cleaning: Cleaning, dry_run: bool) -> None:
     for name, why in cleaning.kept:
         show(f"  {name} stays: {why}")
     for name in cleaning.stayed:
-        show(f"! {name} could not be removed completely: see what remains in {cleaning.node.root_dir}/{name}")
+        show(f"! {name} could not be removed completely; see what remains in {cleaning.node.root_dir}/{name}")

@@ -20,9 +20,9 @@ USAGE = f"""\
 {PROGRAM} dashboard [JOB] [--port=N]
 
 Serves a web page with your jobs on this machine: nodes, processes, cost, the
-merged log, why a job failed, and a button that stops a job. Prints the address
+merged log, why a job failed, and a button that stops a job. Prints its address
 and serves it until Ctrl+C, which stops no job. With JOB (a name, an id,
-or the beginning or end of one) the address is that job's.
+or the beginning or end of one) the address opens that job.
 
   --port=N      port on 127.0.0.1 (default: any free port)
 
@@ -37,20 +37,20 @@ def run(argv: Sequence[str]) -> ExitCode:
     given = command_arguments.read("dashboard", argv, USAGE)
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:
-        raise UsageError(f"dashboard: --port: expected a port up to {MOST}, got {port}")
+        raise UsageError(f"dashboard: --port: expected a port number up to {MOST}, got {port}")
     where = places(os.environ)
     job = store.find(where, given.job) if given.job is not None else None
     try:
         server = DashboardServer(JobBoard(where), port)
     except OSError as error:
         raise UsageError(
-            f"dashboard: cannot listen on 127.0.0.1:{port} ({error.strerror}); leave out --port to use a free one"
+            f"dashboard: cannot listen on 127.0.0.1:{port} ({error.strerror}); omit --port to use a free port"
         ) from error
     try:
         show(f"{server.address}{'?' + urlencode({'job': job.job_id}) if job else ''}")
         show(
-            "keep this address private: anyone who has it can see and stop your jobs; "
-            "Ctrl+C closes the page, not the jobs"
+            "keep this address private: anyone who has it can see and stop your jobs. Ctrl+C "
+            "closes the page and leaves the jobs running"
         )
         server.serve_forever(poll_interval=1.0)
     finally:

@@ -23,12 +23,12 @@ USAGE = f"""\
 
 Checks every node of conf.py as a job would before it starts, and changes
 nothing: login and host key, Python and modules, disks, clock, addresses, routes
-between the nodes, ports, limits, GPUs. Exit: 0, or 3 if a check failed.
+between the nodes, ports, limits, GPUs. Exit status: 0, or 3 if a check failed.
 
   --job_workspace=DIR   also check this directory on the nodes
   --json                print JSON
 
-Other options of a job that change the checks are accepted too:
+Also accepts the other job options that affect the checks:
 --allow_mismatch, --accept_new_host_keys, --nproc_per_node, --ports_num, ...
 """
 

@@ -21,7 +21,7 @@ USAGE = f"""\
 {PROGRAM} help [NAME]
 
 Lists the pages of the manual. With NAME: prints that page, or explains a
-command, an option, a name of conf.py or a variable: help configuration,
+command, an option, a name in conf.py or a variable: help configuration,
 help --env, help HOSTS.
 """
 WIDEST = 100  # longer lines are hard to read
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         UsageError: no page has this topic or name.
     """
     if len(argv) > 1:
-        raise UsageError(f"help takes one name, got {len(argv)}: {PROGRAM} help {argv[0]}")
+        raise UsageError(f"help takes one name, got {len(argv)}; try {PROGRAM} help {argv[0]}")
     width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     found = pages()
     answer(_about(argv[0], found, width) if argv else _contents(found))
@@ -47,13 +47,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 def _contents(found: Sequence[Page]) -> str:
     wide = max(len(page.topic) for page in found)
-    lines = [f"Pages, with {PROGRAM} help TOPIC:", ""]
+    lines = [f"Pages ({PROGRAM} help TOPIC):", ""]
     lines += [f"  {page.topic:{wide}}  {_inline(page.title)}" for page in found]
-    lines += ["", f"Commands, with {PROGRAM} COMMAND:", ""]
+    lines += ["", f"Commands ({PROGRAM} COMMAND):", ""]
     lines += [f"  {name:{wide}}  {what}" for name, what in COMMANDS.items()]
     lines += [
         "",
-        f"{PROGRAM} help NAME explains an option, a name of conf.py or a variable: help env, help HOSTS",
+        f"{PROGRAM} help NAME explains an option, a name in conf.py or a variable: help env, help HOSTS",
     ]
     return "\n".join(lines)
 

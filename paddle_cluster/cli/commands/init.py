@@ -29,7 +29,7 @@ Edit both as you like.
 
   --v2       word embeddings with paddle.v2, data included (default)
   --fluid    word2vec with paddle.fluid; the job downloads its data
-  --pytorch  PyTorch DDP; reports its progress
+  --pytorch  PyTorch DDP that reports its progress
   --jax      JAX on all nodes; reports its progress
 """
 # excludes files that a user may have added to workspace_template in a checkout
@@ -59,7 +59,7 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "--fluid": Sample(
         {name: EXAMPLES_DIR / "fluid_word2vec" / name for name in ("README.md", "train.py")},
-        "train.py and its README.md; the nodes download Penn Treebank (35 MB) at the first run",
+        "train.py and its README.md; the nodes download Penn Treebank (35 MB) on the first run",
         ("--mode=fluid",),
     ),
     "--pytorch": Sample(
@@ -104,11 +104,12 @@ def run(argv: Sequence[str]) -> ExitCode:
         _write(conf, workspace, sample)
     except OSError as error:
         raise WorkspaceError(
-            f"{error.filename or folder} cannot be written: {error.strerror}; give another directory"
+            f"cannot write {error.filename or folder}: {error.strerror}; give another directory"
         ) from error
     answer(
-        f"{conf}: the cluster: three embedded nodes on this machine ({PROGRAM} help configuration)\n"
-        f"{workspace}: the workspace: {sample.about}\n"
+        f"{conf}: the cluster, three embedded nodes on this machine ({PROGRAM} help "
+        "configuration)\n"
+        f"{workspace}: the workspace, with {sample.about}\n"
         f"next: {shlex.join([*COMMAND.split(), *_next(conf, workspace), *sample.options])}"
     )
     return ExitCode.DONE
@@ -148,7 +149,7 @@ def _prepare(workspace: Path, trainers: int) -> None:
     if done.returncode:
         last = (done.stderr.strip() or "it printed nothing").splitlines()[-1]
         raise WorkspaceError(
-            f"cannot make the sample's data; nothing was written. `{shlex.join(command)}` "
+            f"cannot create the sample's data, so nothing was written. `{shlex.join(command)}` "
             f"exited with {done.returncode}: {last}"
         )
 

@@ -30,8 +30,8 @@ USAGE = f"""\
                [--since=WHEN] [--grep=REGEX] [--lines=N]
 
 Prints the last lines of log/job.log: the output of all processes of a job and
-of its launcher, by time. JOB is a name, an id, or the beginning or end of
-one; default: the newest running job, or else the newest job.
+of its launcher, in order of time. JOB is a name, an id, or the beginning or end
+of one; default: the newest running job, or else the newest job.
 
   -f, --follow    then print new lines until the job ends
   --proc=NAME     only this process or role: trainer-2, pserver, launcher
@@ -41,7 +41,7 @@ one; default: the newest running job, or else the newest job.
   --grep=REGEX    only lines that match a Python regular expression
   --lines=N       at most the last N (default: 100; with --since: all)
 
-log/node_N/ beside job.log has what each process wrote, byte for byte.
+log/node_N/, next to job.log, holds what each process wrote, byte for byte.
 """
 LINES = 100
 POLL_S = 0.25
@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     where = places(os.environ)
     job = store.find(where, given.job) if given.job is not None else store.newest(where)
     if not job.record.collected:
-        raise UsageError(f"{job.title}: it is not known here where its logs are collected")
+        raise UsageError(f"{job.title}: its record does not name the directory where its logs are collected")
     wanted = _wanted(job, given)
     only_since = "--since" in given.values and "--lines" not in given.values
     return _show(job, wanted, None if only_since else lines, follow=bool(given.switches))
@@ -67,13 +67,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> ExitCode:
     log = log_lines.path_of(job)
     if not follow and not log.is_file():
-        show(f"{job.title}: there is no {log} yet", sys.stderr)
+        show(f"{job.title}: {log} does not exist yet", sys.stderr)
         return ExitCode.DONE
     followed = Followed(log)
     found = list(itertools.islice(wanted.backwards(followed), lines))
     _write(found[::-1])
     if not (found or follow):
-        show(f"{job.title}: no line of {log} is from this job and matches the options", sys.stderr)
+        show(f"{job.title}: {log} has no line from this job that matches the options", sys.stderr)
     looked_at = time.monotonic()
     over = not follow
     while not over:
@@ -107,7 +107,8 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
         raise UsageError(f"logs: --node: {node!r} is not a node of {job.title}: {known}")
     if process and not log_lines.PROCESS.fullmatch(process):
         raise UsageError(
-            f"logs: --proc: expected a process such as trainer-2 or pserver-0, a role or launcher, got {process!r}"
+            "logs: --proc: expected a process such as trainer-2 or pserver-0, a role, or "
+            f"launcher; got {process!r}"
         )
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
@@ -117,7 +118,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     try:
         compiled = re.compile(pattern) if pattern else None
     except re.error as error:
-        raise UsageError(f"logs: --grep: {pattern!r} is not a regular expression: {error}") from error
+        raise UsageError(f"logs: --grep: {pattern!r} is not a valid regular expression: {error}") from error
     begun, ended = log_lines.span(job)
     return Wanted(
         max(begun, _since(given.values["--since"])) if "--since" in given.values else begun,

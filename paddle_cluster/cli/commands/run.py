@@ -26,8 +26,8 @@ from paddle_node.linux import proc
 VERSION = "0.2.0"
 
 _REST = f"""\
-All other arguments reach the trainers unchanged; everything after -- is passed
-through. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
+All other arguments are passed to the trainers unchanged, as is everything after
+--. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
 
 More: {PROGRAM} help command-line (every option, exit codes),
 help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.

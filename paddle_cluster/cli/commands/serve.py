@@ -14,12 +14,12 @@ USAGE = f"""\
       [--max_bytes=N] [--host=ADDRESS] [--port=N] [--token_file=FILE]
       [--timeout_s=S]
 
-Keeps a copy of growing tables of a running job and answers lookups over HTTP.
-A copy that is older than --within_s seconds (5) is not answered from: 503.
+Keeps a copy of a running job's growing tables and answers lookups over HTTP.
+If the copy is older than --within_s seconds (5), lookups fail with 503.
 
-  --servers=HOST:PORT,...  of the job, in its order; key: PADDLE_JOB_KEY
+  --servers=HOST:PORT,...  the job's servers, in order; key: PADDLE_JOB_KEY
   --tables=NAME,...        default: all growing tables
-  --max_bytes=N            of memory for the copy of each table
+  --max_bytes=N            memory limit for the copy of each table
   --host=ADDRESS           default 127.0.0.1; any other address needs a token
   --port=N                 default 8500; 0: any free port
   --token_file=FILE        requests need its content as "Authorization: Bearer";

@@ -25,17 +25,17 @@ USAGE = f"""\
 {PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]]
                [--hostfile=FILE] [--json]
 
-Lists your jobs on this machine, the newest first. With JOB (a name, an id,
+Lists your jobs on this machine, newest first. With JOB (a name, an id,
 or the beginning or end of one): its nodes, processes and failures.
 
   --all         show every node and process, however many
   --json        print JSON
-  --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know,
-                and which resident agents wait there (RESIDENT_S)
-  --conf=FILE   the nodes are those of this conf.py; --hosts,
-                --hostfile: these
+  --nodes       query the nodes of conf.py, or those of JOB, for the jobs they
+                know and for waiting resident agents (RESIDENT_S)
+  --conf=FILE   use the nodes of this conf.py; --hosts, --hostfile: use
+                these nodes
 
-Exit: 0, or 5 when a node could not be asked.
+Exit status: 0, or 5 when a node could not be queried.
 """
 SHOWN = 30
 
@@ -56,7 +56,7 @@ def run(argv: Sequence[str]) -> ExitCode:
                 ahead = node_queue.told(node_queue.before(store.all_jobs(where), job))
                 lines.insert(
                     1,
-                    f"  waits for: {ahead or 'no job, it is about to start'}; priority {job.record.priority}",
+                    f"  waiting for: {ahead or 'no job, it is about to start'}; priority {job.record.priority}",
                 )
             answer("\n".join(lines))
         return ExitCode.DONE
@@ -70,12 +70,12 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
     if not jobs:
-        answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py")
+        answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` queries the nodes of conf.py")
         _tell_unreadable(where)
         return
     lines = status_text.job_table(jobs, time.time(), SHOWN)
     if len(jobs) > SHOWN:
-        lines.append(f"  and {len(jobs) - SHOWN} older ones")
+        lines.append(f"  and {len(jobs) - SHOWN} older jobs")
     answer("\n".join(lines))
     _tell_unreadable(where)
 

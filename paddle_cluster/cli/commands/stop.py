@@ -30,17 +30,17 @@ USAGE = f"""\
 {PROGRAM} stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
              [--hostfile=FILE]
 
-Asks a job to stop, also one started on another terminal, and waits until it has
+Asks a job to stop, even one started in another terminal, and waits until it has
 ended. JOB is a name, an id, or the beginning or end of one; default: the only
 running job.
 
   --force       kill immediately, as a second Ctrl+C does
   --nodes       stop its processes on its nodes, without its launcher
-  --conf=FILE   the nodes are those of this conf.py; --hosts,
-                --hostfile: these
+  --conf=FILE   use the nodes of this conf.py; --hosts, --hostfile: use
+                these nodes
 
-Exit: 0 when all its processes have exited, 7 when some have not or a node could
-not be asked, 5 when its launcher does not answer.
+Exit status: 0 when all its processes have exited, 7 when some have not or a node
+could not be queried, 5 when its launcher does not answer.
 """
 SILENT_S = 30.0  # the launcher sends something every few seconds
 TURN_S = 0.5
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     except UsageError as error:
         if given.job is None or "--conf" not in given.values:
             raise
-        show(f"{PROGRAM}: {error}; asking the nodes of {given.values['--conf']}", sys.stderr)
+        show(f"{PROGRAM}: {error}; querying the nodes of {given.values['--conf']}", sys.stderr)
         return _stop_on_nodes(where, given)
     if job.ended:
         return _tell_over(job)
@@ -69,9 +69,9 @@ def run(argv: Sequence[str]) -> ExitCode:
             return _tell_over(job)
         if job.running is not False:
             raise ControlLost(
-                f"{job.job_id}: {lost}\nto end it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
+                f"{job.job_id}: {lost}\nto stop it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
-        show(f"{job.title}: its launcher has exited; asking its nodes to end the job")
+        show(f"{job.title}: its launcher has exited; asking its nodes to stop the job")
         return _end_there(job.job_id, job.record.nodes, job.record.login)
 
 
@@ -88,7 +88,9 @@ def _only_running(where: StatePlaces) -> KnownJob:
             f"none of your jobs is running on this machine; `{PROGRAM} status` lists the known ones"
         )
     if len(running) > 1:
-        raise UsageError(f"{len(running)} jobs run, name one: {', '.join(job.title for job in running)}")
+        raise UsageError(
+            f"{len(running)} jobs are running; name one: {', '.join(job.title for job in running)}"
+        )
     return running[0]
 
 
@@ -100,7 +102,7 @@ def _stop_by_launcher(job: KnownJob, force: bool) -> ExitCode:
     try:
         client.send("attach", lines=0)
         client.send("stop", signal="SIGTERM", force=force, by=attached.me("stop"))
-        show(f"asked {job.title} to stop; waiting for its end (Ctrl+C stops waiting, not the job)")
+        show(f"asked {job.title} to stop; waiting for it to end (Ctrl+C stops waiting, not the job)")
         return _wait(job, client, events)
     finally:
         client.close()
@@ -131,13 +133,13 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
 def _tell_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
     for line in status_text.shortened(left, job):
         show(line)
-    show(f"{job} ended (exit {code})" + ("" if left else "; nothing is left of it"))
+    show(f"{job} ended (exit {code})" + ("" if left else "; all its processes have exited"))
     return ExitCode.NOT_CLEAN if left or code == ExitCode.NOT_CLEAN else ExitCode.DONE
 
 
 def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
     if given.job is None:
-        raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists those of the nodes")
+        raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists the jobs on the nodes")
     nodes, login, conf, word = cluster_of.nodes_to_ask(where, given, os.environ)
     assert word is not None
     jobs, _, failed = node_jobs.ask(nodes, login)
@@ -166,5 +168,5 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
             show(f"! {ending.node.name}: {ending.unsure}")
     clean = all(ending.clean for ending in endings)
     sure = clean and not any(ending.unsure for ending in endings)
-    show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines with !"))
+    show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines marked !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

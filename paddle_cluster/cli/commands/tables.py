@@ -17,17 +17,18 @@ USAGE = f"""\
 {PROGRAM} tables import FILE --table=NAME --to=DIR [--key=NAME]
       [--format=FORMAT]
 
-Lists growing tables, writes their rows into a new directory, one file for each
-server, while training continues, and makes such a directory of another
-program's file. GrowingTable(start=DIR) begins with it.
+Lists growing tables; exports their rows into a new directory, one file per
+server, while training continues; or creates such a directory from another
+program's file. GrowingTable(start=DIR) starts from it.
 
-  --servers=HOST:PORT,...  of a running job, in its order; default: the variable
-                           PADDLE_PSERVERS_IP_PORT_LIST; key: PADDLE_JOB_KEY
+  --servers=HOST:PORT,...  servers of a running job, in order; default: the
+                           variable PADDLE_PSERVERS_IP_PORT_LIST; key:
+                           PADDLE_JOB_KEY
   --checkpoint=DIR         read checkpoints in this directory instead of a job
   --since=BATCH            only rows that changed after this batch, or after an
                            exported directory
-  --states                 with the optimizer's states
-  --key=NAME               the weight's name, where a file has several
+  --states                 include the optimizer's states
+  --key=NAME               the weight's name, if the file has several
 """
 
 

@@ -110,7 +110,7 @@ class NodeHandlers:
         record.drop(event.error)
         self._context.node_state(record, "failed")
         if self._context.clock.current == "dispatch" and not self._context.stopping:
-            reason = f"the connection broke, and a second one failed: {event.error}"
+            reason = f"the connection broke, and reconnecting failed: {event.error}"
             self._dispatch.give_up(record, DispatchError(record.name, reason))
 
     def link_lost(self, event: LinkLost) -> None:
@@ -124,7 +124,7 @@ class NodeHandlers:
         self._context.node_state(record, "lost")
         in_dispatch = self._context.clock.current == "dispatch"
         if in_dispatch and record.contact.attempts == 1:
-            self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
+            self._console.note(f"{record.name}: the connection broke ({event.reason}); reconnecting")
             record.delivery.forget()
             self.connect(record)
         elif in_dispatch:
@@ -147,7 +147,7 @@ class NodeHandlers:
             ProtocolError: the job depends on such messages.
         """
         text = visible(
-            f"its {kind!r} message cannot be read: {str(error).removeprefix(record.name + ': '):.300}"
+            f"cannot read its {kind!r} message: {str(error).removeprefix(record.name + ': '):.300}"
         )
         if kind in DELIVERY:
             self._dispatch.give_up(record, DispatchError(record.name, text))
@@ -160,7 +160,8 @@ class NodeHandlers:
     def silent(self, record: NodeRecord) -> None:
         """Report that a node has sent no message for ALARM_S."""
         self._console.note(
-            f"{record.name}: no message for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
+            f"{record.name}: no message for {ALARM_S:.0f} s; counts as lost after "
+            f"{self._settings.limits.lease_s:g} s"
         )
         self._context.node_state(record, "silent")
 
@@ -174,7 +175,7 @@ class NodeHandlers:
         reason = f"no message for {self._settings.limits.lease_s:g} s"
         if not record.contact.login_s:
             reason += (
-                " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
+                " after the login: no node agent started; check what ~/.bashrc there does without a terminal"
             )
         problem = self.reconnecting.give_up(record.link)
         if problem:
@@ -190,7 +191,7 @@ class NodeHandlers:
     def _lost(self, record: NodeRecord, what: str) -> None:
         self._roster.fail_node(record, what)
         if self._roster.is_done_with(record):
-            self._console.note(f"{record.name}: {what}; its trainers had finished, the job continues")
+            self._console.note(f"{record.name}: {what}; its trainers had finished, so the job continues")
 
 
 PAUSE_S = 0.5  # between two attempts
@@ -244,7 +245,7 @@ class ReconnectHandlers:
         if record.link is event.link:
             why = f" ({tries.broken})" if tries is not None and tries.broken else ""
             self._context.console.note(
-                f"{record.name}: its connection was lost{why}; the job continues over a new one"
+                f"{record.name}: its connection was lost{why}; the job continues over a new connection"
             )
 
     def reconnect_failed(self, event: ReconnectFailed) -> None:

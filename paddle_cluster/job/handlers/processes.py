@@ -36,8 +36,8 @@ from paddle_node.contract.to_launcher import Exited, Failed, Recovered, Reported
 _ENDPOINT = regex(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
 _TAIL_LINES = 41  # as sent by an agent: 40 complete ones and an incomplete one
 _TOO_EARLY = (
-    "ended with exit code 0 and never answered as a pserver; "
-    "expected exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"
+    "exited with code 0 and never answered as a pserver; expected "
+    "exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"
 )
 _STACK_LINES = 5000
 NO_STEP = "no step"
@@ -208,7 +208,7 @@ class StallHandlers:
             return
         process.freeze(what)
         lease_s = self._context.settings.limits.lease_s
-        self._remarks.show(record, f"{name} is frozen: {what}; it counts as failed in {lease_s:g} s")
+        self._remarks.show(record, f"{name} is frozen: {what}; it will count as failed in {lease_s:g} s")
         self._context.node_state(record, "frozen")
 
     def recovered(self, record: NodeRecord, recovered: Recovered) -> None:

@@ -50,7 +50,7 @@ class StopHandlers:
             record.traces.parted()
             for pid, command in stopped.left:
                 self._context.roster.fail_node(
-                    record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
+                    record, f"cannot kill pid {pid} {command}", FailureKind.REFUSED
                 )
             return
         record.traces.stop(stopped.left, stopped.unsure)
@@ -59,7 +59,7 @@ class StopHandlers:
     def goodbye(self, record: NodeRecord) -> None:
         """Handle the agent's last frame; during a job it is unexpected, and the node counts as lost."""
         if not self._context.stopping:
-            lost = LinkLost(record.node.node_id, "its agent ended in the middle of the run", record.link)
+            lost = LinkLost(record.node.node_id, "its agent exited in the middle of the run", record.link)
             self._context.events.put(lost)
             return
         record.drop(None)

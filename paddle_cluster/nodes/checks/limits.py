@@ -67,8 +67,8 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "memory",
-            f"{size_text(free)} are free{limit}; {counted(need.processes, 'process')} can take "
-            f"{size_text(need.memory_bytes)} before they load a model",
+            f"{size_text(free)} are free{limit}, but {counted(need.processes, 'process')} may "
+            f"take {size_text(need.memory_bytes)} before they load a model",
             serious=False,
         )
     cores, allowed = machine.cores, machine.cgroup.get("cores")
@@ -76,7 +76,7 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "cores",
-            f"the control group allows {allowed:g} of {cores} cores; processes get threads for that many",
+            f"the control group allows {allowed:g} of {cores} cores; processes get that many threads",
             serious=False,
         )
 
@@ -86,5 +86,8 @@ def check_clocks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding
     for reply in replies:
         offset_s, error_s = reply.clock_offset_s, reply.clock_error_s
         if not reply.error and abs(offset_s) - (error_s if error_s < float("inf") else 0.0) > CLOCK_REMARK_S:
-            text = f"its clock differs by {offset_s:+.0f} s from ours, and so do log times (chrony or ntpd corrects it)"
+            text = (
+                f"its clock differs by {offset_s:+.0f} s from this machine's, and so do log times "
+                "(chrony or ntpd corrects it)"
+            )
             yield Finding(reply.name, "clock", text, serious=False)

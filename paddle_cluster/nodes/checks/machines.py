@@ -16,7 +16,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield Finding(reply.name, "", reply.error)
     twins = dict(_twins(replies))
     for name, first in twins.items():
-        yield Finding(name, "host", f"the same machine as {first}; list every machine once")
+        yield Finding(name, "host", f"the same machine as {first}; list every machine only once")
     names = {reply.node_id: reply.name for reply in replies}
     for group in shared_folders(replies):
         members = [names[node_id] for node_id in group]
@@ -26,8 +26,9 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield Finding(
                 "",
                 "workspace",
-                f"{', '.join(members)} have the same directory on a shared file system: each would clear and write "
-                f"its log/; give each its own below ROOT_DIR, or use --job_dispatch_package, which does so",
+                f"{', '.join(members)} use the same directory on a shared file system, so each would "
+                "delete and overwrite the others' log/; give each its own directory below ROOT_DIR, "
+                "or use --job_dispatch_package, which does so",
             )
         else:
             root_dir = next(reply.answer.root_dir for reply in replies if reply.node_id == group[0])

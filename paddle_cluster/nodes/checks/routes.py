@@ -31,8 +31,8 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
         if node_id in mute:
             tried = away[node_id]
-            text = f"reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
-            shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
+            text = f"it reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
+            shared = f"it reaches no other node: {_reasons(tried)}; {_NEXT}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
     broken = {
         (source, peer): way
@@ -42,7 +42,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     shared = ""
     if len(broken) > NAMED:
         reasons = _reasons(list(broken.values()))
-        shared = f"cannot reach some other nodes, {len(broken)} broken routes in all: {reasons}; {_NEXT}"
+        shared = f"it cannot reach some other nodes ({len(broken)} broken routes in all): {reasons}; {_NEXT}"
     for (source, peer), way in broken.items():
         place = f"{chosen[peer].name} at {way.address}"
         text = f"cannot reach {place}: {way.text} ({_other_way(ways, source, peer)}); {_NEXT}"
@@ -72,4 +72,4 @@ def _other_way(ways: Mapping[tuple[int, int], Way], source: int, peer: int) -> s
     back = ways.get((peer, source))
     if back is None:
         return "the other direction was not tried"
-    return "the other direction works" if back.ok else "nor the other direction"
+    return "the other direction works" if back.ok else "the other direction fails, too"

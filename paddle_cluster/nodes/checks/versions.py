@@ -20,8 +20,8 @@ OLDEST: Mapping[str, tuple[int, ...]] = MappingProxyType({"numpy": (1, 26), "zmq
 SEALS = ("cryptography", (47,))
 """What seals streams between pservers and trainers, and since when: a job goes on without, more slowly."""
 NEWER_PYTHON = (
-    "--bootstrap brings packages, not an interpreter: install one there (`uv python install 3.11` needs no root) "
-    "and name it in PYTHON in conf.py"
+    "--bootstrap sends packages, not an interpreter: install one on the node (`uv python "
+    "install 3.11` needs no root) and name it in PYTHON in conf.py"
 )
 NAMED = 5  # files named in a finding
 _PACKAGES = {"zmq": "pyzmq"}
@@ -71,12 +71,12 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "python",
-            f"{reply.python} is {version or 'missing'}, the job needs 3.11 or newer{way}",
+            f"{reply.python} is {version or 'missing'}, but the job needs 3.11 or newer{way}",
         )
     platform = reply.answer.platform
     if demands.bootstrap and version and (platform is None or not platform.tags):
         kind = platform.describe() if platform is not None else "an unknown Python"
-        text = f"{reply.python} is {kind}, for which there are no wheels; name a CPython in PYTHON in conf.py"
+        text = f"{reply.python} is {kind}, for which no wheels exist; name a CPython in PYTHON in conf.py"
         yield Finding(reply.name, "python", text)
     for module in demands.modules:
         if not reply.answer.modules.get(module):
@@ -84,13 +84,13 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
             yield Finding(
                 reply.name,
                 "modules",
-                f"{reply.python} cannot import {module}; install {package} there, give --bootstrap, which sends it, "
-                "or set PYTHON in conf.py",
+                f"{reply.python} cannot import {module}. Install {package} there, give --bootstrap to "
+                "send it, or set PYTHON in conf.py",
             )
     for module, oldest in OLDEST.items():
         have = reply.answer.modules.get(module)
         if have and _release(have) and _release(have) < oldest:
-            text = f"{_PACKAGES.get(module, module)} is {have}, the job needs {'.'.join(map(str, oldest))} or newer"
+            text = f"{_PACKAGES.get(module, module)} is {have}, but the job needs {'.'.join(map(str, oldest))} or newer"
             yield Finding(reply.name, "modules", f"{text}; upgrade it there, or set PYTHON in conf.py")
 
 
@@ -100,8 +100,9 @@ def _slower(reply: Reply) -> Iterator[Finding]:
     have = reply.answer.modules.get(module)
     if module in reply.answer.modules and (not have or _release(have) < oldest):
         text = (
-            f"{reply.python} has {f'{module} {have}' if have else f'no {module}'}; with"
-            f" {'.'.join(map(str, oldest))} or newer there the encrypted wire of pservers is 2 to 3 times as fast"
+            f"{reply.python} has {f'{module} {have}' if have else f'no {module}'}; "
+            f"{'.'.join(map(str, oldest))} or newer makes the encrypted wire of pservers 2 to 3 "
+            "times as fast"
         )
         yield Finding(reply.name, "modules", text, serious=False)
 
@@ -114,8 +115,9 @@ def _without_kernels(reply: Reply, demands: Demands) -> Iterator[Finding]:
     target = f"linux-{platform.machine}-{libc}"
     if target not in demands.kernels:
         text = (
-            f"no compiled kernels for {target}, so slower plain forms are used; to send them, run "
-            "`python -m paddle.kernels.build --all` with runtime/ in PYTHONPATH on this machine"
+            f"no compiled kernels for {target}, so slower plain forms are used; to send kernels, "
+            "run `python -m paddle.kernels.build --all` with runtime/ in PYTHONPATH on this "
+            "machine"
         )
         yield Finding(reply.name, "kernels", text, serious=False)
 
@@ -129,7 +131,7 @@ def _release(version: str) -> tuple[int, ...]:
 def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
     for what, have in versions(reply.answer).items():
         if have != usual[what]:
-            text = f"{what} is {have}, most nodes have {usual[what]} (--allow_mismatch continues anyway)"
+            text = f"{what} is {have}, but most nodes have {usual[what]} (--allow_mismatch continues anyway)"
             yield Finding(reply.name, "versions", text)
 
 
@@ -146,7 +148,8 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
             yield Finding(
                 name,
                 "workspace",
-                f"different code from most nodes: {text}{more}; copy one to all, or use --job_dispatch_package{way}",
+                f"its code differs from that of most nodes: {text}{more}; copy one version to all "
+                f"nodes, or use --job_dispatch_package{way}",
                 serious=not demands.allow_mismatch,
             )
 
@@ -160,4 +163,4 @@ def _usual_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
 def _how_it_differs(path: str, usual: str | None, have: str | None) -> str:
     if have is None:
         return f"{path} is missing"
-    return f"{path} is only here" if usual is None else f"{path} differs"
+    return f"{path} exists only here" if usual is None else f"{path} differs"

@@ -269,7 +269,7 @@ def test_a_deployed_directory_that_hosts_share_is_refused(
     shutil.copytree(job.workspace, shared_root / "ws")
     before = sorted(str(path) for path in shared_root.rglob("*"))
     launch = job.start(f"--job_workspace={shared_root}/ws", "--mode=collective", package=False)
-    oracle.check(launch, 3, r"have the same directory on a shared file system")
+    oracle.check(launch, 3, r"the same directory on a shared file system")
     assert sorted(str(path) for path in shared_root.rglob("*")) == before
 
 

@@ -130,7 +130,7 @@ FAULTS = {
     "host key changed": Fault(change_key, (r"node-b", r"known_hosts.*\b2\b|line 2")),
     "login shell leaves": Fault(leave_at_login, (r"node-b",)),
     "disk read-only": Fault(freeze_home, (r"node-b.*/root/jobs",)),
-    "disk full": Fault(fill_home, (r"node-b.*/root/jobs",)),
+    "disk is not full": Fault(fill_home, (r"node-b.*/root/jobs",)),
     "module missing": Fault(hide_module, (r"node-b.*zmq", r"pyzmq")),
     "python missing": Fault(remove_python, (r"node-b.*/root/python",)),
     "python too old": Fault(old_python, (r"node-b.*/root/python is 3\.9\.2", r"3\.11 or newer")),

@@ -118,7 +118,7 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "--engine=k8s"], "did you mean --engine=kubernetes?"),
         ([PACKAGE, "--engine=mpirun"], "did you mean --engine=openmpi?"),
         (["--job_workspace=x", "--shard_dirs=d"], "needs --job_dispatch_package"),
-        ([PACKAGE, "--mode=collective", "--min_trainers=1", "--shard_dirs=d"], "leave out --shard_dirs"),
+        ([PACKAGE, "--mode=collective", "--min_trainers=1", "--shard_dirs=d"], "--shard_dirs"),
         (["-p=ws"], "write -p DIR"),
         (["-pws"], "write -p DIR"),
         ([PACKAGE, "-port=1"], "write -p DIR"),

@@ -61,7 +61,7 @@ ILLEGAL = [
     ("[::1", "without ']'"),
     ("[::1]22", "[address]:port"),
     ("[10.1.9.7]:22", "not an IPv6 address"),
-    ("[::1%a/b]", "not a network interface"),
+    ("[::1%a/b]", "not a valid network interface"),
     ("@host", "not a valid login name"),
     ("a@b@host", "not a valid login name"),
     ("ro ot@host", "' '"),

@@ -74,7 +74,7 @@ def test_after_close_nothing_more_is_sent_and_the_reason_is_told(make_node: Call
     node.link.close()
     node.link.send("ping", seq=1)
     node.link.send_stream([("ping", {"seq": 2}, b"")])
-    assert "the link was closed" in node.expect_lost()
+    assert "the connection was closed" in node.expect_lost()
     assert not node.messages("pong")
 
 

@@ -64,7 +64,7 @@ def test_endless_noise_is_an_error() -> None:
     decoder = Decoder(NONCE)
     for _ in range(MAX_NOISE // 4096):
         decoder.feed(b"\n" * 4096)
-    with pytest.raises(FrameError, match="no agent's first line"):
+    with pytest.raises(FrameError, match="the agent's first line"):
         decoder.feed(b"\n" * 4096)
 
 

@@ -146,7 +146,7 @@ def test_stop_ends_one_of_two_jobs_and_the_other_goes_on(bench: Bench) -> None:
     assert one.job_id in refused.stderr
     done = bench.run("stop", one.job_id)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing is left of it" in done.stdout
+    assert "all its processes have exited" in done.stdout
     assert bench.wait_until_ended(one).exit_code == 143
     assert bench.look(other).running
     assert len(leftovers(bench.place)) >= 1
@@ -269,7 +269,7 @@ def test_a_state_directory_on_a_full_disk_stops_no_job_and_is_told_once(bench: B
     for name in (JOB_FILE, "status.json", "screen.log"):  # every write there fails from now on
         (job.directory / name).unlink(missing_ok=True)
         (job.directory / name).mkdir()
-    told = "the job's state cannot be saved"
+    told = "cannot save the job's state"
     wait_for("the remark", lambda: told in (bench.place / "out").read_text(), LIMIT_S)
     wait_for("more steps", lambda: (bench.place / "out").read_text().count("step") > 30, LIMIT_S)
     child.send_signal(signal.SIGINT)
@@ -302,7 +302,7 @@ def test_a_disk_that_is_really_full_stops_no_job(bench: Bench) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done (exit 0)" in done.stdout
-    assert done.stdout.count("the job's state cannot be saved") == 1
+    assert done.stdout.count("cannot save the job's state") == 1
     assert "No space left" in done.stdout
 
 
@@ -314,7 +314,7 @@ def test_a_job_can_be_stopped_where_no_socket_fits_into_the_runtime_directory(be
     assert done.returncode == 0, done.stderr
     stopped = bench.run("stop")
     assert stopped.returncode == 0, stopped.stderr
-    assert "nothing is left of it" in stopped.stdout
+    assert "all its processes have exited" in stopped.stdout
 
 
 def test_a_path_that_is_too_long_for_a_socket_gets_a_short_one(bench: Bench) -> None:

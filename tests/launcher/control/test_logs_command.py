@@ -136,4 +136,4 @@ def test_the_lines_of_a_later_job_of_the_same_workspace_are_not_taken_for_this_o
     (tmp_path / "ws" / "log" / "job.log.1").unlink()
     (tmp_path / "ws" / "log" / "job.log").write_text(f"{later} [launcher] == run\n")
     assert logs.run([JOB]) is ExitCode.DONE
-    assert capsys.readouterr().err.endswith("is from this job and matches the options\n")
+    assert capsys.readouterr().err.endswith("that matches the options\n")

@@ -209,7 +209,7 @@ def test_a_job_json_that_cannot_be_read_is_told_and_hurts_no_other_job(where: St
         done = paddle(where, *words)
         assert (done.returncode, JOB in done.stdout) == (0, True), done.stderr
         assert "Traceback" not in done.stderr
-    assert f"{other}: {directory / JOB_FILE} cannot be read and is ignored" in paddle(where, "status").stderr
+    assert f"{other}: cannot read {directory / JOB_FILE}" in paddle(where, "status").stderr
     for command in ("attach", "logs", "stop"):
         done = paddle(where, command, other)
         assert (done.returncode, f"{other}: " in done.stderr) == (2, True), done.stderr

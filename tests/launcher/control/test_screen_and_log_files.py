@@ -113,7 +113,7 @@ def test_a_commands_arguments_are_read_in_both_forms() -> None:
     ("argv", "words"),
     [
         (["--jsn"], "did you mean --json"),
-        (["a", "b"], "takes one job"),
+        (["a", "b"], "takes a single job"),
         (["--conf"], "--conf needs a value"),
         (["--conf="], "--conf needs a value"),
         (["-z"], "its options are --json, --conf"),

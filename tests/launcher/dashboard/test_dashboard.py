@@ -234,7 +234,7 @@ def test_a_job_is_seen_stopped_and_searched(
         page.ask("stacks", "POST", {"job": job.job_id, "processes": ["trainer-0", "trainer-7"]}).text
     )
     assert re.search(r'File ".*/train.py", line \d+', where["stacks"]["trainer-0"])
-    assert where["stacks"]["trainer-7"] == "(there is no such process)"
+    assert where["stacks"]["trainer-7"] == "(no such process)"
 
     stopped = page.ask("stop", "POST", {"job": job.job_id, "force": False})
     assert (stopped.status, json.loads(stopped.text)["told"]) == (200, f"asked {job.job_id} to stop")

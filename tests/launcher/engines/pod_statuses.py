@@ -36,7 +36,7 @@ PODS: list[tuple[dict[str, Any], str]] = [
             "phase": "Failed",
             "containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}],
         },
-        "killed for its memory (OOMKilled)",
+        "ran out of memory (OOMKilled)",
     ),
     (
         {

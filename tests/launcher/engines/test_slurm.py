@@ -36,7 +36,7 @@ def test_nodes_have_numbers_until_slurm_names_them_and_options_of_conf_come_last
 
 
 def test_without_a_number_and_without_an_allocation_there_are_no_nodes(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="request one with --nnodes=N"):
+    with pytest.raises(UsageError, match="--nnodes=N"):
         resolved(tmp_path)
 
 

@@ -210,8 +210,8 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "FileNotFoundError: [Errno 2] No such file or directory: '/data/a'",
             "/data/a must be there on every node",
         ),
-        ("MemoryError", "fewer processes on a node"),
-        ("OSError: [Errno 28] No space left on device", "make room on that node"),
+        ("MemoryError", "fewer processes per node"),
+        ("OSError: [Errno 28] No space left on device", "free space on that node"),
         ("ValueError: no", ""),
     ],
 )

@@ -104,7 +104,7 @@ def test_the_dry_run_tells_what_happens_to_a_taken_port(tmp_path: Path) -> None:
     text = describe(plan)
     endpoints = planned_endpoints(plan, planned_addresses(plan))
     assert f"PADDLE_PSERVERS_IP_PORT_LIST={','.join(one.dense[0] for one in endpoints.values())}" in text
-    assert "the next one that is free on every node" in text
+    assert "the next port that is free on every node" in text
 
 
 def test_a_pserver_that_served_may_end_by_itself(job: StagedJob) -> None:

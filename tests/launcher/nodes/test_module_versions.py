@@ -93,7 +93,7 @@ def test_what_seals_is_asked_for_where_something_is_sealed(
         (
             "3.11.9",
             ["pypy", "", "x86_64", "64", "glibc-2.36"],
-            "python3 is pypy 3.11 on x86_64 .* there are no wheels",
+            "python3 is pypy 3.11 on x86_64 .* no wheels exist",
         ),
     ],
 )

@@ -375,8 +375,12 @@ def test_nodes_whose_workspaces_hold_other_code_are_named_with_the_files() -> No
     told = judge(replies, DEMANDS)
     said = {finding.node: finding.text for finding in told.found}
     assert said.keys() == {"b", "c", "d"}
-    for name, how in (("b", "train.py differs"), ("c", "net.py is missing"), ("d", "more.py is only here")):
-        assert f"code from most nodes: {how}; copy" in said[name]
+    for name, how in (
+        ("b", "train.py differs"),
+        ("c", "net.py is missing"),
+        ("d", "more.py exists only here"),
+    ):
+        assert f"most nodes: {how}; copy" in said[name]
     assert len(told.problems) == 3
     allowed = judge(replies, demands(allow_mismatch=True))
     assert (len(allowed.problems), len(allowed.remarks)) == (0, 3)

@@ -50,7 +50,7 @@ def test_a_script_that_is_there_is_run_unless_the_mode_says_otherwise(
     ("given", "why"),
     [
         (["--mode=v1"], "give --config=trainer_config.py"),
-        (["--mode=v1", "--entry=train.py", *FLAGS], "and no --entry"),
+        (["--mode=v1", "--entry=train.py", *FLAGS], "and omit --entry"),
         (["--mode=v1", "--config=../trainer_config.py"], "--config: expected a path inside the workspace"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_certificate_of_the_user_lets_in(client: Client, server: LoginServer, 
     (server.folder / "authorized_keys").write_text(f"cert-authority {public_key(authority)}\n")
     client.knows(server)
     client.config.write_text(host(server, f"IdentityFile {key}"))
-    assert "auth refused" in client.error("node").reason
+    assert "authentication refused" in client.error("node").reason
     client.config.write_text(host(server, f"IdentityFile {key}", f"CertificateFile {certificate}"))
     client.get_in("node")
 
@@ -100,7 +100,7 @@ def test_the_agent_of_the_configuration_is_asked(client: Client, server: LoginSe
         client.config.write_text(host(server, "IdentityFile none", f'IdentityAgent "{tmp_path}/agent"'))
         client.get_in("node")
         client.config.write_text(host(server, "IdentityFile none"))
-        assert "auth refused" in client.error("node").reason
+        assert "authentication refused" in client.error("node").reason
 
 
 @BOTH
@@ -113,7 +113,7 @@ def test_no_agent_is_asked_where_the_configuration_says_none(
         client.config.write_text(host(server, "IdentityFile none"))
         client.get_in("node")
         client.config.write_text(host(server, "IdentityFile none", "IdentityAgent none"))
-        assert "auth refused" in client.error("node").reason
+        assert "authentication refused" in client.error("node").reason
 
 
 @BOTH

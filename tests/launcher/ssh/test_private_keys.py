@@ -92,7 +92,7 @@ def test_a_refused_key_is_named_and_nobody_is_asked_for_a_password(
     client.knows(server)
     stranger = make_key(tmp_path / "stranger")
     error = client.error(url(server), identity_files=(stranger,))
-    assert f"auth refused for {server.user}@127.0.0.1" in error.reason
+    assert f"authentication refused for {server.user}@127.0.0.1" in error.reason
     assert str(stranger) in error.reason
 
 

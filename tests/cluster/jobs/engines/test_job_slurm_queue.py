@@ -141,7 +141,7 @@ def a_batch_job_begins_again_at_its_time_limit_and_learns_the_same(
         job.wait_for_role("TRAINER")
         wait_for("a checkpoint", lambda: list((folder / "kept").glob("v*/part-*/manifest.json")), 40)
         running.run("scontrol", "update", f"JobId={number}", "TimeLimit=1")
-        wait_for("a second start", lambda: "begins again where it was" in output.read_text(), 90)
+        wait_for("a second start", lambda: "requeueing it" in output.read_text(), 90)
         # Otherwise the limit of a minute would hold for this start too.
         wait_for("a pending job", lambda: "PENDING" in running.run("squeue", "-h", "-o", "%T"), 20)
         running.run("scontrol", "update", f"JobId={number}", "TimeLimit=30")

@@ -105,7 +105,7 @@ def one_shorter_than_the_lease_changes_nothing(
     act, seconds = CUTS[fault]
     act(cluster["node-b"], seconds)
     told = [RESUMED] if act is kill_its_session else []  # TCP alone may bridge the others
-    end = oracle.check(launch, 0, *told, within_s=90, never=["connecting once more"])
+    end = oracle.check(launch, 0, *told, within_s=90, never=["reconnecting"])
     all_came_once(job, end)
 
 

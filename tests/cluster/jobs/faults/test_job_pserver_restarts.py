@@ -93,7 +93,7 @@ def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
         oracle.check(
             launch,
             0,
-            r"pserver \d on root@node-[abc]: signal 9 \(SIGKILL\); restarting pserver \d with its saved state",
+            r"pserver \d on root@node-[abc]: signal 9 \(SIGKILL\); restarting pserver \d from saved state",
             never=["FIRST ERROR"],
             within_s=60,
         )
@@ -131,7 +131,7 @@ def a_pserver_that_dies_again_and_again_ends_the_job(
         5,
         r"the job ends: a pserver has used up its restarts",
         r"FIRST ERROR: pserver 1 on root@node-b: signal 9",
-        r"give the same command again, with --resume=latest",
+        r"run the same command again, with --resume=latest",
         within_s=40,
     )
     wait_for("no state left in memory", lambda: not state_left(cluster), 5)
@@ -154,7 +154,7 @@ def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
         40,
     )
     kill(job, "node-a", "node-b", "node-c")
-    oracle.check(launch, 5, r"give the same command again, with --resume=latest", within_s=40)
+    oracle.check(launch, 5, r"run the same command again, with --resume=latest", within_s=40)
     # every node has its own folder; this one came no further than batch 14
     for later in cluster.hosts[2].path("/root/checkpoints").glob("v*"):
         if int(later.name[1:13]) > 14:
