@@ -29,7 +29,7 @@ _BROKEN = regex(
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
     r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
     r"NCCL.*(remote|unhandled system) error|"
-    r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) was lost",
+    r"left before it initialised the parameters|has left after \d+ operations|rank \d+ \(\S+\) was lost",
     re.IGNORECASE,
 )
 _NO_SCRIPT = regex(r"(SyntaxError|IndentationError|TabError): ")
@@ -203,7 +203,7 @@ def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Fa
         return ""
     owners = [one for one in failed.get(address[1], ()) if one.kind is not FailureKind.CUT_OFF]
     owner = f" ({owners[0].name()})" if len(owners) == 1 else ""
-    return f"lost the connection to {address[0]}{owner}"
+    return f"connection to {address[0]}{owner} lost"
 
 
 def _has_same_end(failure: Failure, cause: Failure) -> bool:

@@ -127,7 +127,7 @@ _REMEDIES = tuple(
             "{0} must exist on every node; name files in the workspace by paths relative to it",
         ),
         (
-            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|, by the kernel for lack of memory",
+            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|the kernel's out-of-memory killer",
             "a smaller batch or fewer processes per node (--nproc_per_node) need less memory",
         ),
         (

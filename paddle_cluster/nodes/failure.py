@@ -100,7 +100,7 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
     except ValueError:
         return f"signal {signal_number}"
     if out_of_memory == "cgroup":
-        return f"{text} by the kernel, which ran out of memory"
+        return f"{text} from the kernel's out-of-memory killer"
     if out_of_memory:
         return f"{text} while the kernel of that machine was killing processes for lack of memory"
     return text

@@ -89,7 +89,7 @@ def own_directory(path: Path) -> Path:
         path.mkdir(0o700)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(1, "is a link, or belongs to another user", str(path))
+        raise PermissionError(1, "it is a link or belongs to another user", str(path))
     if stat.S_IMODE(status.st_mode) != 0o700:
         path.chmod(0o700)
     return path
@@ -162,7 +162,9 @@ def read_own_file(path: Path) -> bytes:
         status = os.fstat(descriptor)
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(errno.EPERM, "is not a file that only this user can access", str(path))
+            raise PermissionError(
+                errno.EPERM, "it is not a file of your own, or other users can write to it", str(path)
+            )
         return file.read()
 
 
@@ -204,7 +206,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > limit:
-                raise OSError(errno.EFBIG, f"is larger than {limit >> 20} MiB", str(path))
+                raise OSError(errno.EFBIG, f"it is larger than {limit >> 20} MiB", str(path))
     finally:
         os.close(descriptor)
 
@@ -212,4 +214,4 @@ def read_bounded(path: Path, limit: int) -> bytes:
 def _await(descriptor: int, path: Path, deadline: float) -> None:
     left = deadline - time.monotonic()
     if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-        raise OSError(errno.ETIMEDOUT, f"returned no data for {PATIENCE_S:g} s", str(path))
+        raise OSError(errno.ETIMEDOUT, f"no data for {PATIENCE_S:g} s", str(path))

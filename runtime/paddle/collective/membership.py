@@ -112,7 +112,10 @@ class Membership:
         job = JobEnvironment.read(env)
         everyone = tuple(endpoints) or job.trainer_endpoints
         if not everyone:
-            raise ConfigError("PADDLE_TRAINER_ENDPOINTS is not set: there are no other ranks to meet")
+            raise ConfigError(
+                "PADDLE_TRAINER_ENDPOINTS is not set, so the other ranks are unknown; start the "
+                "script with paddle.py or python -m paddle.distributed.launch"
+            )
         if not endpoints:
             check_endpoints(everyone, "environment variable PADDLE_TRAINER_ENDPOINTS: endpoint")
         return cls.of(
@@ -130,8 +133,8 @@ def _rank(job: JobEnvironment, endpoints: tuple[str, ...]) -> int:
         return job.trainer_id
     if job.current_endpoint not in endpoints:
         raise ConfigError(
-            f"PADDLE_TRAINER_ID is not set, and PADDLE_CURRENT_ENDPOINT {job.current_endpoint!r} is none of "
-            f"{', '.join(endpoints)}"
+            f"PADDLE_TRAINER_ID is not set, and PADDLE_CURRENT_ENDPOINT {job.current_endpoint!r} "
+            f"is not among {', '.join(endpoints)}"
         )
     return endpoints.index(job.current_endpoint)
 

@@ -99,8 +99,8 @@ class MpiRanks(Ranks):
             if time.monotonic() > deadline:
                 raise self.fail(
                     PeerLate(
-                        f"operation {self._number - 1}: waited {self._timeout_s:g} s for other ranks of MPI's world; "
-                        "do all run equal numbers of batches?"
+                        f"operation {self._number - 1}: waited {self._timeout_s:g} s for the other ranks of "
+                        "the MPI world; check that all ranks run the same number of batches"
                     )
                 )
             time.sleep(pause_s)
@@ -116,7 +116,7 @@ def mpi_ranks(me: Membership) -> MpiRanks:
     ranks = MpiRanks(me.timeout_s)
     if (ranks.rank, ranks.size) != (me.rank, me.size):
         raise ConfigError(
-            f"MPI has this process as rank {ranks.rank} of {ranks.size}, the job as rank {me.rank} of {me.size}; "
-            "PADDLE_COLLECTIVE_WAY=tcp needs no MPI"
+            f"this process is rank {ranks.rank} of {ranks.size} in MPI but rank {me.rank} of "
+            f"{me.size} in the job; PADDLE_COLLECTIVE_WAY=tcp needs no MPI"
         )
     return ranks

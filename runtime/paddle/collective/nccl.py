@@ -51,7 +51,9 @@ class NcclRanks(Ranks):
         self._cupy: Any = device.module()
         self._nccl: Any = getattr(self._cupy.cuda, "nccl", None)
         if self._nccl is None or not getattr(self._nccl, "available", False):
-            raise DeviceError("this cupy has no NCCL: python -m cupyx.tools.install_library --library nccl")
+            raise DeviceError(
+                "this cupy lacks NCCL; install it with python -m cupyx.tools.install_library --library nccl"
+            )
         self._host, self._timeout_s = host, timeout_s
         self.rank, self.size, self.ways, self.device = host.rank, host.size, ("nccl",), device
         self._number = 0
@@ -86,7 +88,8 @@ class NcclRanks(Ranks):
         for each in listed:
             if each.dtype != dtype or dtype.name not in _TYPES or not each.flags.c_contiguous:
                 raise ConfigError(
-                    f"arrays between GPUs: expected contiguous ones of one dtype that NCCL has, got {each.dtype}"
+                    "arrays between GPUs: expected contiguous arrays of a single dtype that NCCL "
+                    f"supports, got {each.dtype}"
                 )
         task = Task(self._number, kind, dtype_code(dtype), sum(each.nbytes for each in listed), root)
         self._number += 1
@@ -130,6 +133,8 @@ class NcclRanks(Ranks):
                     CollectiveError(f"rank {self.rank}: {task.describe()}: {error}", self.rank)
                 ) from error
             if time.monotonic() > deadline:
-                raise self.fail(PeerLate(f"{task.describe()} took NCCL more than {self._timeout_s:g} s"))
+                raise self.fail(
+                    PeerLate(f"{task.describe()} did not finish in NCCL within {self._timeout_s:g} s")
+                )
             time.sleep(pause_s)  # NCCL has nothing to wait for but a thread that blocks without a deadline
             pause_s = min(2 * pause_s, _PAUSES_S[1])

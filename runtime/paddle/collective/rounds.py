@@ -99,7 +99,9 @@ class Rounds:
         except BaseException as error:  # noqa: BLE001 - raised again where the rank trains
             if not isinstance(error, CollectiveError):
                 rank = self._group.rank
-                error = self._group.fail(CollectiveError(f"rank {rank} failed in a round: {error!r}", rank))
+                error = self._group.fail(
+                    CollectiveError(f"rank {rank} failed while averaging: {error!r}", rank)
+                )
             with self._changed:
                 self.error = error
                 self._changed.notify_all()
@@ -200,8 +202,9 @@ class Rounds:
         others = [int(rank) for rank in training if rank != self._group.rank]
         names = ", ".join(map(self._group.name, others)) or "other ranks"
         return PeerLate(
-            f"no rank has made a step for {self._group.timeout_s:g} s, and {names} did not join the average of all "
-            "ranks; is it busy, or frozen? PADDLE_COLLECTIVE_TIMEOUT_S sets the timeout",
+            f"no rank has made a step for {self._group.timeout_s:g} s, and {names} did not join "
+            "the average of all ranks. It may be busy or frozen; PADDLE_COLLECTIVE_TIMEOUT_S "
+            "sets the timeout",
             others[0] if others else None,
         )
 

@@ -68,9 +68,7 @@ class DataFeedDesc:
         known = [slot.name for slot in self.proto_desc.slots]
         for name in wanted:
             if name not in known:
-                raise FluidError(
-                    f"{method}: no slot is named {name!r}; there are {', '.join(known) or 'none'}"
-                )
+                raise FluidError(f"{method}: no slot is named {name!r}; known: {', '.join(known) or 'none'}")
         return wanted
 
 

@@ -27,7 +27,7 @@ from paddle.graph.block import Name
 from paddle.ops.base.registry import GRAD
 
 _SUMS = ("sum_1", "sum_2", "sum_3")
-_ELSEWHERE = " (a trainer of parameter servers has no averages: they update the parameters)"
+_ELSEWHERE = " (trainers with parameter servers have no averages, because the servers update the parameters)"
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
@@ -44,7 +44,7 @@ def load_kept(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
                 f"load: no value for {each.name!r}. Save every variable that get_opti_var_name_list() names"
             )
         if found[each.name].shape != each.shape:
-            raise FluidError(f"load: {each.describe()} got a value of shape {found[each.name].shape}")
+            raise FluidError(f"load: {each.describe()} cannot hold a value of shape {found[each.name].shape}")
     for name, value in found.items():
         global_scope().set(name, value)
 
@@ -112,7 +112,7 @@ class ModelAverage(_Averages):
             FluidError: the program has no parameter to average, or regularization is given.
         """
         if regularization is not None:
-            raise FluidError("ModelAverage: regularization has no meaning for means")
+            raise FluidError("ModelAverage: regularization has no effect on averages; omit it")
         super().__init__()
         program = default_main_program()
         self._attrs = {
@@ -126,7 +126,7 @@ class ModelAverage(_Averages):
             with program._optimized_guard([parameter, f"{parameter.name}{GRAD}"]):
                 self._kept[parameter.name] = self._append(parameter)
         if not self._kept:
-            raise FluidError("ModelAverage: the program has no parameter to take the mean of")
+            raise FluidError("ModelAverage: the program has no parameter to average")
 
     def _means(self, scope: Scope) -> dict[str, Any]:
         means = {}
@@ -134,9 +134,7 @@ class ModelAverage(_Averages):
             values = {name: scope.get(variable.name) for name, variable in kept.items()}
             count = int(values["num_accumulates"][0] + values["old_num_accumulates"][0])
             if not count:
-                raise RunError(
-                    f"ModelAverage: there is no update to take the mean of: train first{_ELSEWHERE}"
-                )
+                raise RunError(f"ModelAverage: there is no update to average: train first{_ELSEWHERE}")
             total = values["sum_1"] + values["sum_2"] + values["sum_3"]
             means[parameter] = total / total.dtype.type(count)
         return means
@@ -232,7 +230,7 @@ class ExponentialMovingAverage(_Averages):
         self._kept: dict[str, Variable] = {}
         self._rest: Variable | None = None
         if not self._parameters:
-            raise FluidError("ExponentialMovingAverage: the program has no parameter to take the average of")
+            raise FluidError("ExponentialMovingAverage: the program has no parameter to average")
 
     def update(self) -> None:
         """Append the operators that update the averages to the program.
@@ -241,7 +239,9 @@ class ExponentialMovingAverage(_Averages):
             FluidError: it was called before.
         """
         if self._rest is not None:
-            raise FluidError("ExponentialMovingAverage: update was called twice: a step would count twice")
+            raise FluidError(
+                "ExponentialMovingAverage: update was called twice, so each step would count twice"
+            )
         helper = LayerHelper("moving_average")
         # The product of all decays: the share that the first 0 still has.
         self._rest = _kept(helper, f"{self._name}ema_rest", (1,), "float32", 1.0)
@@ -264,7 +264,7 @@ class ExponentialMovingAverage(_Averages):
         share = 0.0 if self._rest is None else 1.0 - float(scope.get(self._rest.name)[0])
         if not share:
             raise RunError(
-                f"ExponentialMovingAverage: no update was taken in: call update(), then train{_ELSEWHERE}"
+                f"ExponentialMovingAverage: there is no update to average: call update(), then train{_ELSEWHERE}"
             )
         found = {parameter: scope.get(ema.name) for parameter, ema in self._kept.items()}
         return {parameter: ema / ema.dtype.type(share) for parameter, ema in found.items()}
@@ -272,8 +272,8 @@ class ExponentialMovingAverage(_Averages):
 
 def _updates_nothing(what: str) -> FluidError:
     return FluidError(
-        f"ModelAverage.{what}: a ModelAverage updates no parameters. "
-        "Call it on another optimizer, then create the ModelAverage"
+        f"ModelAverage.{what}: a ModelAverage updates no parameters. Call this method on "
+        "another optimizer, then create the ModelAverage"
     )
 
 

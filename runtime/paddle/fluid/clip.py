@@ -156,8 +156,9 @@ def append_gradient_clip_ops(pairs: Sequence[_Pair]) -> list[_Pair]:
         first = clips.setdefault(key, clip)
         if getattr(first, "clip_norm", None) != getattr(clip, "clip_norm", None):
             raise FluidError(
-                f"gradient clip group {shared!r}: all members need one clip_norm, {parameter.name!r} has "
-                f"{getattr(clip, 'clip_norm', None)}, others {getattr(first, 'clip_norm', None)}"
+                f"gradient clip group {shared!r}: all members need the same clip_norm; "
+                f"{parameter.name!r} has {getattr(clip, 'clip_norm', None)}, others have "
+                f"{getattr(first, 'clip_norm', None)}"
             )
         groups.setdefault(key, []).append((parameter, grad))
     clipped = {

@@ -129,7 +129,7 @@ def run_parallel(
     elif isinstance(feed, (list, tuple)) and all(isinstance(each, Mapping) for each in feed):
         feeds = [entered(each) for each in feed]
     else:
-        raise FluidTypeError(f"feed: expected a dict, or a list of a dict for each place, got {feed!r}")
+        raise FluidTypeError(f"feed: expected a dict, or a list with one dict per place, got {feed!r}")
     names = [each if isinstance(each, str) else each.name for each in fetch_list]
     values = parallel.run(feeds, names, scope)
     return [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]

@@ -63,7 +63,7 @@ class DataFeeder:
             if len(sample) != len(columns):
                 names = ", ".join(variable.name for variable in self._variables)
                 raise FluidError(
-                    f"sample {number} has {len(sample)} fields, {len(columns)} were expected: {names}"
+                    f"sample {number} has {len(sample)} fields, expected {len(columns)}: {names}"
                 )
             for column, value in zip(columns, sample, strict=True):
                 column.append(value)
@@ -84,7 +84,7 @@ class DataFeeder:
         wanted = len(cpu_places()) if num_places is None else num_places
         if len(batches) != wanted:
             raise FluidError(
-                f"feed_parallel: expected a minibatch for each of {wanted} places, got {len(batches)}"
+                f"feed_parallel: expected one minibatch for each of {wanted} places, got {len(batches)}"
             )
         for batch in batches:
             yield self.feed(batch)
@@ -139,7 +139,7 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
         array = np.asarray(rows, variable.dtype)
     except (TypeError, ValueError) as error:
         raise FluidError(
-            f"the samples' values for {variable.describe()} do not form an array: {error}; "
+            f"the values of the samples for {variable.describe()} do not form an array: {error}; "
             "all samples must have the same number of values"
         ) from error
     shape = variable.shape

@@ -203,8 +203,9 @@ class InMemoryDataset(DatasetBase):
         trainers = len(endpoints) or 1
         if fleet is not None and int(fleet.worker_num()) != trainers:
             raise RunError(
-                f"global_shuffle: the fleet has {fleet.worker_num()} trainers, PADDLE_TRAINER_ENDPOINTS names "
-                f"{len(endpoints)}: start the job with paddle.py, or set it to one ip:port per trainer"
+                f"global_shuffle: the fleet has {fleet.worker_num()} trainers, but "
+                f"PADDLE_TRAINER_ENDPOINTS names {len(endpoints)}: start the job with paddle.py, or "
+                "set it to one ip:port per trainer"
             )
         if trainers == 1:
             self.local_shuffle()

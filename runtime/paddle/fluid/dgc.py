@@ -41,11 +41,11 @@ class Compression:
     def __post_init__(self) -> None:
         if self.begin < 0 or self.rampup < 0:
             raise FluidError(
-                f"DGCMomentumOptimizer: expected steps of 0 or more, got {self.begin} and {self.rampup}"
+                f"DGCMomentumOptimizer: expected 0 or more steps, got {self.begin} and {self.rampup}"
             )
         if not self.sparsity or not all(0 <= share < 1 for share in self.sparsity):
             raise FluidError(
-                f"DGCMomentumOptimizer: expected shares from 0 to below 1 in sparsity, got {list(self.sparsity)}"
+                f"DGCMomentumOptimizer: expected sparsity from 0 to below 1, got {list(self.sparsity)}"
             )
 
     def takes(self, parameter: Parameter, gradient: Variable) -> bool:

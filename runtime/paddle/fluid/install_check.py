@@ -60,6 +60,6 @@ def _train(places: list[Place], count: int) -> None:
     trained = to_host(scope.get("w"))
     if not np.allclose(trained, 0.5):
         raise RunError(
-            f"run_check: a step over {count} places made of weights 1 {trained.ravel()}, not 0.5: this installation "
-            "computes wrongly"
+            f"run_check: a step on {count} places changed weights of 1 to {trained.ravel()} "
+            "instead of 0.5: this installation computes incorrectly"
         )

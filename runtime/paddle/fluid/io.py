@@ -163,11 +163,11 @@ def load_inference_model(
     try:
         program = Program.parse_from_string(path.read_bytes())
     except OSError as error:
-        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     for op in (op for each in program.blocks for op in each.ops):
         if op.definition.has_effect and op.type not in _HARMLESS:
             raise ModelFileError(
-                f"{path} is not a model for inference: its operator {op.type!r} acts outside of it"
+                f"{path} is not an inference model: its operator {op.type!r} has side effects"
             )
     block = program.global_block()
     feeds = sorted((op for op in block.ops if op.type == "feed"), key=_column)

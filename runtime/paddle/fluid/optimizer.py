@@ -129,11 +129,14 @@ class Optimizer:
             FluidTypeError: a gradient belongs to a variable that is not a parameter.
         """
         if not params_grads:
-            raise FluidError("the optimizer was given no gradients: is any parameter trainable?")
+            raise FluidError(
+                "the optimizer has no gradients to apply; check that at least one parameter is trainable"
+            )
         for each, _ in params_grads:
             if not isinstance(each, Parameter):
                 raise FluidTypeError(
-                    f"an optimizer updates parameters, and {each!r} is not one: use append_backward for its gradient"
+                    f"an optimizer updates parameters, but {each!r} is not a parameter: use "
+                    "append_backward for its gradient"
                 )
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         tables, pairs = self._without_tables(pairs)

@@ -144,7 +144,7 @@ def _rows(events: Sequence[Event]) -> list[_Row]:
 
 
 def _table(rows: Sequence[_Row], order: _Order | None, took_ms: float) -> str:
-    told = "as operators ran"
+    told = "in execution order"
     if order is not None:
         told = f"{order[0]} in descending order"
         rows = sorted(rows, key=order[1], reverse=True)
@@ -154,7 +154,7 @@ def _table(rows: Sequence[_Row], order: _Order | None, took_ms: float) -> str:
         "------------------------->     Profiling Report     <-------------------------",
         "",
         "Time unit: ms",
-        f"Sorted by {told}; Ratio: of the {took_ms:.3f} ms that were recorded",
+        f"Sorted by {told}; Ratio: share of the {took_ms:.3f} ms recorded",
         "",
         f"{'Event':<{width}}"
         + "".join(f"{name:<12}" for name in ("Calls", "Total", "Min.", "Max.", "Ave.", "Ratio.")),

@@ -128,7 +128,7 @@ class PyReader:
     def __call__(self) -> Iterator[Any]:
         """Iterate over the feeds of an iterable reader."""
         if not self._iterable:
-            raise RunError(f"{self.name!r} is a part of its program: start it instead of iterating over it")
+            raise RunError(f"{self.name!r} is part of its program: start it instead of iterating over it")
         names = [variable.name for variable in self.variables]
         with closing(iter(buffered(self._values(), self._capacity)())) as batches:  # type: ignore[type-var]
             feeds = (values if self._as_list else dict(zip(names, values, strict=True)) for values in batches)
@@ -147,7 +147,7 @@ class PyReader:
             for given in source():
                 if len(given) != len(self.variables):
                     raise FluidError(
-                        f"a batch for {self.name!r} has {len(given)} values, {len(self.variables)} were expected: "
+                        f"a batch for {self.name!r} has {len(given)} values, expected {len(self.variables)}: "
                         f"{', '.join(variable.name for variable in self.variables)}"
                     )
                 yield [self._entered(each, to) for each, to in zip(given, self.variables, strict=True)]

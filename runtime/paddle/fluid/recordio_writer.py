@@ -80,7 +80,9 @@ def convert_reader_to_recordio_files(
     """
     stem, extension = os.path.splitext(filename)
     if extension != ".recordio":
-        raise FluidError(f"convert_reader_to_recordio_files: expected a name.recordio, got {filename!r}")
+        raise FluidError(
+            f"convert_reader_to_recordio_files: expected a file name ending in .recordio, got {filename!r}"
+        )
     if batch_per_file < 1:
         raise FluidError(f"batch_per_file: expected at least 1, got {batch_per_file}")
     batches, number, total = iter(reader_creator()), 0, 0

@@ -222,7 +222,7 @@ class Server:
         for port in self._ports:
             port.stop()
         if sum(not thread.join(_JOIN_S) for thread in self._threads):
-            _log.error("a server thread did not end within %.0f s", _JOIN_S)
+            _log.error("a server thread did not exit within %.0f s", _JOIN_S)
             return
         self._context.close()
         for each in self._guarded:
@@ -273,7 +273,7 @@ class Server:
                 busy = error
                 continue
             if attempt:
-                _log.warning("port %d is taken; listening from port %d on", options.port, base)
+                _log.warning("port %d is in use; listening from port %d on", options.port, base)
             return routers
         owner = owner_text(busy.endpoint)
         tried = f" (tried {options.tries + 1} base ports from {options.port} on)" if options.tries else ""
@@ -383,7 +383,7 @@ def _read_wire(wire: str, job_key: str | None) -> WireKeys | None:
         raise ConfigError("flag --wire=curve needs the job's key: set PADDLE_JOB_KEY, or use --wire=plain")
     if wire == "plain" or not job_key:
         _log.warning(
-            "THE WIRE IS PLAIN: any process that reaches these ports can read and change the parameters"
+            "THE WIRE IS PLAIN: any process that can reach these ports can read and change the parameters"
         )
         return None
     return WireKeys.of(job_key)

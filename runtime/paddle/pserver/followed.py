@@ -98,7 +98,7 @@ class Followed:
         """
         if not within_s > 0 or max_bytes < 0:
             raise ConfigError(
-                f"follow: expected within_s above 0 and max_bytes from 0 on, got {within_s}, {max_bytes}"
+                f"follow: expected within_s above 0 and max_bytes of 0 or more, got {within_s}, {max_bytes}"
             )
         self.name, self.within_s = name, within_s
         self._connect, self._max_bytes, self._clock = connect, max_bytes, clock
@@ -145,9 +145,9 @@ class Followed:
         with self._lock:
             age = self._clock() - self._taken_at
             if self._table is None or age > self.within_s:
-                old = f"it is {age:.1f} s old" if self._table is not None else "it holds nothing"
+                old = f"it is {age:.1f} s old" if self._table is not None else "it is empty"
                 raise StaleCopy(
-                    f"copy of table {self.name}: {old}, at most {self.within_s:g} s are promised: "
+                    f"copy of table {self.name}: {old}, but at most {self.within_s:g} s are allowed: "
                     f"{self._fault or 'the servers are slow to answer'}"
                 )
             rows, batch = self._table.lookup(flat), self._batch
@@ -215,7 +215,7 @@ class Followed:
                 raise PserverError("following ends")
         if self._max_bytes and table.nbytes > self._max_bytes:
             raise PserverError(
-                f"its copy takes {table.nbytes} bytes and may take {self._max_bytes}: give max_bytes more"
+                f"its copy takes {table.nbytes} bytes, but only {self._max_bytes} are allowed: increase max_bytes"
             )
 
 
@@ -245,7 +245,9 @@ class _Follower:
                     self.table = HashTable(replace(spec, budget=Budget()), _PLAIN)
                 if walk.since is None and since is not None:
                     self._clocks, self.table = {}, None
-                    raise PserverError("the servers no longer know which rows changed: all are taken anew")
+                    raise PserverError(
+                        "the servers no longer know which rows changed: all rows are fetched again"
+                    )
                 with self._lock:
                     if not is_begun:
                         self.table.forget(walk.left)

@@ -16,10 +16,10 @@ from paddle_node.contract.facts import Queue
 _log = logging.getLogger(__name__)
 _JOIN_S = 3.0
 _COUNTERS = {
-    "rows_made": "Rows that growing tables made.",
-    "rows_dropped": "Rows that were evicted, too old or below the lowest score.",
-    "rows_asked": "Distinct ids of batches.",
-    "rows_found": "Distinct ids of batches that had a row in memory.",
+    "rows_made": "Rows created in growing tables.",
+    "rows_dropped": "Rows evicted because they were too old or below the lowest score.",
+    "rows_asked": "Distinct ids in batches.",
+    "rows_found": "Distinct ids in batches whose row was in memory.",
 }
 
 
@@ -41,7 +41,7 @@ class ServerMetrics:
         except ImportError:
             _log.warning("no metrics: this Python has no prometheus_client; pip install prometheus_client")
         except (OSError, OverflowError) as error:
-            _log.warning("no metrics: 127.0.0.1:%d cannot be listened on: %s", port, error)
+            _log.warning("no metrics: cannot listen on 127.0.0.1:%d: %s", port, error)
 
     def collect(self) -> Iterator[Any]:
         """Return the current metrics; called by the library."""
@@ -49,12 +49,12 @@ class ServerMetrics:
 
         queue = self._queue()
         yield CounterMetricFamily("paddle_pserver_updates", "Batches, or gradients, applied.", queue.version)
-        yield CounterMetricFamily("paddle_pserver_requests", "Requests that came.", queue.requests)
+        yield CounterMetricFamily("paddle_pserver_requests", "Requests received.", queue.requests)
         yield GaugeMetricFamily(
-            "paddle_pserver_waiting_trainers", "Trainers that wait for others.", queue.waiting
+            "paddle_pserver_waiting_trainers", "Trainers waiting for others.", queue.waiting
         )
         yield GaugeMetricFamily(
-            "paddle_pserver_wait_seconds", "For how long nothing was applied meanwhile.", queue.waited_s
+            "paddle_pserver_wait_seconds", "Time without an update, while trainers wait.", queue.waited_s
         )
         yield GaugeMetricFamily("paddle_pserver_rows", "Rows of growing tables.", queue.rows)
         yield GaugeMetricFamily("paddle_pserver_rows_bytes", "Memory of growing tables.", queue.rows_bytes)
@@ -65,7 +65,7 @@ class ServerMetrics:
             yield CounterMetricFamily(f"paddle_pserver_{name}", text, getattr(queue, name))
         lags = GaugeMetricFamily(
             "paddle_trainer_lag_pushes",
-            "Pushes of anybody since a trainer's own last one.",
+            "Pushes of all trainers since a trainer's own last push.",
             labels=("trainer",),
         )
         for trainer, lag in queue.lags:

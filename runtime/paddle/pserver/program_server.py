@@ -207,7 +207,7 @@ class ProgramServer:
         except PortBusy as error:
             self._context.close()
             raise PortBusy(
-                f"{error}{owner_text(error.endpoint)}; stop it, or take another port", endpoint
+                f"{error}{owner_text(error.endpoint)}; stop it, or use another port", endpoint
             ) from None
         except ConfigError:
             self._context.close()
@@ -253,7 +253,7 @@ class ProgramServer:
         """Stop serving; replies that are being sent get half a second."""
         self._port.stop()
         if not self._thread.join(_JOIN_S):
-            _log.error("the server's thread did not end within %.0f s", _JOIN_S)
+            _log.error("the server's thread did not exit within %.0f s", _JOIN_S)
             return
         self._context.close()
         if self._keeper is not None:

@@ -185,9 +185,9 @@ class Reader:
             ConfigError, PserverError: see `pull`.
         """
         if name not in self.tensors:
-            raise ConfigError(f"rows of tensor {name}: no such tensor; there are {', '.join(self.tensors)}")
+            raise ConfigError(f"rows of tensor {name}: no such tensor; known: {', '.join(self.tensors)}")
         if not self.tensors[name].sparse:
-            raise ConfigError(f"rows of tensor {name}: it is not sparse: use pull")
+            raise ConfigError(f"rows of tensor {name}: the tensor is not sparse; use pull")
         rows = read_ids(ids, f"row ids of tensor {name}")
         flat = rows.reshape(-1)
         width = self.tensors[name].shape[1]
@@ -205,7 +205,7 @@ class Reader:
         """Return the description of a growing table. Raises ConfigError: there is no table with that name."""
         if name not in self._layout.growing:
             raise ConfigError(
-                f"no growing table {name}; there are {', '.join(self._layout.growing) or 'none'}"
+                f"no growing table is named {name}; known: {', '.join(self._layout.growing) or 'none'}"
             )
         return self._layout.growing[name]
 
@@ -245,7 +245,7 @@ class Reader:
         """
         self.table(name)
         if self._again is None:
-            raise ConfigError("follow: this reader cannot be connected again: use Reader.connect")
+            raise ConfigError("follow: this reader cannot reconnect: use Reader.connect")
         return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
@@ -286,7 +286,7 @@ class Reader:
         while starts:
             if time.monotonic() >= ends_at:
                 raise WaitTimeout(
-                    f"gave up after {self._exchange.wait_s:g} s: values change faster than they get here"
+                    f"gave up after {self._exchange.wait_s:g} s: values change faster than they can be read"
                 )
             replies = self._exchange.run({i: Message(View(start, moments[i])) for i, start in starts.items()})
             for i, reply in replies.items():
@@ -343,13 +343,14 @@ class TableWalk:
                 since = self.since = None if said.since < 0 else said.since
             elif (None if said.since < 0 else said.since) != since:
                 raise PserverError(
-                    f"pserver {self._endpoint}: all rows of {self._name} changed meanwhile: begin anew"
+                    f"pserver {self._endpoint}: all rows of {self._name} changed in the meantime: start again"
                 )
             following = Cursor(said.segment, said.first)
             is_right = rows.rows.shape[1] == self._width and (rows.states is not None) == self._with_states
             if following <= at or not is_right:
                 raise WireError(
-                    f"pserver {self._endpoint}: rows of {self._name} that were not asked for", self._endpoint
+                    f"pserver {self._endpoint}: received rows of {self._name} that were not requested",
+                    self._endpoint,
                 )
             yield rows
             at = following
@@ -367,14 +368,15 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
         theirs = (each.server, each.num_dense + each.num_sparse)
         if theirs != (index, len(endpoints)):
             raise PserverError(
-                f"pserver {endpoints[index]} is number {theirs[0]} of {theirs[1]} in its job, given as number "
-                f"{index} of {len(endpoints)}: give endpoints and sparse_endpoints as the job's trainers have them",
+                f"pserver {endpoints[index]} is number {theirs[0]} of {theirs[1]} in its job, but is "
+                f"listed as number {index} of {len(endpoints)}: give endpoints and sparse_endpoints "
+                "as the job's trainers have them",
                 endpoints[index],
             )
         difference = first.difference(replace(each, server=first.server))
         if difference:
             raise PserverError(
-                f"pservers {endpoints[0]} and {endpoints[index]} are of different jobs: {difference}",
+                f"pservers {endpoints[0]} and {endpoints[index]} belong to different jobs: {difference}",
                 endpoints[index],
             )
     return first

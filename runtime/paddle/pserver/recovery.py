@@ -77,10 +77,10 @@ class Safety:
         period, keep = (int(str(flags[name])) for name in ("checkpoint_period", "checkpoint_keep"))
         if period and not folder:
             raise ConfigError(
-                "flag --checkpoint_period needs --checkpoint_dir: a folder that outlives the job"
+                "flag --checkpoint_period needs --checkpoint_dir, a directory that outlives the job"
             )
         if resume and not folder:
-            raise ConfigError("flag --resume needs --checkpoint_dir: where the checkpoints are")
+            raise ConfigError("flag --resume needs --checkpoint_dir, the directory of the checkpoints")
         if resume not in ("", "latest", "auto") and not _NAMED.fullmatch(resume):
             raise ConfigError(f"flag --resume: expected latest, auto or a batch number, got {resume!r}")
         job = re.sub(r"[^A-Za-z0-9_-]", "_", job_id)
@@ -125,7 +125,7 @@ class Safekeeper:
         if self._kept is None:
             return 0
         self._replaying = True
-        self.doing = "restoring the state of this server's earlier process"
+        self.doing = "restoring the state of this server's previous process"
         requests = self._kept.recover(engine, self._watch)
         for request in requests:
             engine.handle(b"", _to_newcomer(request))
@@ -222,7 +222,7 @@ class Safekeeper:
     def _begins_with_a_checkpoint(self) -> bool:
         safety = self._safety
         if safety.resume == "auto" and safety.checkpoints is not None and is_blank(safety.checkpoints):
-            _log.warning("no checkpoint in %s yet: the job begins anew", safety.checkpoints)
+            _log.warning("no checkpoint in %s yet: the job starts from scratch", safety.checkpoints)
             return False
         return bool(safety.resume)
 
@@ -232,7 +232,7 @@ class Safekeeper:
         named = _NAMED.fullmatch(self._safety.resume)
         version, job = (int(named[1]), named[2]) if named else (None, None)
         c = configuration
-        self.doing = "looking for a checkpoint"
+        self.doing = "searching for a checkpoint"
 
         def tell(version: int, text: str) -> None:
             self.doing = f"loading the checkpoint of batch {version}: {text}"
@@ -297,8 +297,9 @@ def _check_rules(then: Configuration, now: Configuration) -> None:
         ]
         if old.rule != new.rule and any(kept):
             raise PserverError(
-                f"the checkpoint does not fit this model: parameter {parameter.name} was trained with {old.rule}, "
-                f"whose states are not those of {new.rule}; resume with {old.rule}, or begin anew"
+                f"the checkpoint does not fit this model: parameter {parameter.name} was trained with "
+                f"{old.rule}, whose states differ from those of {new.rule}; resume with {old.rule}, "
+                "or start from scratch"
             )
 
 

@@ -53,21 +53,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    epilog = f"The token is the variable {_TOKEN} or a file; the job's secret is PADDLE_JOB_KEY."
+    epilog = (
+        f"The token is read from the variable {_TOKEN} or from a file; the job's secret is PADDLE_JOB_KEY."
+    )
     parser = argparse.ArgumentParser("paddle serve", description=__doc__, epilog=epilog, allow_abbrev=False)
     parser.add_argument(
-        "--servers", default="", help="HOST:PORT of each server; else PADDLE_PSERVERS_IP_PORT_LIST"
+        "--servers", default="", help="HOST:PORT of each server; default: PADDLE_PSERVERS_IP_PORT_LIST"
     )
     parser.add_argument(
         "--tables", default="", help="names, separated by commas; default: all growing tables"
     )
     parser.add_argument(
-        "--within_s", type=float, default=5.0, help="how old rows may be; older ones are refused"
+        "--within_s", type=float, default=5.0, help="maximum age of rows; lookups of older rows are refused"
     )
-    parser.add_argument("--max_bytes", type=int, default=0, help="memory for the copy of each table")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address; another one than 127.0.0.1 needs a token"
-    )
+    parser.add_argument("--max_bytes", type=int, default=0, help="memory limit for the copy of each table")
+    parser.add_argument("--host", default="127.0.0.1", help="address; any other than 127.0.0.1 needs a token")
     parser.add_argument("--port", type=int, default=8500)
     parser.add_argument("--token_file", default="")
     parser.add_argument("--timeout_s", type=float, default=60.0, help="how long to wait for the servers")

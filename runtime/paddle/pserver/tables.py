@@ -93,7 +93,7 @@ class Saved:
         """See `Source`. Raises ConfigError: there is no such table."""
         if name not in self._specs:
             raise ConfigError(
-                f"no growing table {name} in the checkpoint; there are {', '.join(self._specs) or 'none'}"
+                f"the checkpoint has no growing table {name}; it has {', '.join(self._specs) or 'none'}"
             )
         return optimizer_of(self._specs[name].parameter, self._models[0].optimizer).rule
 
@@ -127,7 +127,7 @@ class Saved:
                             )
                         )
         except (KeyError, ValueError, PserverError) as error:
-            raise CheckpointError(f"{part.folder}: rows of {name} cannot be read: {error}") from None
+            raise CheckpointError(f"{part.folder}: cannot read rows of {name}: {error}") from None
         none = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
         numbers = part.numbers[name]
         clock, caught_up, hand, own = (int(numbers.get(what, 0)) for what in NUMBERS)
@@ -231,7 +231,7 @@ def convert(
         pieces = read_file(Path(path), key, with_states=False)
         first = next(pieces, None)
         if first is None:
-            raise ConfigError(f"{path}: it has no rows")
+            raise ConfigError(f"{path} has no rows")
         width = first.rows.shape[1]
         with folder.spool(width, None) as spool:
             spool.add(first)

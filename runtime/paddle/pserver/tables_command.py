@@ -16,8 +16,8 @@ from paddle.pserver.exported.formats import FORMATS
 from paddle.pserver.reader import Reader
 from paddle.pserver.tables import ListedTable, Saved, convert, export, listed
 
-_EPILOG = """The job's servers are those of --servers, or of PADDLE_PSERVERS_IP_PORT_LIST; its secret is read from the
-variable PADDLE_JOB_KEY. An exported table or a file is what GrowingTable(start=PATH) begins with."""
+_EPILOG = """The job's servers are given by --servers or PADDLE_PSERVERS_IP_PORT_LIST; its secret is read from the
+variable PADDLE_JOB_KEY. GrowingTable(start=PATH) starts from an exported table or a file."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,7 +62,7 @@ def _tell(folder: Path, *, is_json: bool) -> None:
     if is_json:
         _say(json.dumps({"folder": str(folder), **asdict(said)}, indent=1))
     else:
-        _say(f"{folder}: {said.rows} rows of {said.width}, digest {said.digest}")
+        _say(f"{folder}: {said.rows} rows of width {said.width}, digest {said.digest}")
 
 
 def _show(tables: Sequence[ListedTable], *, is_json: bool) -> None:
@@ -70,7 +70,7 @@ def _show(tables: Sequence[ListedTable], *, is_json: bool) -> None:
         _say(json.dumps([each._asdict() for each in tables], indent=1))
         return
     for each in tables:
-        _say(f"{each.name}: rows of {each.width}, {each.rule}, {each.servers} servers")
+        _say(f"{each.name}: rows of width {each.width}, {each.rule}, {each.servers} servers")
     if not tables:
         _say("no growing tables")
 
@@ -81,20 +81,22 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in (
         ("list", "print the growing tables"),
         ("export", "write the rows of a table into a new directory"),
-        ("import", "write the rows of a file of another program as an exported table"),
+        ("import", "write the rows of another program's file as an exported table"),
     ):
         one = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         one.add_argument("--json", action="store_true", help="print JSON")
         if name != "import":
             one.add_argument("--servers", default="", help="HOST:PORT of each server, separated by commas")
-            one.add_argument("--checkpoint", default="", help="read this directory of checkpoints, not a job")
+            one.add_argument(
+                "--checkpoint", default="", help="read checkpoints in this directory instead of a job"
+            )
             one.add_argument("--batch", type=int, help="the checkpoint of this batch; default: the newest")
             one.add_argument("--timeout_s", type=float, default=60.0, help="how long to wait for the servers")
         if name == "import":
             one.add_argument(
                 "file", help="npz, safetensors or Parquet: ids and rows, or an embedding's weight"
             )
-            one.add_argument("--key", default="", help="the weight's name, where a file has several")
+            one.add_argument("--key", default="", help="the weight's name, if the file has several")
         if name == "export":
             one.add_argument("--since", help="only rows changed after this batch or exported directory")
             one.add_argument("--dtype", choices=ROW_DTYPES, default="float32", help="of the rows in files")

@@ -56,7 +56,7 @@ def read_frame(stdin: int, received: bytearray) -> bytes:
     waiter.register(stdin, select.POLLIN)
     while len(received) < frame_size(received):
         if not waiter.poll(SILENCE_S * 1000):
-            raise TimeoutError("the launcher was silent for %d s" % SILENCE_S)
+            raise TimeoutError("the launcher sent nothing for %d s" % SILENCE_S)
         data = os.read(stdin, READ_SIZE)
         if not data:
             return b""

@@ -57,7 +57,7 @@ def guard(received: bytes, kept: int = 2) -> int:
         _await_end(inside_read)
         _clean({})
     if os.WIFSIGNALED(status):
-        _say("the node agent's guard was ended by signal %d\n" % os.WTERMSIG(status))
+        _say("the node agent's guard was killed by signal %d\n" % os.WTERMSIG(status))
         return FAILED
     return os.WEXITSTATUS(status)
 
@@ -120,7 +120,10 @@ def _guard(received: bytes, watcher: Watcher) -> int:
     vigil = Vigil(signs_read)
     status = _watch(pid, vigil, watcher)
     if status is None:
-        text = "the node agent gave no sign of life for %.0f s (does a file system hang?): the job is stopped here\n"
+        text = (
+            "no heartbeat from the node agent for %.0f s (a file system may hang): stopping the "
+            "job on this node\n"
+        )
         _say(text % vigil.patience_s)
     marks = _marks(marks_read)
     _clean(marks)
@@ -269,7 +272,9 @@ def _explain(status: "int | None") -> int:
         return FAILED
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        _say("the node agent was ended by signal %d; the job's processes here were killed\n" % number)
+        _say(
+            "the node agent was killed by signal %d; the job's processes on this node were killed\n" % number
+        )
         return FAILED
     return os.WEXITSTATUS(status)
 

@@ -112,7 +112,7 @@ class JobsDesk:
         if self.saved is not None:
             self.saved.close()
         if self._registry is not None:
-            self._registry.end(self._how or "its agent ended", self._settled)
+            self._registry.end(self._how or "its agent exited", self._settled)
 
     def jobs(self) -> None:
         """Carry out a `jobs`."""

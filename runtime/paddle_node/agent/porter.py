@@ -204,7 +204,7 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
             env=dict(os.environ, SSH_CONNECTION=came),
         )
     except OSError as error:
-        sys.stderr.write("paddle: %s cannot be started: %s\n" % (argv[0], error.strerror))
+        sys.stderr.write("paddle: cannot start %s: %s\n" % (argv[0], error.strerror))
         return
     finally:
         theirs.close()

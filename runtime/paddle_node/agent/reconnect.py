@@ -52,7 +52,10 @@ def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "d
             return {"reason": "gone", "detail": "its node agent has exited"}
         descriptors.send(door, request, fds)
         if door.recv(1) != WELCOME:
-            return {"reason": "gone", "detail": "its node agent ends the job, or does not know this launcher"}
+            return {
+                "reason": "gone",
+                "detail": "its node agent is ending the job, or does not know this launcher",
+            }
     except socket.timeout:
         return {"reason": "late", "detail": "its node agent does not answer"}
     except OSError as error:

@@ -110,7 +110,7 @@ class Registry:
             if not self._told:
                 self._told = True
                 self._notice(
-                    "%s cannot be written (%s): other machines cannot find the job here"
+                    "cannot write %s (%s): other machines cannot find the job on this node"
                     % (self._path, error.strerror)
                 )
 

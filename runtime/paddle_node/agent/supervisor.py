@@ -191,7 +191,7 @@ class Supervisor:
     def _reconnected(self, stdin: int, stdout: int, arrived: int) -> None:
         """Continue over a new connection of the launcher, which has received the given number of bytes."""
         if self._alone:
-            raise ValueError("the job is being stopped here")
+            raise ValueError("the job on this node is being stopped")
         self._outbox.acknowledged(arrived)
         os.write(stdout, encode("reconnected", {"position": self._decoder.received}))
         self._outbox.disconnect()
@@ -333,7 +333,7 @@ class Supervisor:
         """Stop everything because the launcher is gone, notify any remaining reader, and exit."""
         if not self._alone:
             self._alone = True
-            self._desk.leaving("its launcher had exited, or the job was stopped here")
+            self._desk.leaving("its launcher had exited, or the job was stopped on this node")
             self._stop(None, ALONE_GRACE_S, self._loop.stop)
 
     def _watch_lease(self) -> None:
@@ -351,12 +351,12 @@ class Supervisor:
         self._give_up("the node agent's guard was killed")
 
     def _terminated(self) -> None:
-        self._give_up("the node agent was ended by signal 15")
+        self._give_up("the node agent was stopped by signal 15")
 
     def _give_up(self, why: str) -> None:
         """Report the reason before the processes' ends are reported, which would otherwise appear to be the cause."""
         if not self._alone:
-            detail = "%s: the job is stopped here" % why
+            detail = "%s: stopping the job on this node" % why
             self._outbox.send("failed", request="", reason="abandoned", detail=detail)
         self._abandon()
 
@@ -379,7 +379,7 @@ class Supervisor:
 
     def _need_tailer(self) -> Tailer:
         if self._tailer is None:
-            raise ValueError("nothing is collected before `commit`")
+            raise ValueError("nothing can be collected before `commit`")
         return self._tailer
 
     def _need_trees(self) -> Trees:

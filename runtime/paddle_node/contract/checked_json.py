@@ -42,7 +42,7 @@ def as_object(data: bytes | str) -> dict[str, Any]:
     return value
 
 
-_TOO_DEEP = f"it is nested more than {DEPTH} deep"
+_TOO_DEEP = f"it is nested more than {DEPTH} levels deep"
 
 
 def _whole(text: str) -> int | float:

@@ -218,7 +218,9 @@ def _init(names: Tuple[str, ...], members: Dict[str, Field]) -> Callable[..., No
             or not given.keys().isdisjoint(names[: len(args)])
         ):
             wrong = sorted(values.keys() ^ needed) or sorted(given)
-            raise TypeError(f"{type(self).__name__}: missing, unknown or given twice: {', '.join(wrong)}")
+            raise TypeError(
+                f"{type(self).__name__}: missing, unknown or repeated arguments: {', '.join(wrong)}"
+            )
         vars(self).update(values)
         if hasattr(self, "__post_init__"):
             self.__post_init__()

@@ -271,7 +271,7 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
     found = read(record, fields, str(kind), sender)
     for name, limit in _MOST.get(str(kind), ()):
         if len(getattr(found, name)) > limit:
-            raise RecordError("%s: %s.%s holds more than %d" % (sender, kind, name, limit))
+            raise RecordError("%s: %s.%s has more than %d entries" % (sender, kind, name, limit))
     if isinstance(found, Pushes):
         for trainer, pushed, discarded in found.trainers:
             if discarded > pushed:

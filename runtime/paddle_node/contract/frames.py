@@ -99,7 +99,7 @@ class Decoder:
         header_size, body_size = _PREFIX.unpack_from(self._buffer)
         if header_size > MAX_HEADER or body_size > MAX_BODY:
             raise FrameError(
-                "a frame announces %d + %d bytes; another program writes to the stream"
+                "a frame announces %d + %d bytes; another program may be writing to the stream"
                 % (header_size, body_size)
             )
         body_at = _PREFIX.size + header_size

@@ -363,7 +363,7 @@ def _union(*plans: Plan) -> Check:
         if type(value) is dict:
             kind = value.get("kind")
         if type(kind) is not str or kind not in by_kind:
-            raise Misfit("of a kind among %s" % ", ".join(map(repr, by_kind)), value)
+            raise Misfit("of one of the kinds %s" % ", ".join(map(repr, by_kind)), value)
         return by_kind[kind](value)
 
     return checked

@@ -44,7 +44,7 @@ class ReplayBuffer:
             ValueError: the position was never reached.
         """
         if not 0 <= position <= self.end:
-            raise ValueError(f"{position} bytes are reported as received, but {self.end} were sent")
+            raise ValueError(f"the peer reports {position} bytes as received, but only {self.end} were sent")
         self.acked = max(self.acked, position)
         while self._chunks and self._first + len(self._chunks[0]) <= self.acked:
             self._first += len(self._chunks.popleft())
@@ -56,7 +56,9 @@ class ReplayBuffer:
             ValueError: the position was acknowledged and discarded, or was never reached.
         """
         if not self.acked <= position <= self.end:
-            raise ValueError(f"bytes from {position} on: those from {self.acked} to {self.end} are there")
+            raise ValueError(
+                f"cannot replay from byte {position}: only bytes {self.acked} to {self.end} are available"
+            )
         begin = self.end
         for chunk in reversed(self._chunks):  # reads are mostly near the end
             begin -= len(chunk)

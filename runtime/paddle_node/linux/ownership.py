@@ -19,7 +19,7 @@ import struct
 from typing import Callable, List, Optional, Tuple
 
 _MAX_LINKS = 40
-_ADVICE = "use a directory of your own, in one that only you or root can write"
+_ADVICE = "use a directory of your own inside one that only you or root can write to"
 
 _ACCESS, _DEFAULT, _NFS4 = "system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl"
 _NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -118,7 +118,7 @@ def _writer(fd: int) -> Tuple[str, str]:
             return who, "chmod go-w"
         return _first_other(_list(fd, _NFS4, nfs4_writers) or [], status.st_gid), "nfs4_setfacl -e"
     except ValueError as error:
-        return "users of an access list that cannot be read (%s)" % error, "setfacl -b"
+        return "users in an access list that cannot be read (%s)" % error, "setfacl -b"
 
 
 def _inherited_writer(fd: int) -> Tuple[str, str]:
@@ -132,7 +132,7 @@ def _inherited_writer(fd: int) -> Tuple[str, str]:
         inherited = _list(fd, _NFS4, lambda data: nfs4_writers(data, inherited=True))
         return _first_other(inherited or [], gid), "nfs4_setfacl -e"
     except ValueError as error:
-        return "users of a default access list that cannot be read (%s)" % error, "setfacl -k"
+        return "users in a default access list that cannot be read (%s)" % error, "setfacl -k"
 
 
 def _list(fd: int, name: str, parse: Callable[[bytes], List[Writer]]) -> Optional[List[Writer]]:
@@ -157,11 +157,11 @@ def posix_writers(data: bytes) -> List[Writer]:
         ValueError: it does not have this form.
     """
     if len(data) < 4 or len(data) % 8 != 4 or data[:4] != struct.pack("<I", _VERSION):
-        raise ValueError("a POSIX list of %d bytes and another version" % len(data))
+        raise ValueError("a POSIX list of %d bytes in an unknown version" % len(data))
     entries = list(struct.iter_unpack("<HHI", data[4:]))
     tags = [tag for tag, _, _ in entries]
     if tags != sorted(tags) or any(perm > 7 for _, perm, _ in entries):
-        raise ValueError("entries of a POSIX list out of order")
+        raise ValueError("the entries of a POSIX list are out of order")
     counts = {tag: tags.count(tag) for tag in (_OWNER, _OWN_GROUP, _OTHER, _MASK)}
     named = tags.count(_USER) + tags.count(_GROUP)
     if {counts[tag] for tag in (_OWNER, _OWN_GROUP, _OTHER)} != {1} or sum(counts.values()) + named != len(
@@ -169,7 +169,7 @@ def posix_writers(data: bytes) -> List[Writer]:
     ):
         raise ValueError("unknown or missing entries of a POSIX list")
     if counts[_MASK] > 1 or (named and not counts[_MASK]):
-        raise ValueError("a POSIX list without one mask")
+        raise ValueError("a POSIX list needs exactly one mask")
     mask = [perm for tag, perm, _ in entries if tag == _MASK] or [7]
     return [
         (tag, str(number) if tag in (_USER, _GROUP) else "")

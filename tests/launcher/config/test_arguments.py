@@ -93,7 +93,7 @@ def test_the_workspace_may_be_given_in_each_form(argv: list[str]) -> None:
 
 
 def test_both_job_options_are_refused() -> None:
-    assert "give one of them" in refused(PACKAGE, "--job_workspace=x")
+    assert "--job_workspace" in refused(PACKAGE, "--job_workspace=x")
 
 
 @pytest.mark.parametrize("argv", [[], ["--dry_run"], ["ws"], ["--", PACKAGE]])
@@ -125,7 +125,7 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "--hosts", "a", "b"], "no spaces: --hosts=a,b"),
         ([PACKAGE, "--include=a,", "b", "c"], "no spaces: --include=a,b"),
         ([PACKAGE, "--dry_run", "other.py"], "give --entry=other.py"),
-        (["ws/other.py"], "for 'ws/other.py' that is: -p ws --entry=other.py"),
+        (["ws/other.py"], "'ws/other.py' is: -p ws --entry=other.py"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_fix(argv: list[str], words: str) -> None:

@@ -165,5 +165,5 @@ def test_hosts_of_the_command_line_need_no_conf(
     assert told_hosts(build(got, "JOB")) == (
         f"2 nodes from {got.sources.hosts}; other settings from the defaults (no conf.py)"
     )
-    with pytest.raises(ConfError, match=r"conf.py: no such file; .* or give --hosts=HOST"):
+    with pytest.raises(ConfError, match=r"conf.py: no such file.* or give --hosts=HOST"):
         resolve(arguments.parse(["-p", "ws"]), {})

@@ -38,13 +38,13 @@ def lost(events: queue.SimpleQueue[Any]) -> str:
 
 
 def test_a_python_that_is_not_there_is_told() -> None:
-    with pytest.raises(ConnectError, match=r"local-0: /no/python cannot be started"):
+    with pytest.raises(ConnectError, match=r"local-0: cannot start /no/python"):
         local.connect("local-0", "/no/python")
 
 
 def test_a_child_that_ends_without_a_word_is_told_with_its_last_words() -> None:
     link, events = link_to("echo no python here >&2; exit 3")
-    assert lost(events) == "no node agent started; the login ended with status 3: no python here"
+    assert lost(events) == "no node agent started; the login session exited with status 3: no python here"
     link.close()
 
 
@@ -58,13 +58,13 @@ def test_a_login_shell_that_ends_in_silence_is_told_with_what_to_look_at() -> No
 
 def test_a_login_that_says_something_else_is_quoted() -> None:
     link, events = link_to("echo this account is closed; exit 1")
-    assert "the login said 'this account is closed'" in lost(events)
+    assert "'this account is closed'" in lost(events)
     link.close()
 
 
 def test_garbage_after_the_marker_ends_the_link() -> None:
     link, events = link_to("echo PADDLE-AGENT-2 n; head -c 100 /dev/zero | tr '\\0' x; exec sleep 600")
-    assert "another program writes to the stream" in lost(events)
+    assert "another program may be writing to the stream" in lost(events)
     link.close()
 
 

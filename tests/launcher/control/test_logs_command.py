@@ -121,7 +121,7 @@ def test_a_moment_can_be_given_as_a_date(shown: Logs) -> None:
         ("--proc=worker", "expected a process such as trainer-2"),
         ("--node=9", "is not a node of JOB"),
         ("--since=yesterday", "expected 90s, 10m"),
-        ("--grep=(", "is not a regular expression"),
+        ("--grep=(", "is not a valid regular expression"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(shown: Logs, option: str, words: str) -> None:

@@ -174,7 +174,7 @@ def test_an_answer_that_cannot_be_written_is_an_error(where: StatePlaces) -> Non
             os.close(full)
         assert (done.returncode, done.stderr) == (
             1,
-            "paddle.py: the answer could not be written: No space left on device\n",
+            "paddle.py: cannot write the answer: No space left on device\n",
         )
 
 
@@ -187,7 +187,7 @@ def test_whatever_a_conf_raises_is_told_with_its_line(tmp_path: Path, name: str)
 
 
 def test_a_conf_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfError, match="/dev/zero: cannot be read: has more than 4 MiB"):
+    with pytest.raises(ConfError, match="/dev/zero: cannot be read: it is larger than 4 MiB"):
         read_conf(Path("/dev/zero"))
 
 

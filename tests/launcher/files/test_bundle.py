@@ -139,5 +139,5 @@ def test_a_bundle_that_is_none_is_told_and_leaves_nothing(make_node: Callable[..
         node, Dispatch(node.link, package, tree=RUNTIME, dest=".paddle/runtime/x", unpacked_bytes=100)
     )
     assert failed.state is DispatchState.FAILED
-    assert "cannot be unpacked" in str(failed.error)
+    assert "cannot unpack" in str(failed.error)
     assert list((node.root / ".paddle/runtime").iterdir()) == list((node.root / ".paddle/building").iterdir())

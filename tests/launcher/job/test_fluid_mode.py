@@ -88,7 +88,7 @@ def test_all_pservers_get_the_first_port_that_is_free_on_each_of_their_nodes(tmp
     assert read(plan.service_ports, plan.pserver_ports, answers).pserver_port == 7166
     everything = {0: Answer(busy_ports=tuple(Busy(port, "pid 7: old") for port in plan.pserver_ports.asked))}
     with pytest.raises(
-        PreflightError, match=r"node 0: port 7164, meant for the pservers, is in use by pid 7: old"
+        PreflightError, match=r"node 0: port 7164, chosen for the pservers, is in use by pid 7: old"
     ):
         read(plan.service_ports, plan.pserver_ports, everything)
 

@@ -76,7 +76,7 @@ def test_what_an_agent_that_gave_up_had_stopped_says_nothing_of_the_next_one(job
 def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob) -> None:
     job.context.clock.enter("stop")
     job.context.stopping = True
-    job.agents[1].say("failed", request="", reason="abandoned", detail="ended by signal 15")
+    job.agents[1].say("failed", request="", reason="abandoned", detail="stopped by signal 15")
     job.settle()
     assert not job.roster.failures
 

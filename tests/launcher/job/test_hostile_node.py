@@ -73,7 +73,7 @@ def test_a_goodbye_in_mid_run_is_a_lost_node(job: StagedJob) -> None:
     job.agents[1].say("goodbye", rest=None)
     job.settle()
     assert [failure.headline() for failure in job.roster.failures] == [
-        "node b: lost: its agent ended in the middle of the run"
+        "node b: lost: its agent exited in the middle of the run"
     ]
 
 
@@ -107,7 +107,7 @@ def test_news_of_another_nodes_process_are_left_out_and_told_once(job: StagedJob
 def test_an_end_that_cannot_be_read_ends_the_job_with_its_node_named(job: StagedJob, wrong: object) -> None:
     tail = 7 if wrong is None else ""
     job.agents[1].say("exited", proc="trainer-1", code=3, signal=wrong, tail=tail)
-    with pytest.raises(ProtocolError, match="b: its 'exited' message cannot be read"):
+    with pytest.raises(ProtocolError, match="b: cannot read its 'exited' message"):
         job.settle()
 
 

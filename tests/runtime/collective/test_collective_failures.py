@@ -97,7 +97,7 @@ def test_a_rank_with_fewer_batches_is_named(way: str) -> None:
     assert [(type(error), error.rank) for error in errors] == [(PeerDiffers, 1)] * 3
     for error in (errors[0], errors[2]):
         assert "has left after 2 operations" in str(error)
-        assert "equal numbers of batches" in str(error)
+        assert "the same number of batches" in str(error)
 
 
 @pytest.mark.parametrize("way", WAYS)

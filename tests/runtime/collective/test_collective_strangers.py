@@ -141,7 +141,7 @@ def test_of_very_many_connections_few_are_kept_and_the_rest_is_counted(
                 stream.send_note(hello, deadline)
                 assert called.result(PATIENCE_S) == hello
     lines = [each.getMessage() for each in caplog.records if "refused" in each.getMessage()]
-    assert lines[-1].endswith("connections from outside this job were refused so far")
+    assert lines[-1].endswith("connections from outside this job have been refused so far")
     assert len(lines) <= 6, "told one by one"
 
 

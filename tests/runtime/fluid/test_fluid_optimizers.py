@@ -333,7 +333,7 @@ def test_members_of_a_clip_group_need_one_norm() -> None:
     loss = fluid.layers.mean(fluid.layers.fc(x, 2, param_attr="w", bias_attr="b"))
     for norm, name in ((1.0, "w"), (2.0, "b")):
         fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(norm), [name])
-    with pytest.raises(ValueError, match="all members need one clip_norm"):
+    with pytest.raises(ValueError, match="all members need the same clip_norm"):
         O.SGD(LR).minimize(loss)
 
 

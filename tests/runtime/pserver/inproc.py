@@ -122,7 +122,7 @@ class InprocLinks:
 
     def hint(self, index: int) -> str:
         """See `Links.hint`."""
-        return "does it run?"
+        return "check that it is running"
 
     def close(self) -> None:
         """See `Links.close`."""

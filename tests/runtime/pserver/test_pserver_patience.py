@@ -121,7 +121,7 @@ def a_wait_for_a_trainer_that_does_not_come_ends_and_names_it(folder: Path) -> N
             WaitTimeout, match=r"gave up after 2 s: pserver .* missing: trainer 1 \(never seen\)"
         ):
             one.create({"w": np.zeros(3, np.float32)}, rule)
-        with pytest.raises(PserverError, match="cannot go on after an error"):
+        with pytest.raises(PserverError, match="cannot continue after an error"):
             one.push({"w": np.zeros(3, np.float32)})
 
 

@@ -104,7 +104,7 @@ def test_a_server_that_was_restarted_is_not_taken_for_the_old_one() -> None:
 def test_a_server_that_is_not_there_is_named_after_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         endpoint = f"127.0.0.1:{holder.getsockname()[1]}"
-    with pytest.raises(PserverLost, match=f"pserver {endpoint} did not answer .* is the server running"):
+    with pytest.raises(PserverLost, match=f"pserver {endpoint} did not answer .* the server is running"):
         TrainerSession.connect(
             [endpoint], [], trainer_id=0, num_trainers=1, job_key=None, wire="plain", timeout_s=0.5
         )

@@ -58,11 +58,11 @@ def listen(me: Membership) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortBusy(
-                f"rank {me.rank} cannot listen at {endpoint}: another process does", endpoint
+                f"rank {me.rank} cannot listen at {endpoint}: another process already listens there", endpoint
             ) from None
         raise ConfigError(
-            f"rank {me.rank} cannot listen at {endpoint} ({error.strerror or error}): the endpoint must be an "
-            "address of the machine it runs on"
+            f"rank {me.rank} cannot listen at {endpoint} ({error.strerror or error}): the "
+            "endpoint must be an address of the machine the rank runs on"
         ) from None
     listener.setblocking(False)
     return listener
@@ -92,7 +92,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
             why = (error.strerror or str(error)).lower()
             if telling.pass_moment():
                 _log.warning(
-                    "rank %d waits for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, telling
+                    "rank %d is waiting for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, telling
                 )
         time.sleep(min(pause_s * _JITTER.uniform(0.5, 1.0), max(left_s, 0)))
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
@@ -189,7 +189,7 @@ class Callers(Generic[Note]):
             except OSError as error:
                 if error.errno in _SHORT and not self._guests:
                     raise CollectiveError(
-                        f"rank {self._me.rank} cannot take connections: {error.strerror}", self._me.rank
+                        f"rank {self._me.rank} cannot accept connections: {error.strerror}", self._me.rank
                     ) from None
                 if error.errno in _SHORT:
                     self._make_room()
@@ -235,7 +235,7 @@ class Callers(Generic[Note]):
         self._refused += 1
         if address not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(address)
-            _log.warning("a connection from %s was refused: %s", address, why)
+            _log.warning("refused a connection from %s: %s", address, why)
         else:
             self._untold += 1
 
@@ -243,7 +243,7 @@ class Callers(Generic[Note]):
         me = self._me
         strangers = f"; {self._count()}" if self._untold else ""
         _log.warning(
-            "rank %d at %s waits for %s (%s)%s",
+            "rank %d at %s is waiting for %s (%s)%s",
             me.rank,
             me.endpoints[me.rank],
             absent,
@@ -253,7 +253,7 @@ class Callers(Generic[Note]):
         self._untold = 0
 
     def _count(self) -> str:
-        return f"{self._refused} connections from outside this job were refused so far"
+        return f"{self._refused} connections from outside this job have been refused so far"
 
 
 def _introduction(sock: socket.socket, greet: Greet, says: type[Note]) -> Steps[tuple[Stream, Note]]:

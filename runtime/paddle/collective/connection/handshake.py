@@ -83,7 +83,7 @@ def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: boo
     return stream
 
 
-_ADVICE = "do all ranks have the same PADDLE_JOB_KEY and PADDLE_WIRE?"
+_ADVICE = "check that all ranks have the same PADDLE_JOB_KEY and PADDLE_WIRE"
 
 
 def _greet(sock: ssl.SSLSocket) -> Steps[None]:
@@ -104,10 +104,10 @@ def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool) -> St
     yield from stream.sending(_GREETING + kind + ours)
     greeting = yield from stream.taking(len(_GREETING))
     if greeting != _GREETING:
-        raise WireError(f"the other end is not a rank of a collective job; it sent {greeting!r}")
+        raise WireError(f"the peer is not a rank of a collective job; it sent {greeting!r}")
     answer = yield from stream.taking(1 + _NONCE)
     if answer[:1] != kind:
-        raise WireError(f"one end has a PADDLE_JOB_KEY and the other has none; {_ADVICE}")
+        raise WireError(f"only one of the two peers has a PADDLE_JOB_KEY; {_ADVICE}")
     if secret is None:
         return
     theirs = answer[-_NONCE:]
@@ -116,7 +116,7 @@ def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool) -> St
     yield from stream.sending(_proof(secret, side, nonces, binding))
     shown = yield from stream.taking(_NONCE)
     if not hmac.compare_digest(shown, _proof(secret, side.other, nonces, binding)):
-        raise WireError(f"the other end does not have this job's key; {_ADVICE}")
+        raise WireError(f"the peer does not have this job's key; {_ADVICE}")
 
 
 def _proof(secret: bytes, side: Side, nonces: bytes, binding: bytes) -> bytes:
@@ -127,7 +127,7 @@ def _binding(stream: Stream) -> bytes:
     assert isinstance(stream.sock, ssl.SSLSocket)
     binding = stream.sock.get_channel_binding("tls-unique")
     if not binding:
-        raise WireError("this Python's TLS has no tls-unique value: use PADDLE_WIRE=plain")
+        raise WireError("this Python's TLS has no tls-unique value; use PADDLE_WIRE=plain")
     return binding
 
 

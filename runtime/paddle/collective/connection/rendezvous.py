@@ -95,8 +95,8 @@ def _receive_all(me: Membership, deadline: float) -> Met:
         unable = [rank for rank in range(me.size) if not can_seal[rank]]
         if me.sealed and unable:
             _log.info(
-                "traffic between nodes is encrypted by TLS, which is slower than sealed pieces: rank %d has no "
-                "cryptography 47 or newer",
+                "rank %d lacks cryptography 47 or newer, so traffic between nodes is encrypted by "
+                "TLS, which is slower than sealed pieces",
                 unable[0],
             )
         seals = not unable
@@ -113,9 +113,7 @@ def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stre
     """Accept and keep the link of a connecting rank."""
     rank, problem = hello.rank, ""
     if hello.endpoints != _digest(me):
-        problem = (
-            f"rank {rank} was given different endpoints from rank 0, which has {', '.join(me.endpoints)}"
-        )
+        problem = f"rank {rank} has different endpoints from rank 0, which has {', '.join(me.endpoints)}"
     elif not 0 < rank < me.size:
         problem = f"a process claims to be rank {rank}, expected 1 to {me.size - 1}"
     elif rank in links:

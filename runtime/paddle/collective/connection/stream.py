@@ -187,5 +187,5 @@ def _missing(note: bytearray, most: int) -> int:
         return _LENGTH.size - len(note)
     length = _LENGTH.unpack_from(note)[0]
     if length > most:
-        raise WireError(f"a note of {length} bytes, expected at most {most}")
+        raise WireError(f"a control message of {length} bytes, expected at most {most}")
     return int(_LENGTH.size + length - len(note))

@@ -70,8 +70,8 @@ def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: in
         return _given(me, ranks, name, nbytes, deadline)
     except OSError as error:
         raise CollectiveError(
-            f"rank {me.rank} cannot share {nbytes} bytes with {len(ranks)} ranks of this node: {error}; "
-            "PADDLE_COLLECTIVE_WAY=tcp needs none",
+            f"rank {me.rank} cannot share {nbytes} bytes with {len(ranks)} ranks of this node: "
+            f"{error}. PADDLE_COLLECTIVE_WAY=tcp needs no shared memory",
             me.rank,
         ) from error
 
@@ -103,7 +103,7 @@ def _serve(
     poll.register(listener, select.POLLIN)
     if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
         absent = next(rank for rank in ranks if rank not in served)
-        raise PeerLate(f"rank {absent} of this node did not open the shared memory", absent)
+        raise PeerLate(f"rank {absent} on this node did not open the shared memory", absent)
     sock, _ = listener.accept()
     with sock:
         sock.settimeout(1.0)
@@ -146,6 +146,6 @@ def _connect(sock: socket.socket, me: Membership, first: int, name: bytes, deadl
         except (ConnectionRefusedError, FileNotFoundError):
             if time.monotonic() > deadline:
                 raise PeerLate(
-                    f"rank {first} of this node shared no memory within {me.timeout_s:g} s", first
+                    f"rank {first} on this node shared no memory within {me.timeout_s:g} s", first
                 ) from None
             time.sleep(_PAUSE_S)

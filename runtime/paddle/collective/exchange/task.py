@@ -63,8 +63,8 @@ class Task(NamedTuple):
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(
-                f"rank {rank} is at {theirs.describe()}, this rank at {self.describe()}: ranks must run the same "
-                "program for equal numbers of batches",
+                f"rank {rank} is at {theirs.describe()}, this rank at {self.describe()}: all ranks "
+                "must run the same program for the same number of batches",
                 rank,
             )
 
@@ -173,4 +173,4 @@ def _check(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "fiu":
         raise ConfigError(f"arrays between ranks: expected float or integer numbers, got {dtype}")
     if not array.flags.c_contiguous or not array.flags.writeable:
-        raise ConfigError("arrays between ranks: expected contiguous, writable ones; pass a copy")
+        raise ConfigError("arrays between ranks: expected contiguous, writable arrays; pass a copy")

@@ -184,8 +184,8 @@ class Watch:
 
     def _unequal(self, rank: int) -> None:
         raise PeerDiffers(
-            f"{self.name(rank)} has left after {self.left[rank]} operations and this rank is at operation "
-            f"{self.number}: all ranks need equal numbers of batches",
+            f"{self.name(rank)} has left after {self.left[rank]} operations, while this rank is "
+            f"at operation {self.number}: all ranks need the same number of batches",
             rank,
         )
 
@@ -210,10 +210,10 @@ class Watch:
         return self._late(min(missing, default=None))
 
     def _late(self, rank: int | None) -> PeerLate:
-        name = self.name(rank) if rank is not None else "other ranks, which all wait for each other"
+        name = self.name(rank) if rank is not None else "other ranks, which are all waiting for each other"
         return PeerLate(
-            f"operation {self.number}: waited {self.timeout_s:g} s for {name}; is it busy, frozen, or out of "
-            "batches? PADDLE_COLLECTIVE_TIMEOUT_S sets the timeout",
+            f"operation {self.number}: waited {self.timeout_s:g} s for {name}. It may be busy, "
+            "frozen or out of batches; PADDLE_COLLECTIVE_TIMEOUT_S sets the timeout",
             rank,
         )
 

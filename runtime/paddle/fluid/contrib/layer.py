@@ -58,7 +58,7 @@ class Layer:
             FluidError: always.
         """
         raise FluidError(
-            f"{self._full_name}: a layer has no backward method: call minimize or append_backward"
+            f"{self._full_name}: a layer has no backward method; call minimize or append_backward"
         )
 
     def full_name(self) -> str:
@@ -142,7 +142,9 @@ class Layer:
             if each.name in stat_dict:
                 value = np.array(stat_dict[each.name], each.dtype)
                 if value.shape != each.shape:
-                    raise FluidError(f"load_dict: {each.describe()} was given a value of shape {value.shape}")
+                    raise FluidError(
+                        f"load_dict: {each.describe()} cannot hold a value of shape {value.shape}"
+                    )
                 global_scope().set(each.name, value)
 
     def train(self) -> None:

@@ -49,7 +49,7 @@ class InitState:
         """
         if init is None:
             if init_boot is None or shape is None:
-                raise FluidError("InitState: give init, or init_boot with shape")
+                raise FluidError("InitState: give init, or init_boot and shape")
             init = layers.fill_constant_batch_size_like(init_boot, shape, dtype, value)
         self.value, self.need_reorder = init, need_reorder
 
@@ -91,7 +91,7 @@ class StateCell:
                 raise FluidError(f"StateCell: state {each!r} must be an InitState, got {state!r}")
         if out_state not in states:
             raise FluidError(
-                f"StateCell: out_state {out_state!r} is none of {', '.join(states) or 'no states'}"
+                f"StateCell: out_state {out_state!r} is not one of {', '.join(states) or 'no states'}"
             )
         self.inputs = dict(inputs)
         self.state_names = list(states)
@@ -108,7 +108,7 @@ class StateCell:
             FluidError: the cell is attached to a decoder.
         """
         if self._decoder is not None:
-            raise FluidError("StateCell: it is in use by a decoder whose block is not complete")
+            raise FluidError("StateCell: a decoder whose block is not complete is using it")
         self._decoder, self._now, self._keeps = decoder, {}, {}
 
     def leave(self) -> None:
@@ -122,7 +122,7 @@ class StateCell:
             FluidError: the state is unknown, or the cell is not in a decoder's block.
         """
         if state_name not in self._first:
-            raise FluidError(f"StateCell: no state {state_name!r}, only {', '.join(self._first)}")
+            raise FluidError(f"StateCell: no state is named {state_name!r}; known: {', '.join(self._first)}")
         if state_name not in self._now:
             if self._decoder is None:
                 raise FluidError("StateCell: states have values only inside a decoder's block")
@@ -158,10 +158,10 @@ class StateCell:
         """
         for each in inputs:
             if each not in self.inputs:
-                raise FluidError(f"StateCell: no input {each!r}, only {', '.join(self.inputs)}")
+                raise FluidError(f"StateCell: no input is named {each!r}; known: {', '.join(self.inputs)}")
         if self._updater is None:
             raise FluidError(
-                "StateCell: no updater. Decorate the function for a step with @cell.state_updater"
+                "StateCell: no updater. Decorate the function that computes a step with @cell.state_updater"
             )
         for each in self.state_names:
             self.get_state(each)

@@ -50,7 +50,7 @@ def read_into(program: Program, message: bytes) -> None:
     described = list(islice((value for number, value in fields(message) if number == 1), MAX_BLOCKS + 1))
     if not 1 <= len(described) <= MAX_BLOCKS:
         raise ModelFileError(
-            f"a program has 1 to {MAX_BLOCKS} blocks, the bytes hold {len(described)} or more"
+            f"expected 1 to {MAX_BLOCKS} blocks in a program, found {len(described)} or more"
         )
     program.blocks = [Block(program, idx) for idx in range(len(described))]
     unknown: set[tuple[str, str]] = set()
@@ -65,7 +65,9 @@ def read_into(program: Program, message: bytes) -> None:
     if unknown:
         named = ", ".join(f"{name} of {op_type}" for op_type, name in sorted(unknown)[:MAX_NAMED])
         more = f" and {len(unknown) - MAX_NAMED} more" if len(unknown) > MAX_NAMED else ""
-        warnings.warn(f"attributes of the program that have no effect here: {named}{more}", stacklevel=2)
+        warnings.warn(
+            f"attributes of the program that have no effect in this runtime: {named}{more}", stacklevel=2
+        )
     program.touch()
 
 
@@ -116,7 +118,7 @@ def _fill(block: Any, message: bytes, unknown: set[tuple[str, str]]) -> None:
     around = (block.parent_idx, block.forward_block_idx)
     if said != block.idx or not all(-1 <= each < block.idx for each in around):
         raise ModelFileError(
-            f"block {block.idx} of the program says that it is block {said} and goes with blocks {around}"
+            f"block {block.idx} of the program has the inconsistent index {said} or parents {around}"
         )
     block.ops = [_read_operator(block, each, unknown) for each in operators]
 
@@ -139,7 +141,7 @@ def _read_variable(block: Block, message: bytes) -> Variable:
         if number == 1:
             number_of_type = _int(value)
             if number_of_type not in VarType._value2member_map_:
-                raise ModelFileError(f"{name!r} is of the unknown type {number_of_type}")
+                raise ModelFileError(f"{name!r} has the unknown type {number_of_type}")
             kind = VarType(number_of_type)
         elif number == 2:
             dtype, shape = read_tensor_desc(_bytes(value, name), name)
@@ -202,7 +204,7 @@ def _check_bodies(program: Program) -> None:
                 inner.update(value if isinstance(value, tuple) else (value,))
         if not all(isinstance(each, int) and 0 < each < len(program.blocks) for each in inner):
             raise ModelFileError(
-                f"block {block.idx} names bodies that are not there: {sorted(inner, key=str)}"
+                f"block {block.idx} names sub-blocks that do not exist: {sorted(inner, key=str)}"
             )
     # take away blocks that hold no bodies until none is left; those that stay hold themselves
     holders: dict[int, list[int]] = {}
@@ -217,7 +219,7 @@ def _check_bodies(program: Program) -> None:
             if not open_bodies[holder]:
                 done.append(holder)
     if len(done) < len(bodies):
-        raise ModelFileError("an operator of the program is within its own body")
+        raise ModelFileError("an operator of the program is inside its own body")
 
 
 def _bytes(value: int | float | bytes, what: str) -> bytes:

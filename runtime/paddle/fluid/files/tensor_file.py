@@ -51,11 +51,11 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
     levels = []
     count = _number(stream, _U64, what)
     if count > MAX_LEVELS:
-        raise ModelFileError(f"{what}: it says that it has {count} levels of sequences")
+        raise ModelFileError(f"{what}: invalid number of sequence levels {count}")
     for _ in range(count):
         size = _number(stream, _U64, what)
         if size % 8:
-            raise ModelFileError(f"{what}: offsets of sequences take 8 bytes each, got {size} bytes")
+            raise ModelFileError(f"{what}: sequence offsets have 8 bytes each, got {size} bytes")
         levels.append(np.frombuffer(_exactly(stream, size, what), "<u8").astype(np.int64))
     rows = _read_rows(stream, what)
     try:
@@ -111,9 +111,9 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
     height = _number(stream, _I64, what)
     values = _read_rows(stream, what)
     if values.ndim < 1 or len(values) != count:
-        raise ModelFileError(f"{what}: {count} rows of {height} have values of shape {values.shape}")
+        raise ModelFileError(f"{what}: {count} rows of height {height} have values of shape {values.shape}")
     if count and not any_ids and not (rows.min() >= 0 and rows.max() < height):
-        raise ModelFileError(f"{what}: a row of it lies outside of its {height} rows")
+        raise ModelFileError(f"{what}: a row index exceeds its {height} rows")
     return SelectedRows(rows, values, height)
 
 
@@ -152,7 +152,7 @@ def _read_rows(stream: BinaryIO, what: str) -> npt.NDArray[Any]:
     _version(stream, what)
     dtype, shape = read_tensor_desc(_exactly(stream, _number(stream, _I32, what), what), what)
     if len(shape) > MAX_DIMS or any(not 0 <= size < 1 << 48 for size in shape):
-        raise ModelFileError(f"{what}: its shape {shape[:MAX_DIMS]} is none of a value")
+        raise ModelFileError(f"{what}: {shape[:MAX_DIMS]} is not a valid shape")
     count = math.prod(shape)
     raw = _exactly(stream, count * dtype.itemsize, what)
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
@@ -174,5 +174,5 @@ def _exactly(stream: BinaryIO, size: int, what: str) -> bytes:
     left = stream.seek(0, 2) - at
     stream.seek(at)
     if not 0 <= size <= left:
-        raise ModelFileError(f"{what}: {size} bytes are needed at byte {at}, {left} are left")
+        raise ModelFileError(f"{what}: expected {size} bytes at byte {at}, but only {left} remain")
     return stream.read(size)

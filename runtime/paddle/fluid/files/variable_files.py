@@ -66,29 +66,31 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
     """
     wanted = Path(path)
     if "\0" in path or len(path) > _MAX_PATH or not wanted.name or wanted.name == "..":
-        raise PserverError(f"{table!r} cannot be saved to {path[:200]!r}: that is not a valid file name")
+        raise PserverError(f"cannot save {table!r} to {path[:200]!r}: not a valid file name")
     if folders is None:
         return wanted
     try:
         folder = wanted.parent.resolve()
     except (OSError, RuntimeError) as error:  # links that go round
-        raise PserverError(f"{path} cannot be written: {error}") from error
+        raise PserverError(f"cannot write {path}: {error}") from error
     inside = [folder.relative_to(each).parts for each in folders if folder.is_relative_to(each)]
     if not any(all(not part.startswith(".") for part in parts) for parts in inside):
         allowed = " or ".join(map(str, folders))
         raise PserverError(
-            f"{path} is refused: the wire is plain, so any peer could request it, and this server writes only under "
-            f"{allowed}, and to no hidden folder. Give all processes the same PADDLE_JOB_KEY, or start the server there"
+            f"refused to write {path}: the wire is plain, so any peer could request it, and this "
+            f"server writes only under {allowed}, and not to hidden directories. Give all "
+            "processes the same PADDLE_JOB_KEY, or start the server there"
         )
     place = folder / wanted.name
     number = wanted.name.removeprefix(f"{table}_").removesuffix(TABLE_STATES)
     if not (wanted.name.startswith(f"{table}_") and number.isascii() and number.isdigit()):
         raise PserverError(
-            f"{path} is refused: where the wire is plain, a file of {table!r} is named {table}_<number>"
+            f"refused to write {path}: when the wire is plain, a file of {table!r} must be named "
+            f"{table}_<number>"
         )
     if not _is_ours_or_absent(place):
         raise PserverError(
-            f"{path} is refused: another file is there, and the wire is plain; remove it first"
+            f"refused to write {path}: another file exists there, and the wire is plain; remove the file first"
         )
     return place
 
@@ -147,7 +149,7 @@ def save_vars(
         if not scope.has(variable.name):
             raise NotInitialisedError(
                 variable.name,
-                f"{variable.name!r} cannot be saved: it has no value; run the startup program first",
+                f"cannot save {variable.name!r}: it has no value; run the startup program first",
             )
     if filename is None:
         for variable in chosen:
@@ -199,10 +201,10 @@ def place_of(folder: str | os.PathLike[str], name: str) -> Path:
     parts = name.split("/")
     if not name or "\0" in name or os.path.isabs(name) or any(part in ("", ".", "..") for part in parts):
         raise ModelFileError(
-            f"{name[:200]!r} cannot be the file of a variable in {folder}: the path leads outside it"
+            f"{name[:200]!r} cannot be the file of a variable in {folder}: the path leads outside the directory"
         )
     if len(parts) > 1 and not path.parent.resolve().is_relative_to(Path(folder).resolve()):
-        raise ModelFileError(f"{path}: a link on the way leads out of {folder}")
+        raise ModelFileError(f"{path}: a link in the path leads outside {folder}")
     return path
 
 
@@ -263,7 +265,7 @@ def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: 
     return function(signature, doc, lambda given: move(**given, predicate=predicate))
 
 
-_KEPT = "all that is kept from run to run: parameters, what optimizers keep, rates"
+_KEPT = "all persistent values: parameters, optimizer states, learning rates"
 save_params = _all_that(is_parameter, save_vars, "save_params", "Save all parameters; see `save_vars`.")
 load_params = _all_that(is_parameter, load_vars, "load_params", "Load all parameters; see `load_vars`.")
 save_persistables = _all_that(
@@ -304,8 +306,8 @@ def _read(stream: BinaryIO, variable: Variable) -> Any:
     )
     if not known or value.dtype != variable.dtype:
         raise ModelFileError(
-            f"the file of {variable.name!r} holds {tuple(value.shape)} {value.dtype}, the program says "
-            f"{variable.shape} {variable.dtype}"
+            f"the file of {variable.name!r} holds {tuple(value.shape)} {value.dtype}, but the "
+            f"program expects {variable.shape} {variable.dtype}"
         )
     return value
 
@@ -346,7 +348,7 @@ def _only(path: Path, variable: Variable) -> Any:
 def _at_end(stream: BinaryIO, path: Path) -> None:
     rest = len(stream.read(1))
     if rest:
-        raise ModelFileError(f"{path} continues after the last variable: it belongs to another program")
+        raise ModelFileError(f"{path} has data after the last variable: it belongs to another program")
 
 
 @contextmanager
@@ -354,7 +356,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         stream = path.open("rb")
     except OSError as error:
-        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     with stream:
         yield stream
 

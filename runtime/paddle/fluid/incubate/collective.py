@@ -26,7 +26,7 @@ class Collective(Fleet):
             FluidError: a strategy is given; there is none for this kind.
         """
         if strategy is not None:
-            raise FluidError("strategy: collective.fleet takes none, leave it out")
+            raise FluidError("strategy: collective.fleet does not take a strategy; omit it")
         config = DistributeTranspilerConfig()
         config.mode = "nccl2"
         return DistributedOptimizer(self, optimizer, config)

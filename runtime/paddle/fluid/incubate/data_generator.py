@@ -111,7 +111,8 @@ class MultiSlotDataGenerator(DataGenerator):
 def _checked(line: _Sample) -> _Sample:
     if not isinstance(line, (list, tuple)):
         raise ConfigError(
-            f"a sample must be a list of (name, values), as [('words', [19, 26]), ('label', [1])], got {line!r:.60}"
+            "a sample must be a list of (name, values), such as [('words', [19, 26]), ('label', "
+            f"[1])], got {line!r:.60}"
         )
     for field in line:
         if not isinstance(field, (list, tuple)) or len(field) != 2 or not isinstance(field[0], str):

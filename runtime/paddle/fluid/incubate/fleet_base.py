@@ -66,7 +66,7 @@ class Fleet:
                 if role_maker.is_collective
                 else "parameter_server.distribute_transpiler.fleet"
             )
-            raise FluidError(f"role_maker: {type(role_maker).__name__} goes with fleet.{kind}")
+            raise FluidError(f"role_maker: {type(role_maker).__name__} only works with fleet.{kind}")
         role_maker.generate_role()
         self._role_maker = role_maker
 
@@ -119,7 +119,7 @@ class Fleet:
             FluidError: it is not a list.
         """
         if isinstance(files, str):
-            raise FluidError(f"files: expected a list, got the text {files!r}")
+            raise FluidError(f"files: expected a list, got the string {files!r}")
         each, more = divmod(len(files), self.worker_num())
         number = self.worker_index()
         start = number * each + min(number, more)
@@ -188,7 +188,7 @@ class Fleet:
 
     def _made(self, method: str) -> tuple[Program, Program]:
         if self.main_program is None or self.startup_program is None:
-            raise FluidError(f"fleet.{method}: minimize by fleet.distributed_optimizer(...) first")
+            raise FluidError(f"fleet.{method}: call minimize of fleet.distributed_optimizer(...) first")
         return self.main_program, self.startup_program
 
     def _transpile(self, config: DistributeTranspilerConfig, program: Program, startup: Program) -> None:

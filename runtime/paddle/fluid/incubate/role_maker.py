@@ -171,8 +171,8 @@ class MPISymetricRoleMaker(RoleMakerBase):
             FluidError: always; its text names the replacement.
         """
         raise FluidError(
-            "MPISymetricRoleMaker is not available: start the script by `paddle.py --mode=fluid --engine=openmpi`, and "
-            "use PaddleCloudRoleMaker"
+            "MPISymetricRoleMaker is not available: start the script with `paddle.py "
+            "--mode=fluid --engine=openmpi`, and use PaddleCloudRoleMaker"
         )
 
 
@@ -198,7 +198,8 @@ def _joined(said: JobEnvironment) -> list[str]:
 def _listed(name: str, found: Sequence[str]) -> list[str]:
     if not found:
         raise FluidError(
-            f"environment variable {name} is missing: start the script by `paddle.py --mode=fluid` or "
-            "`python -m paddle.distributed.launch`, or pass fleet.init a UserDefinedRoleMaker"
+            f"environment variable {name} is missing: start the script with `paddle.py "
+            "--mode=fluid` or `python -m paddle.distributed.launch`, or pass a "
+            "UserDefinedRoleMaker to fleet.init"
         )
     return list(found)

@@ -35,7 +35,7 @@ class While:
         body = bodies.end(inner)
         if self._cond.name not in body.writes:
             raise FluidError(
-                f"the body of a While must write its condition {self._cond.name!r}, or it has no end"
+                f"the body of a While must write its condition {self._cond.name!r}, or it never ends"
             )
         read = [name for name in body.reads if bodies.has_value(body.outer, name)]
         body.outer.append_op(
@@ -96,7 +96,7 @@ class Switch:
     def case(self, condition: Variable) -> AbstractContextManager[None]:
         """Return the block of a case; fill it in a `with` statement."""
         if not self._is_open:
-            raise FluidError("case must be called inside of `with Switch() as switch:`")
+            raise FluidError("case must be called inside `with Switch() as switch:`")
         fails = self._helper.apply("logical_not", {"X": condition})
         if self._none_before is None:
             self._none_before = fails
@@ -139,7 +139,7 @@ class IfElse:
     def input(self, x: Variable) -> Variable:
         """Return the rows of x that belong to this branch."""
         if self._way is None:
-            raise FluidError("IfElse.input must be called inside of true_block or false_block")
+            raise FluidError("IfElse.input must be called inside true_block or false_block")
         if x.name not in self._inputs:
             parts = (
                 self._helper.create_variable_for_type_inference(x.dtype),
@@ -154,7 +154,7 @@ class IfElse:
     def output(self, *outs: Variable) -> None:
         """Set the outputs of this branch."""
         if self._way is None:
-            raise FluidError("IfElse.output must be called inside of true_block or false_block")
+            raise FluidError("IfElse.output must be called inside true_block or false_block")
         self._outputs[self._way] += outs
 
     def __call__(self) -> list[Variable]:

@@ -70,12 +70,10 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
     return array
 
 
-array_read = layer(
-    "array_read(array, i)", "value number i of an array", "read_from_array", prefix="array_read"
-)
+array_read = layer("array_read(array, i)", "element i of an array", "read_from_array", prefix="array_read")
 array_length = layer(
     "array_length(array)",
-    "how many numbers an array has, (1,) int64",
+    "the length of an array, (1,) int64",
     "lod_array_length",
     prefix="array_length",
 )
@@ -89,12 +87,12 @@ max_sequence_len = layer(
 )
 lod_tensor_to_array = layer(
     "lod_tensor_to_array(x, table)",
-    "an array with the rows of each time step, those of the longest sequence first",
+    "an array with the rows of each time step, longest sequence first",
 )
-array_to_lod_tensor = layer("array_to_lod_tensor(x, table)", "the sequences whose time steps an array has")
+array_to_lod_tensor = layer("array_to_lod_tensor(x, table)", "the sequences whose time steps are in an array")
 shrink_memory = layer(
     "shrink_memory(x, i, table)",
-    "the rows of those sequences that go on at step i",
+    "the rows of the sequences that continue at step i",
     "shrink_rnn_memory",
     prefix="shrink_memory",
 )
@@ -102,11 +100,11 @@ reorder_lod_tensor_by_rank = layer(
     "reorder_lod_tensor_by_rank(x, rank_table)", "the sequences of x, or its rows, in the order of the table"
 )
 split_lod_tensor = several(
-    "split_lod_tensor(input, mask, level=0)", "the rows where a (rows, 1) mask holds, and the others"
+    "split_lod_tensor(input, mask, level=0)", "the rows where a (rows, 1) mask is true, and the other rows"
 )
 merge_lod_tensor = layer(
     "merge_lod_tensor(in_true, in_false, x, mask, level=0)",
-    "the rows of both in the order of the mask",
+    "the rows of both, in the order of the mask",
     to="in_true=InTrue in_false=InFalse",
 )
 

@@ -241,8 +241,8 @@ def _opened(
 ) -> ReaderVariable:
     if not len(shapes) == len(lod_levels) == len(dtypes):
         raise FluidError(
-            f"{type}: {len(shapes)} shapes, {len(lod_levels)} lod_levels and {len(dtypes)} dtypes; "
-            "give as many of each"
+            f"{type}: {len(shapes)} shapes, {len(lod_levels)} lod_levels and {len(dtypes)} "
+            "dtypes; give the same number of each"
         )
     names = [np.dtype(VarType.of(dtype).numpy).name for dtype in dtypes]
     fields = [

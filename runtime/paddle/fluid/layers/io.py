@@ -109,7 +109,8 @@ def py_reader(
     levels = [0] * len(shapes) if lod_levels is None else list(lod_levels)
     if not len(shapes) == len(dtypes) == len(levels):
         raise FluidError(
-            f"py_reader: {len(shapes)} shapes, {len(dtypes)} dtypes and {len(levels)} lod_levels must be as many"
+            f"py_reader: got {len(shapes)} shapes, {len(dtypes)} dtypes and {len(levels)} "
+            "lod_levels; give the same number of each"
         )
     block = default_main_program().global_block()
     known = name or unique_name.generate("py_reader")

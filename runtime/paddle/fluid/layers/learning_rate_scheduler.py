@@ -44,7 +44,7 @@ def _decay(name: str, says: str, rate: Callable[[Any, Any, Variable], Any]) -> C
             return found
 
     signature = f"{name}(learning_rate, decay_steps, decay_rate, staircase=False)"
-    return function(signature, f"Return {says}; with staircase t/steps is rounded down.", build)
+    return function(signature, f"Return {says}; with staircase, t/steps is rounded down.", build)
 
 
 exponential_decay = _decay(

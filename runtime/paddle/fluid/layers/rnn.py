@@ -35,7 +35,7 @@ class _Unrolled:
     def __call__(self) -> Variable | list[Variable]:
         """Return the outputs of all steps: one variable, or a list."""
         if not self._results:
-            raise FluidError(f"{self._helper.layer_type}: the block is not filled, or it has no output")
+            raise FluidError(f"{self._helper.layer_type}: the block is empty, or it has no output")
         return self._results[0] if len(self._results) == 1 else self._results
 
     def _update(self, before: Variable, after: Variable) -> None:
@@ -44,7 +44,7 @@ class _Unrolled:
 
     def _open(self, what: str) -> Block:
         if self._body is None:
-            raise FluidError(f"{self._helper.layer_type}.{what} must be called inside of its block")
+            raise FluidError(f"{self._helper.layer_type}.{what} must be called inside its block")
         return self._body
 
     def _inner(self, outer: Variable, shape: Sequence[int], lod_level: int = 0) -> Variable:
@@ -64,7 +64,7 @@ class _Unrolled:
     def _states_after(self) -> list[str]:
         missing = [state.name for state in self._before if state.name not in self._after]
         if missing:
-            raise FluidError(f"{self._helper.layer_type}: no update_memory for {', '.join(missing)}")
+            raise FluidError(f"{self._helper.layer_type}: call update_memory for {', '.join(missing)}")
         return [self._after[state.name].name for state in self._before]
 
     @contextmanager
@@ -114,7 +114,7 @@ class DynamicRNN(_Unrolled):
     def step_input(self, x: Variable, level: int = 0) -> Variable:
         """Return the rows of a step of sequences; all step inputs have equal lengths."""
         if level:
-            raise FluidError(f"step_input: level {level} of LoD is not supported, only 0")
+            raise FluidError(f"step_input: LoD level {level} is not supported, only 0")
         return self._seen(x, self._inputs, 0)
 
     def static_input(self, x: Variable) -> Variable:

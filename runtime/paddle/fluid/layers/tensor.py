@@ -67,7 +67,8 @@ fill_constant = layer(
 )
 fill_constant_batch_size_like = layer(
     "fill_constant_batch_size_like(input, shape, dtype, value, input_dim_idx=0, output_dim_idx=0)",
-    "one value in this shape, whose size output_dim_idx is the input's size input_dim_idx: of sequences their number",
+    "one value in this shape, whose size output_dim_idx is the input's size "
+    "input_dim_idx (for sequences, their number)",
     fixed="Out",
 )
 zeros_like = layer(
@@ -84,14 +85,14 @@ sums = layer(
 concat = layer("concat(input, axis=0, name=None)", "variables joined along an axis")
 tensor_array_to_tensor = several(
     "tensor_array_to_tensor(input, axis=1, name=None)",
-    "all values of an array joined along an axis, and how long each is there, int32",
+    "all values of an array joined along an axis, and the length of each along it, int32",
     fixed="OutIndex",
 )
-argmax = layer("argmax(x, axis=0)", "where the greatest values are along an axis, int64", "arg_max")
-argmin = layer("argmin(x, axis=0)", "where the least values are along an axis, int64", "arg_min")
+argmax = layer("argmax(x, axis=0)", "the positions of the maxima along an axis, int64", "arg_max")
+argmin = layer("argmin(x, axis=0)", "the positions of the minima along an axis, int64", "arg_min")
 argsort = several(
     "argsort(input, axis=-1, name=None)",
-    "the values in ascending order along an axis, and where each was, int64",
+    "the values in ascending order along an axis, and their original positions, int64",
     fixed="Out Indices",
 )
 isfinite = layer("isfinite(x)", "whether all values are finite, (1,) bool")

@@ -90,7 +90,7 @@ def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
         found = slot_of(variable)
         if found.type is not slot.type:
             raise FluidError(
-                f"slot {slot.name!r} has values of {slot.type.value}, but its variable is {variable.dtype}"
+                f"slot {slot.name!r} has values of type {slot.type.value}, but its variable is {variable.dtype}"
             )
         checked.append(Slot(slot.name, slot.type, slot.is_dense, True, found.shape))
     return tuple(checked)

@@ -94,7 +94,7 @@ def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
                 block.source,
                 number,
                 slot.name,
-                f"expected {counts[row]} values, the line ends after {ends[row] - at[row] - 1}",
+                f"expected {counts[row]} values, but the line ends after {ends[row] - at[row] - 1}",
             )
         if slot.is_used:
             offsets = ends_of(counts)

@@ -73,7 +73,8 @@ class DataParallel:
         check_ranks(program, strategy)
         if len(places) > 1 and any(isinstance(place, CUDAPlace) for place in places):
             raise FluidError(
-                f"{len(places)} GPUs in one process: start one process per GPU with paddle.distributed.launch"
+                f"{len(places)} GPUs in one process are not supported: start one process per GPU with "
+                "paddle.distributed.launch"
             )
         self._places = list(places)
         self._meeting = Meeting(len(places))
@@ -111,7 +112,7 @@ class DataParallel:
             self._compile()
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
-            raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
+            raise FluidError(f"expected one feed for each of {self.device_count} places, got {len(parts)}")
         # The first place runs in the scope itself; the others are fed what they were given.
         parts[0] = keep_persistable(parts[0], self._source.global_block(), scope)
         self._meet(scope)

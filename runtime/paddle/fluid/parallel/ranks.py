@@ -34,13 +34,15 @@ def check_ranks(program: Program, strategy: BuildStrategy) -> None:
     count, rank = strategy.num_trainers, strategy.trainer_id
     endpoints = program._trainers_endpoints
     if endpoints and len(endpoints) != count:
-        raise FluidError(f"num_trainers is {count}, the program was transpiled for {len(endpoints)} trainers")
+        raise FluidError(
+            f"num_trainers is {count}, but the program was transpiled for {len(endpoints)} trainers"
+        )
     if not 0 <= rank < count:
         raise FluidError(f"trainer_id: expected 0 to {count - 1}, got {rank}")
     if count > 1 and len(_endpoints(program, strategy)) != count:
         raise RunError(
-            f"{count} trainers need to know each other's endpoints: transpile the program with mode='nccl2', or set "
-            "PADDLE_TRAINER_ENDPOINTS"
+            f"{count} trainers need each other's endpoints: transpile the program with "
+            "mode='nccl2', or set PADDLE_TRAINER_ENDPOINTS"
         )
 
 
@@ -94,8 +96,8 @@ def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> Loca
     membership = _membership(program, strategy)
     if membership.way == "mpi":
         raise RunError(
-            "trainers that average parameters go through TCP and shared memory, and PADDLE_COLLECTIVE_WAY is 'mpi': "
-            "leave it out, or train with sync_mode=True and k_steps=1"
+            "trainers that average parameters use TCP and shared memory, but "
+            "PADDLE_COLLECTIVE_WAY is 'mpi': unset it, or train with sync_mode=True and k_steps=1"
         )
     group = collective.connect_group(membership)
     agree_on(program, group)
@@ -140,8 +142,9 @@ def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
 
 def _two_ways() -> FluidError:
     return FluidError(
-        "two programs train in this scope, and the trainers of one average its parameters: run each in a scope of its "
-        "own (fluid.scope_guard), or transpile with sync_mode=True and k_steps=1"
+        "two programs train in this scope, and the trainers of one average its parameters: "
+        "run each in its own scope (fluid.scope_guard), or transpile with sync_mode=True and "
+        "k_steps=1"
     )
 
 

@@ -182,7 +182,9 @@ class Block(graph.Block):
         """Rename a variable in this block and in all of its operators, and return it."""
         variable = self.var(old)
         if new in self.vars:
-            raise FluidError(f"{old!r} cannot be renamed to {new!r}: the block has a variable of that name")
+            raise FluidError(
+                f"cannot rename {old!r} to {new!r}: the block already has a variable of that name"
+            )
         self.vars = {new if name == old else name: each for name, each in self.vars.items()}
         variable.name = new
         self.ops = [cast(Operator, op).renamed({old: new}) for op in self.ops]

@@ -88,8 +88,8 @@ def sliced(variable: Variable, item: Any) -> Variable:
             left_out.append(axis)
         else:
             raise FluidTypeError(
-                f"{variable.name}: an index must be a whole number or a slice, got {each!r}; "
-                "layers.gather takes variables"
+                f"{variable.name}: an index must be a whole number or a slice, got {each!r}; use "
+                "layers.gather for variables"
             )
     if not spans:
         return variable

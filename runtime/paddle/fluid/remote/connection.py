@@ -180,9 +180,9 @@ class Connection:
         }
         if differs and not gives and not JobEnvironment.read().restart_count:
             raise RunError(
-                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, but not to the same "
-                "value on trainer 0, whose values the parameter servers start with. Load or set it on trainer 0 too, "
-                "or only there."
+                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, but "
+                "has another value on trainer 0, from which the parameter servers start. Load or set "
+                "it on trainer 0 too, or only there."
             )
         theirs = {
             name for name, parts in served.parts.items() if any((p.endpoint, p.name) in given for p in parts)
@@ -230,7 +230,7 @@ class Connection:
 
     def _open(self) -> ProgramClient:
         if self._closed:
-            raise RunError("the connection with the servers was closed by Executor.close: transpile again")
+            raise RunError("the connection to the servers was closed by Executor.close: transpile again")
         if self._client is None:
             from paddle.pserver.client.program_client import ProgramClient  # heavy: ZeroMQ
 

@@ -76,7 +76,7 @@ def distribution_of(program: graph.Program) -> Distribution:
                 endpoints.update(dict.fromkeys(named))
             trainers.add(int(str(op.attrs.get("trainer_id", 0))))
     if len(trainers) > 1:
-        raise FluidError(f"operators of one program name several trainers: {sorted(trainers)}")
+        raise FluidError(f"the operators of one program name several trainers: {sorted(trainers)}")
     return Distribution(min(trainers, default=0), 0, tuple(endpoints))
 
 
@@ -158,7 +158,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
                 _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, telling)
         time.sleep(min(max(_AGAIN * telling.waited_s, _SHORTEST_S), _LONGEST_S))
     if was_told:
-        _log.warning("all pservers listen after %.0f s", telling.waited_s)
+        _log.warning("all pservers are listening after %.0f s", telling.waited_s)
 
 
 def wire_keys(who: str) -> WireKeys | None:
@@ -174,7 +174,8 @@ def wire_keys(who: str) -> WireKeys | None:
         raise ConfigError("PADDLE_WIRE=curve needs the job's key: set PADDLE_JOB_KEY, or PADDLE_WIRE=plain")
     if environment.wire == "plain" or not environment.job_key:
         _log.warning(
-            "%s: THE WIRE IS PLAIN: any process that reaches the servers can read and change parameters", who
+            "%s: THE WIRE IS PLAIN: any process that can reach the servers can read and change parameters",
+            who,
         )
         return None
     return WireKeys.of(environment.job_key)

@@ -119,7 +119,8 @@ class GrowingRows:
         if table.parts == 1 or rows.values.shape[1] != _columns(table):
             if rows.values.shape[1] != width:
                 _log.warning(
-                    "table %r: what another update rule kept for its rows is not used: %s begins anew",
+                    "table %r: the states that another update rule saved for its rows are not used: %s "
+                    "starts from scratch",
                     self.name,
                     self._optimizer.rule,
                 )
@@ -207,7 +208,7 @@ class GrowingRows:
                 line = rule_line(self._optimizer)
                 self._write(states, _columns(table) - width, table.clock, self._states, line)
         except OSError as error:
-            raise PserverError(f"{path} cannot be written: {error.strerror}") from error
+            raise PserverError(f"cannot write {path}: {error.strerror}") from error
 
     def _write(
         self, path: Path, width: int, height: int, values: Callable[[Block], Any], rule: str = ""

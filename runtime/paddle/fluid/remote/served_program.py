@@ -146,7 +146,7 @@ class ServedProgram:
         expected = self._gradients.get(name)
         if expected is None:
             known = ", ".join(self._gradients) or "none"
-            raise PserverError(f"no gradient {name!r} belongs here: expected {known}")
+            raise PserverError(f"gradient {name!r} does not belong to this server: expected {known}")
         if name in self._row_gradients:
             self._row_gradients[name].check(name, value)
             return
@@ -175,7 +175,7 @@ class ServedProgram:
         kind = (getattr(held, "shape", None), getattr(held, "dtype", None))
         if isinstance(value, Rows) or isinstance(held, SelectedRows) or kind != (value.shape, value.dtype):
             raise PserverError(
-                f"variable {name!r} is {kind[0]} {kind[1]} on its server, trainer 0 set {value!r}"
+                f"variable {name!r} is {kind[0]} {kind[1]} on its server, but trainer 0 set {value!r}"
             )
 
     def begin_with(self, name: str, value: Value) -> None:
@@ -230,10 +230,10 @@ class ServedProgram:
         """See `Served.value`."""
         if name in self._growing:
             raise PserverError(
-                f"{name!r} is not given as a whole: prefetch fetches its rows, checkpoint_notify saves it"
+                f"{name!r} cannot be fetched as a whole: prefetch fetches its rows, checkpoint_notify saves it"
             )
         if not self._scope.has(name):
-            raise PserverError(f"variable {name!r} has no value here")
+            raise PserverError(f"variable {name!r} has no value on this server")
         value = self._scope.get(name)
         if self._compensation is not None:
             self._compensation.given(trainer, name, value)
@@ -263,13 +263,15 @@ class ServedProgram:
             found = self._run(block.idx, {name: from_host(ids[:, None], self._device)}, (out,))[0]
             return np.asarray(to_host(found))
         if not self._scope.has(name):
-            raise PserverError(f"variable {name!r} has no value here")
+            raise PserverError(f"variable {name!r} has no value on this server")
         rows = self._scope.get(name)
         if isinstance(rows, SelectedRows) or not rows.ndim:
             raise PserverError(f"{name!r} is not an array of rows")
         wrong = (ids < 0) | (ids >= len(rows))
         if wrong.any():
-            raise PserverError(f"{name!r} has rows 0 to {len(rows) - 1}, asked for row {ids[wrong][0]}")
+            raise PserverError(
+                f"{name!r} has rows 0 to {len(rows) - 1}, but row {ids[wrong][0]} was requested"
+            )
         return np.asarray(to_host(rows.take(ids, axis=0)))
 
     def save(self, name: str, path: str) -> None:
@@ -279,11 +281,11 @@ class ServedProgram:
             self._growing[name].save(place, checked_place(name, f"{path}{TABLE_STATES}", self._folders))
             return
         if not self._scope.has(name):
-            raise PserverError(f"variable {name!r} has no value here: it cannot be saved")
+            raise PserverError(f"cannot save variable {name!r}: it has no value on this server")
         try:
             write_value(place, self._scope.get(name))
         except OSError as error:
-            raise PserverError(f"{path} cannot be written: {error.strerror}") from error
+            raise PserverError(f"cannot write {path}: {error.strerror}") from error
 
     def _clip(self, totals: Mapping[str, Value]) -> None:
         """End a step with the global norms from the first trainer; the other trainers send the same ones."""

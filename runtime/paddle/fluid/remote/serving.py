@@ -66,12 +66,12 @@ class Promises:
         if not isinstance(error, Exception) or len(made) != 1 or JobEnvironment.read().report_fd is not None:
             return
         (endpoint,) = made
-        text = f"it failed before it served: {type(error).__name__}: {error}"[:_MAX_TEXT]
+        text = f"it failed before it started serving: {type(error).__name__}: {error}"[:_MAX_TEXT]
         from paddle.pserver.program_server import refuse_trainers  # heavy: ZeroMQ
 
         trainers = self._trainers[endpoint]
         _log.warning(
-            "pserver %s: telling %d trainers, for %.0f s at most, that %s",
+            "pserver %s: notifying %d trainers, for at most %.0f s, that %s",
             endpoint,
             trainers,
             _TELLING_S,
@@ -80,7 +80,7 @@ class Promises:
         try:
             refuse_trainers(endpoint, wire_keys(f"pserver {endpoint}"), text, trainers, _TELLING_S)
         except PaddleError as another:
-            _log.warning("the trainers cannot be reached: %s", another)
+            _log.warning("cannot reach the trainers: %s", another)
 
 
 PROMISES = Promises()

@@ -59,7 +59,7 @@ class BatchQueue:
         """
         with self._lock:
             if self._batches is not None:
-                raise RunError("the reader has started already: reset it first")
+                raise RunError("the reader has already started: reset it first")
             self._ahead = ahead = Channel[list[Any]](self._capacity)
             self._taken = 0
             self._thread.enter_context(running([partial(pump, source, ahead)], [ahead]))

@@ -45,8 +45,8 @@ def entering(value: Any, block: Block, name: str) -> Any:
         lengths = {np.shape(each) for each in value if not isinstance(each, LoDTensor)}
         if len(lengths) != 1:
             raise RunError(
-                f"{name!r} was fed a list of values of several shapes: make it one array, or a LoDTensor with "
-                "fluid.create_lod_tensor"
+                f"{name!r} was fed a list of values of several shapes: convert it to one array, or to "
+                "a LoDTensor with fluid.create_lod_tensor"
             )
     if isinstance(value, Fetched):
         return _fitting(np.asarray(value), variable)
@@ -94,8 +94,8 @@ def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> d
             continue
         if value.dtype != variable.dtype:
             raise RunError(
-                f"{name!r} fed: expected {variable.shape} {variable.dtype}, got {tuple(value.shape)} {value.dtype}: "
-                f"pass it as .astype('{variable.dtype}')"
+                f"{name!r}: expected {variable.shape} {variable.dtype}, was fed {tuple(value.shape)} "
+                f"{value.dtype}: pass it as .astype('{variable.dtype}')"
             )
         scope.set(name, copied(value))
     return others
@@ -112,7 +112,7 @@ def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
         count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(value)
         if count < parts:
             raise FluidError(
-                f"{name!r} has {count} samples for {parts} places: feed at least as many, or a list of feeds"
+                f"{name!r} has {count} samples for {parts} places: feed at least one per place, or a list of feeds"
             )
         size = count // parts
         for at, each in enumerate(split):

@@ -35,4 +35,4 @@ def warn_of_others() -> None:
     """Warn about the variables without effect, once per process."""
     others = sorted(name for name in os.environ if name.startswith("FLAGS_") and name not in _HONOURED)
     if others:
-        _log.warning("without effect in this runtime: %s", ", ".join(others))
+        _log.warning("flags without effect in this runtime: %s", ", ".join(others))

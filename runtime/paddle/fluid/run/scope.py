@@ -32,9 +32,7 @@ class VariableHandle:
             FluidTypeError: it is not.
         """
         if not isinstance(self._cell.value, SelectedRows):
-            raise FluidTypeError(
-                f"{self._name!r} holds no SelectedRows but {type(self._cell.value).__name__}"
-            )
+            raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not SelectedRows")
         return self._cell.value
 
     def get_lod_tensor_array(self) -> list[Any]:
@@ -44,7 +42,7 @@ class VariableHandle:
             FluidTypeError: it is not.
         """
         if not isinstance(self._cell.value, list):
-            raise FluidTypeError(f"{self._name!r} holds no array but {type(self._cell.value).__name__}")
+            raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not an array")
         return self._cell.value
 
 

@@ -39,8 +39,7 @@ def transpile_collective(
         raise FluidError(f"current_endpoint {current_endpoint!r} is not one of the trainers: {trainers}")
     if endpoints[trainer_id] != current_endpoint:
         raise FluidError(
-            f"trainer_id is {trainer_id}, which is {endpoints[trainer_id]!r}, and current_endpoint is "
-            f"{current_endpoint!r}"
+            f"trainer_id {trainer_id} is {endpoints[trainer_id]!r}, but current_endpoint is {current_endpoint!r}"
         )
     _check_groups(config, len(endpoints))
     program._trainers_endpoints = endpoints
@@ -72,8 +71,8 @@ def _check_tables(program: Program) -> None:
         for op in block.ops:
             if op.attrs.get("is_distributed"):
                 raise FluidError(
-                    f"embedding {op.inputs['W'][0]!r} is_distributed, and trainers that average parameters hold all of "
-                    "them: take mode='pserver', or is_distributed=False"
+                    f"embedding {op.inputs['W'][0]!r} is_distributed, but trainers that average "
+                    "parameters hold all of them: use mode='pserver', or is_distributed=False"
                 )
 
 
@@ -83,7 +82,8 @@ def _check_groups(config: DistributeTranspilerConfig, count: int) -> None:
     ranks = config.hierarchical_allreduce_inter_nranks
     if ranks < 2 or count % ranks:
         raise FluidError(
-            f"hierarchical_allreduce_inter_nranks: expected 2 or more that divide {count} trainers, got {ranks}"
+            f"hierarchical_allreduce_inter_nranks: expected a divisor of {count} trainers that is "
+            f"2 or more, got {ranks}"
         )
 
 

@@ -150,11 +150,11 @@ class DistributeTranspiler:
             ConfigError: an endpoint has port 0, on which no server can be found.
         """
         if not self.pserver_endpoints:
-            raise FluidError("call transpile before get_trainer_program, with the addresses of servers")
+            raise FluidError("call transpile with the addresses of servers before get_trainer_program")
         if not 0 <= self.trainer_id < self.trainer_num:
             raise FluidError(
-                f"trainer_id: expected 0 to {self.trainer_num - 1}, with {self.trainer_num} trainers, "
-                f"got {self.trainer_id!r}: pass transpile the number of this trainer"
+                f"trainer_id: expected 0 to {self.trainer_num - 1} for {self.trainer_num} trainers, "
+                f"got {self.trainer_id!r}: pass the number of this trainer to transpile"
             )
         trainer_side.remove_updates(self.origin_program)
         if wait_port and self.config.wait_port and self._unseen:
@@ -220,12 +220,12 @@ class DistributeTranspiler:
             raise FluidError(f"k_steps: expected 1 or more steps between averages, got {steps!r}")
         if config.k_steps > 1 and config.mode == "pserver":
             raise FluidError(
-                f"k_steps is {config.k_steps}, and there is no average of trainers with parameter servers: take "
-                "mode='nccl2', or leave k_steps out"
+                f"k_steps is {config.k_steps}, but parameter servers do not average trainers: use "
+                "mode='nccl2', or omit k_steps"
             )
         if config.enable_dc_asgd and config.mode == "nccl2":
             raise FluidError(
-                "enable_dc_asgd is the servers' correction, and mode 'nccl2' has none: leave it out"
+                "enable_dc_asgd is a correction on parameter servers, which mode 'nccl2' does not use: omit it"
             )
         if config.runtime_split_send_recv:
             raise FluidError("runtime_split_send_recv is not supported: gradients are split by operators")

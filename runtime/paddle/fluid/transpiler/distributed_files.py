@@ -147,8 +147,8 @@ def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
         flat = whole.reshape(-1)[part.offset : part.offset + size]
         if len(flat) != size:
             raise ModelFileError(
-                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements from {part.offset} on, "
-                f"the file has {whole.size}"
+                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements from "
+                f"{part.offset} on, but the file has {whole.size}"
             )
         values[part.slice.name] = flat.reshape(part.slice.shape).copy()
     scope = global_scope()
@@ -170,9 +170,10 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
     held = [read_table_file(path, variable.name, rule=rule) for path in paths]
     if len({each.values.shape[1:] for each in held}) > 1:
         raise ModelFileError(
-            f"{folder / _FOLDER}: the files of {variable.name!r} have rows of different widths: some files "
-            f"{variable.name}_<i>{TABLE_STATES} are missing or belong to another job. Copy the files of all servers, "
-            "or remove these, to begin without the states of the update rule"
+            f"{folder / _FOLDER}: the files of {variable.name!r} have rows of different widths, "
+            f"because some files {variable.name}_<i>{TABLE_STATES} are missing or belong to "
+            "another job. Copy the files of all servers, or remove these files to start without "
+            "the states of the update rule"
         )
     rows, values = (
         np.concatenate([each.rows for each in held]),
@@ -198,7 +199,7 @@ def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
     check_rule(beside, line, rule, states.values.shape[1], rows.values.shape[1])
     if not np.array_equal(states.rows, rows.rows):
         raise ModelFileError(
-            f"{beside} holds other rows than {path.name}: remove it to begin without the states of the update rule"
+            f"{beside} has other rows than {path.name}: remove it to start without the states of the update rule"
         )
     return SelectedRows(rows.rows, np.concatenate([rows.values, states.values], axis=1), states.height)
 

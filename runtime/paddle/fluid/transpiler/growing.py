@@ -91,9 +91,9 @@ def _growing_table(
         if op.inputs["W"][0] != name:
             continue
         if not (op.attrs["is_distributed"] and op.attrs["is_sparse"]):
-            raise FluidError(f"embedding {name!r}: all of its lookups must be is_distributed and is_sparse")
+            raise FluidError(f"embedding {name!r}: all its lookups must be is_distributed and is_sparse")
         if op.attrs["padding_idx"] != -1:
-            raise FluidError(f"embedding {name!r} is distributed, where padding_idx is not supported")
+            raise FluidError(f"embedding {name!r} is distributed, which does not support padding_idx")
         if op not in block.ops:
             raise FluidError(
                 f"embedding {name!r} is distributed: it must not be looked up within a loop or condition"
@@ -122,9 +122,7 @@ def own_rule(
     others = [op for op in updates if "Param" in op.inputs and op.inputs["Param"][0] not in tables]
     rows = {row.op_type: (cls, row) for cls, row in FLUID}
     if not others or others[0].type not in rows:
-        raise FluidError(
-            f"embedding {table.name!r}: no other parameter has an update whose rule it could take"
-        )
+        raise FluidError(f"embedding {table.name!r}: no other parameter has an update rule that it could use")
     like = others[0]
     cls, row = rows[like.type]
     if cls.needs_whole:
@@ -315,8 +313,8 @@ def _begins(name: str, startup: Program) -> Mapping[str, Any]:
         kind, mean, spread = "normal", attrs["mean"], attrs["std"]
     else:
         raise FluidError(
-            f"embedding {name!r} is distributed: rows cannot begin with {op.type}, expected fill_constant, "
-            "uniform_random or gaussian_random"
+            f"embedding {name!r} is distributed: its rows cannot be initialised by {op.type}, "
+            "expected fill_constant, uniform_random or gaussian_random"
         )
     # All servers draw alike, and other tables otherwise.
     seed = int(attrs.get("seed", 0)) or startup.random_seed or zlib.crc32(name.encode())

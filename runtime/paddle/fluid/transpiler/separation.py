@@ -51,8 +51,9 @@ def check_apart(
                 variable = block.find(name)
                 if name not in known and variable is not None and not variable.persistable:
                     raise FluidError(
-                        f"the update of {param!r} needs {name!r}, which is computed of other parameters, and those "
-                        "may lie on other servers: of all parameters together a server knows the global norm alone"
+                        f"the update of {param!r} needs {name!r}, which is computed from other parameters "
+                        "that may be on other servers: the only such value that a server knows is the global "
+                        "norm of all parameters"
                     )
             known.update(op.writes)
 

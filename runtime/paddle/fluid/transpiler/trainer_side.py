@@ -97,8 +97,9 @@ def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operato
             variable = block.reach(name)
             if name not in made and (isinstance(variable, Parameter) or not variable.persistable):
                 raise FluidError(
-                    f"the learning rate depends on {name!r} by operator {op.describe()}: servers compute learning "
-                    "rates, and they have no data and no other parameters; compute it of the step's number"
+                    f"the learning rate depends on {name!r} through operator {op.describe()}, but servers "
+                    "compute learning rates without data or other parameters; compute it from the step "
+                    "number"
                 )
         made.update(op.writes)
     return schedule

@@ -73,8 +73,8 @@ class Batch:
         array = host_array(given, what)
         if array.shape != (len(self.ids), self._width) or array.dtype != np.float32:
             raise ConfigError(
-                f"{what}: expected {(len(self.ids), self._width)} float32, as its rows, "
-                f"got {array.shape} {array.dtype}; `total` adds up the gradients of repeated ids"
+                f"{what}: expected {(len(self.ids), self._width)} float32, the shape of its rows, got "
+                f"{array.shape} {array.dtype}; `total` adds up the gradients of repeated ids"
             )
         self._grad = np.ascontiguousarray(array)
 
@@ -115,9 +115,9 @@ def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> d
     found: dict[str, Batch] = {}
     for each in every:
         if not isinstance(each, Batch):
-            raise ConfigError(f"ahead: expected what Client.batch returns, got {type(each).__name__}")
+            raise ConfigError(f"ahead: expected a batch from Client.batch, got {type(each).__name__}")
         if each.name in found:
-            raise ConfigError(f"ahead: two batches of tensor {each.name}: make one batch of all ids")
+            raise ConfigError(f"ahead: two batches of tensor {each.name}: create one batch with all ids")
         found[each.name] = each
     return found
 

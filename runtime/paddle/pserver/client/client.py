@@ -136,7 +136,7 @@ class Client:
         """
         self._session.check_open()
         if self._parameters:
-            raise ConfigError("tensors were created already: create all of them in one call")
+            raise ConfigError("tensors have already been created: create all of them in a single call")
         declared = declare(values, options or {})
         parameters, found, tables, _ = declared
         rows = declared.rows(optimizer)
@@ -197,7 +197,7 @@ class Client:
         for name in out:
             if name in self._parameters and self._parameters[name].sparse:
                 raise ConfigError(
-                    f"out array of tensor {name}: it is sparse: use pull_rows, or pull for the whole"
+                    f"out array of tensor {name}: the tensor is sparse; use pull_rows, or pull without an out array"
                 )
         coming = batches_of(ahead)
         found = self._session.push_pull(
@@ -364,7 +364,7 @@ class Client:
             return row_gradient(given[0], given[1], what, given[2:])
         array = host_array(given, what)
         if name in self._parameters and self._parameters[name].sparse:
-            raise ConfigError(f"{what}: it is sparse: expected (ids, rows), got {type(given).__name__}")
+            raise ConfigError(f"{what} is sparse: expected (ids, rows), got {type(given).__name__}")
         self._destinations.check(name, array, what)
         return array
 
@@ -373,11 +373,11 @@ class Client:
         parameter = self._parameters.get(name)
         if parameter is None:
             raise ConfigError(
-                f"{what}: no tensor {name!r} was created; there are {', '.join(self._parameters)}"
+                f"{what}: no tensor named {name!r} was created; known: {', '.join(self._parameters)}"
             )
         if parameter.sparse:
             raise ConfigError(
-                f"{what}: tensor {name} is sparse: its gradients are (ids, rows), see pull_rows"
+                f"{what}: tensor {name} is sparse, so its gradients are (ids, rows); see pull_rows"
             )
         return parameter
 
@@ -385,10 +385,10 @@ class Client:
         parameter = self._parameters.get(name)
         if parameter is None or not parameter.sparse:
             known = ", ".join(each for each, found in self._parameters.items() if found.sparse) or "none"
-            raise ConfigError(f"batch: there is no sparse tensor {name!r}; sparse ones are {known}")
+            raise ConfigError(f"batch: no sparse tensor is named {name!r}; sparse tensors are {known}")
         return parameter
 
     def _require_created(self) -> None:
         self._session.check_open()
         if not self._parameters:
-            raise ConfigError("there are no tensors yet: call create first")
+            raise ConfigError("no tensors exist yet: call create first")

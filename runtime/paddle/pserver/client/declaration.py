@@ -165,10 +165,10 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
         ConfigError: a value, name or option is invalid.
     """
     if not values:
-        raise ConfigError("there is no tensor to create")
+        raise ConfigError("create needs at least one tensor")
     for name in options:
         if name not in values:
-            raise ConfigError(f"options of tensor {name!r}: no such tensor; there are {', '.join(values)}")
+            raise ConfigError(f"options of tensor {name!r}: no such tensor; known: {', '.join(values)}")
     declared = Declaration([], {}, [], {})
     for name in sorted(values):
         value, asked = values[name], options.get(name, _PLAIN)

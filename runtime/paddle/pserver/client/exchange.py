@@ -151,7 +151,7 @@ class Conversation:
         if now >= self._ends_at:
             raise WaitTimeout(
                 f"gave up after {self._patience.wait_s:g} s: "
-                f"{self._told or 'the pservers have not said what they wait for'}"
+                f"{self._told or 'the pservers have not reported what they are waiting for'}"
             )
 
     def _wake(self, now: float) -> None:
@@ -183,9 +183,10 @@ class Conversation:
         elif now - request.idle_since > self._patience.timeout_s:
             verb = request.head.verb.name
             raise PserverError(
-                f"pserver {endpoint} is alive and waits for no trainer, but {verb} has not got on for "
-                f"{now - request.idle_since:.0f} s ({request.progress}): this is a fault of the wire between "
-                "trainer and pserver; restart the job, and please report it with both logs",
+                f"pserver {endpoint} is alive and waits for no trainer, but {verb} has made no "
+                f"progress for {now - request.idle_since:.0f} s ({request.progress}). This is a fault "
+                "in the connection between trainer and pserver: restart the job, and please report "
+                "it with both logs",
                 endpoint,
             )
         self._told = f"pserver {endpoint}: {text}"
@@ -277,8 +278,8 @@ class Exchange:
         """
         if not self._turn.acquire(blocking=False):
             raise PserverError(
-                "this client is used by two threads at once, or by a signal handler: give each thread a client of its "
-                "own, or take a lock around its calls"
+                "this client is being used by two threads at once, or by a signal handler: give each "
+                "thread its own client, or hold a lock around its calls"
             )
         try:
             return self._carry(requests)
@@ -288,7 +289,9 @@ class Exchange:
     def _carry(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         self.check_open()
         if self._broken:
-            raise PserverError(f"this client cannot go on after an error: {self._broken}")
+            raise PserverError(
+                f"this client cannot continue after an error: {self._broken}; create another one"
+            )
         self._request += 1
         self._broken = "an exchange with the pservers was interrupted"
         try:
@@ -344,7 +347,8 @@ class Exchange:
             raise PserverError("this client is closed; create another one to continue")
         if os.getpid() != self._process:
             raise PserverError(
-                f"this client belongs to process {self._process}, of which this one is a fork: create a client here"
+                f"this client belongs to process {self._process}, from which this process was forked: "
+                "create a new client in this process"
             )
 
     def wait_for_turn(self, timeout_s: float) -> bool:
@@ -360,7 +364,7 @@ class Exchange:
         conversation = Conversation(requests, self._network.endpoints, patience, now)
         while not conversation.is_over:
             if self._is_cut:
-                raise PserverError("this client leaves in the middle of an exchange")
+                raise PserverError("this client was closed in the middle of an exchange")
             conversation.check_end(now)
             incoming = self._network.receive(conversation.rest_s(now))
             now = time.monotonic()

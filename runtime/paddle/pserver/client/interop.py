@@ -97,7 +97,9 @@ class Destinations:
         """
         what = f"out array of tensor {name}"
         if name in self._growing:
-            raise ConfigError(f"{what}: a growing table has no whole; look up its rows with pull_rows")
+            raise ConfigError(
+                f"{what}: a growing table cannot be read as a whole; look up its rows with pull_rows"
+            )
         place = target(array, what)
         self.check(name, place.host, what)
         return place
@@ -105,7 +107,7 @@ class Destinations:
     def check(self, name: str, array: HostArray, what: str) -> None:
         """Check an array for the whole of a tensor."""
         if name not in self._parameters:
-            raise ConfigError(f"{what}: no such tensor was created; there are {', '.join(self._parameters)}")
+            raise ConfigError(f"{what}: no such tensor was created; known: {', '.join(self._parameters)}")
         shape = self._parameters[name].shape
         # A single number is kept as an array of one.
         if (array.shape or (1,)) != shape or array.dtype != np.float32:
@@ -159,7 +161,9 @@ def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.f
     """Return shows or clicks of ids with the given shape as a column (n, 1). Raises ConfigError: shapes differ."""
     found = host_array(numbers, f"shows or clicks of {what}")
     if found.shape != shape:
-        raise ConfigError(f"{what}: expected shows and clicks {shape}, as its ids, got {found.shape}")
+        raise ConfigError(
+            f"{what}: expected shows and clicks of shape {shape}, like its ids, got {found.shape}"
+        )
     return found.reshape(-1, 1).astype(np.float32)
 
 
@@ -202,7 +206,7 @@ def _brought_home(array: Any, what: str) -> Any:
     if hasattr(array, "__cuda_array_interface__"):
         return backend.to_host(_on_gpu(array))
     raise ConfigError(
-        f"{what}: a {type(array).__name__} on a device that numpy cannot read: copy it to the host"
+        f"{what}: this {type(array).__name__} is on a device that numpy cannot read; copy it to the host"
     )
 
 
@@ -236,4 +240,4 @@ def _writeable(array: Any, view: HostArray, what: str) -> HostArray:
         same = (own.ctypes.data, own.shape, own.strides) == (view.ctypes.data, view.shape, view.strides)
         if same and own.flags.writeable:
             return own
-    raise ConfigError(f"{what}: expected an array that can be changed in place, got a read-only one")
+    raise ConfigError(f"{what}: expected an array that can be changed in place, got a read-only array")

@@ -200,7 +200,9 @@ class Layout:
             return fit
         parameter = self.parameter(name)
         if name in self.growing:
-            raise ConfigError(f"{what} of {name}: a growing table has no whole; look up rows of it by id")
+            raise ConfigError(
+                f"{what} of {name}: a growing table cannot be read as a whole; look up its rows by id"
+            )
         raise ConfigError(
             f"{what} of parameter {name}: expected {parameter.shape} float32, got {array.shape} {array.dtype}"
         )

@@ -149,7 +149,7 @@ class Links:
                 rest_s = deadline - time.monotonic()
                 self._poller.wait(min(rest_s, _LOOK_S) if base.needs_care else rest_s, base.sockets)
                 if base.watch() or time.monotonic() >= deadline:
-                    raise WireError("it does not answer")
+                    raise WireError("the server does not answer")
         finally:
             self._note_care()
 
@@ -241,7 +241,7 @@ class Links:
             incoming = self._hear(index, beside)
         except (OSError, WireError, MemoryError) as error:
             _log.info(
-                "the direct connection to pserver %s ended (%s); it is not used further",
+                "the direct connection to pserver %s ended (%s); it is no longer used",
                 self.endpoints[index],
                 error,
             )
@@ -275,7 +275,7 @@ class Links:
 
     def hint(self, index: int) -> str:
         """Return a possible reason why a server does not answer."""
-        return "does it run?" if self._reaching is None else self._reaching.hint(index)
+        return "check that it is running" if self._reaching is None else self._reaching.hint(index)
 
     def close(self) -> None:
         """Close all connections; messages that are being sent get half a second."""

@@ -292,10 +292,10 @@ def _looked_up(asked: Mapping[str, Ids], reply: Message) -> dict[str, Array]:
     rows: dict[str, Array] = {}
     for name, value in from_sections(reply.sections).items():
         if isinstance(value, Rows) or not value.ndim or name not in asked or len(value) > len(asked[name]):
-            raise WireError(f"rows of {name!r}, which were not asked for")
+            raise WireError(f"received rows of {name!r}, which were not requested")
         rows[name] = value
     if asked and not any(len(value) or not len(asked[name]) for name, value in rows.items()):
-        raise WireError(f"an answer without rows of {min(asked)!r}")
+        raise WireError(f"the answer lacks rows of {min(asked)!r}")
     return rows
 
 

@@ -37,8 +37,8 @@ _LONGEST_S = 10.0
 _PROBES = 16  # at a time
 _KEY_DIFFERS = 20  # connections broken off in a row: damage on the way does not do that
 _JOIN_S = 1.0
-_NOTHING_SEEN = "no answer; does it run?"
-_KEY = "it breaks connections off while they are made: its PADDLE_JOB_KEY or --wire may differ"
+_NOTHING_SEEN = "no answer; check that it is running"
+_KEY = "it closes connections while they are being established: its PADDLE_JOB_KEY or --wire may differ"
 _SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 _VERSION = b"\x03\x00"
 _GREETING = 64  # bytes: signature 10, version 2, mechanism 20, as-server 1, filler 31
@@ -123,8 +123,8 @@ class Reaching:
             self._ranges.setdefault(self._hosts[index], (endpoint, theirs))
             if self._ports not in (None, theirs):
                 raise ConfigError(
-                    f"pserver {endpoint} was started with {theirs}, but here the numbers are {self._ports}: give "
-                    "both the same numbers"
+                    f"pserver {endpoint} was started with {theirs}, but this process has {self._ports}: "
+                    "give both the same numbers"
                 )
         if self._was_told and self.is_over:
             _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)
@@ -154,7 +154,7 @@ class Reaching:
     def hint(self, index: int) -> str:
         """Return the findings about a server that did not answer, and the names of other servers that did not."""
         if index not in self._unmet:
-            return "does it run?"
+            return "check that it is running"
         others = [self._endpoints[other] for other in sorted(self._unmet - {index})]
         return self._text(index) + (f" (nor did {listed(others)} answer)" if others else "")
 
@@ -189,7 +189,7 @@ class Reaching:
 
     def _text(self, index: int) -> str:
         if self._connections[index].was_up:
-            return "it is connected and does not answer: it is too busy, or stopped, or not a pserver"
+            return "connected, but it does not answer: it is too busy, stopped, or not a pserver"
         finding = self._findings.get(index)
         if finding is None:
             return _NOTHING_SEEN
@@ -223,7 +223,8 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
     except socket.gaierror as error:
         return Finding(
             Sight.NOBODY,
-            f"the name {host!r} cannot be resolved ({error.strerror}); is it right, and does this machine know it?",
+            f"the name {host!r} cannot be resolved ({error.strerror}); check its spelling and "
+            "this machine's name servers",
         )
     except OSError as error:
         return Finding(Sight.NOBODY, _no_connection(error, timeout_s))
@@ -234,7 +235,8 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
 def _no_connection(error: OSError, timeout_s: float) -> str:
     if isinstance(error, ConnectionRefusedError):
         return (
-            "connection refused: nothing is listening on that port; is the server running? is the port right?"
+            "connection refused: nothing is listening on that port; check that the server is "
+            "running and that the port is right"
         )
     if isinstance(error, TimeoutError):
         return (
@@ -242,8 +244,8 @@ def _no_connection(error: OSError, timeout_s: float) -> str:
             "firewall drops packets"
         )
     reason = os.strerror(error.errno) if error.errno else str(error)
-    way = "there is no route to it" if error.errno in _UNREACHABLE else "it cannot be connected to"
-    return f"{reason.lower()}: {way}; is the address right?"
+    way = "there is no route to it" if error.errno in _UNREACHABLE else "cannot connect to it"
+    return f"{reason.lower()}: {way}; check the address"
 
 
 def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Finding:
@@ -252,30 +254,34 @@ def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Findi
     if heard is None:
         return Finding(
             Sight.CLOSES,
-            "it accepts connections and closes them at once, as a proxy does without its server; does the server run?",
+            "it accepts connections and closes them immediately, like a proxy whose server is "
+            "down; check that the server is running",
         )
     if not heard:
         return Finding(
             Sight.MUTE,
-            "it accepts connections and sends nothing: a process that is stopped or too busy, or not a pserver",
+            "it accepts connections but sends nothing: the process is stopped, too busy, or not a pserver",
         )
     if heard[0] != _SIGNATURE[0] or (len(heard) > 9 and not heard[9] & 1):
         return Finding(
             Sight.STRANGER, f"the process that listens there is not a pserver; it sent {heard[:_SHOWN]!r}"
         )
     if len(heard) < _GREETING:
-        return Finding(Sight.MUTE, "it began a ZeroMQ handshake and did not continue; is it a pserver?")
+        return Finding(
+            Sight.MUTE, "it started a ZeroMQ handshake but did not continue; check that it is a pserver"
+        )
     theirs = heard[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
     if theirs == ours:
         return Finding(
-            Sight.SAME_WIRE, "ZeroMQ listens there, but no connection is established; is it a pserver?"
+            Sight.SAME_WIRE,
+            "ZeroMQ listens there, but no connection is established; check that it is a pserver",
         )
     if theirs not in _WIRES:
         return Finding(
             Sight.STRANGER,
             f"the process that listens there is not a pserver: ZeroMQ with {theirs[:_SHOWN]!r}",
         )
-    return Finding(Sight.OTHER_WIRE, f"its wire is {_WIRES[theirs]}, and ours is {_WIRES[ours]}; {_ADVICE}")
+    return Finding(Sight.OTHER_WIRE, f"its wire is {_WIRES[theirs]}, but ours is {_WIRES[ours]}; {_ADVICE}")
 
 
 def _exchange(sock: socket.socket, timeout_s: float) -> bytes | None:

@@ -148,7 +148,7 @@ class StoredValues:
         layout = self._layout
         parameter = layout.parameter(name)
         if not parameter.sparse:
-            raise ConfigError(f"parameter {name} is not sparse: pull it whole")
+            raise ConfigError(f"parameter {name} is not sparse: pull it as a whole")
         what = f"row ids of parameter {name}"
         if ids.ndim != 1 or ids.dtype != np.int64:
             raise ConfigError(f"{what}: expected (n,) int64, got {ids.shape} {ids.dtype}")

@@ -239,10 +239,10 @@ class KeptFolder:
         """Continue without a journal, and record for the next process that there is none."""
         free = shutil.disk_usage(self.path).free
         text = (
-            f"the state of this server could not be saved in {self.path} ({error.strerror}; {free} bytes are free): "
-            "killed now, it would be lost"
+            f"cannot save the state of this server in {self.path} ({error.strerror}; {free} bytes "
+            "are free): if it were killed now, the state would be lost"
         )
-        _log.warning("%s; training continues, the next try is in %.0f s", text, _RETRY_S)
+        _log.warning("%s; training continues, the next attempt is in %.0f s", text, _RETRY_S)
         self.close()
         self.journal = None
         self._retry_at = self._clock() + _RETRY_S

@@ -61,7 +61,7 @@ class Revival:
                 raise PermissionError(errno.EPERM, "it belongs to another user")
         except OSError as error:
             _log.warning(
-                "the state of this server is not saved: %s: %s; once killed, it cannot be restarted",
+                "the state of this server is not saved: %s: %s; if it is killed, it cannot be restarted",
                 folder,
                 error.strerror,
             )
@@ -80,7 +80,7 @@ class Revival:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise PserverError(f"{path} cannot be read: {error}; end the job and start it again") from None
+            raise PserverError(f"cannot read {path}: {error}; stop the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
         """Save this process's identity for the next one. Raises OSError: there is not enough room."""

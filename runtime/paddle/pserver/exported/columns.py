@@ -155,7 +155,7 @@ def checked(rows: TableRows, what: str) -> TableRows:
     if rows.states is not None and (rows.states.ndim != 2 or len(rows.states) != n):
         raise ConfigError(f"{what}: expected states ({n}, k), got {rows.states.shape}")
     if any(each.dtype.kind not in "fiu" for each in (rows.rows, rows.states) if each is not None):
-        raise ConfigError(f"{what}: expected rows and states of numbers")
+        raise ConfigError(f"{what}: expected numeric rows and states")
     if n and not -(1 << 31) <= int(rows.ages.min()) <= int(rows.ages.max()) < 1 << 31:
         raise ConfigError(f"{what}: ages from {rows.ages.min()} to {rows.ages.max()}: expected int32")
     with np.errstate(over="ignore"):

@@ -103,7 +103,7 @@ class Description:
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}; expected an exported table") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"{path}: it cannot be read: {error}") from None
+            raise ConfigError(f"cannot read {path}: {error}") from None
         return made
 
     def _check(self) -> None:
@@ -124,7 +124,7 @@ class Description:
                 raise ValueError(f"expected text, got {name!r}")
         for name in self.files:
             if name != Path(name).name or name in ("", ".", ".."):
-                raise ValueError(f"{name!r} is not the name of a file beside it")
+                raise ValueError(f"{name!r} is not the name of a file in this directory")
 
 
 class FolderWriter:
@@ -153,7 +153,7 @@ class FolderWriter:
                 self._folder.mkdir()
                 self._lock = _lock(self._folder, fcntl.LOCK_EX)
         except OSError as error:
-            raise ConfigError(f"{self._folder}: it cannot be made: {error.strerror}") from None
+            raise ConfigError(f"cannot create {self._folder}: {error.strerror}") from None
         return self
 
     def __exit__(self, _: object, error: object, __: object) -> None:
@@ -161,7 +161,7 @@ class FolderWriter:
         shutil.rmtree(self._folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise ConfigError(
-                f"{self._root}: the table cannot be written: {error}; nothing is left there"
+                f"cannot write the table to {self._root}: {error}; incomplete files were removed"
             ) from None
 
     def spool(self, width: int, states: int | None, dtype: str = "float32") -> Spool:
@@ -207,7 +207,9 @@ class FolderWriter:
         try:
             os.rename(self._folder, final)
         except OSError as error:
-            raise ConfigError(f"{final}: {error.strerror}; export into another directory") from None
+            raise ConfigError(
+                f"cannot create {final}: {error.strerror}; export into another directory"
+            ) from None
         _sync(self._root)
         return final
 
@@ -222,13 +224,13 @@ def folders_of(path: Path) -> list[Path]:
         return [path]
     found = sorted(each for each in path.glob(f"{BASE}-*") if (each / MANIFEST).is_file())
     if not found:
-        raise ConfigError(f"{path}: no exported table is here: expected {MANIFEST}, or a folder {BASE}-...")
+        raise ConfigError(f"{path} contains no exported table: expected {MANIFEST}, or a folder {BASE}-...")
     chain, at = [found[-1]], Description.read(found[-1])
     others = {Description.read(each).table for each in found} - {at.table}
     if others:
         raise ConfigError(
-            f"{path}: tables {', '.join(sorted((*others, at.table)))} are here: name the folder of one, or export each "
-            "into a directory of its own"
+            f"{path} contains tables {', '.join(sorted((*others, at.table)))}: name the directory "
+            "of one, or export each into a directory of its own"
         )
     for delta in sorted(each for each in path.glob(f"{DELTA}-*") if (each / MANIFEST).is_file()):
         said = Description.read(delta)
@@ -241,7 +243,7 @@ def folders_of(path: Path) -> list[Path]:
             and any(since > clock for since, clock in zip(said.since, at.clocks, strict=True))
         ):
             raise ConfigError(
-                f"{delta}: it has changes after batch {min(said.since)}, {chain[-1].name} ends before that"
+                f"{delta} has changes after batch {min(said.since)}, but {chain[-1].name} ends before that"
             )
         if are_different(said.follows, at.generations):
             raise ConfigError(
@@ -288,12 +290,12 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
         for piece in read_file(folder / name):
             if piece.rows.shape[1] != said.width:
                 raise ConfigError(
-                    f"{folder / name}: expected rows of {said.width}, got {piece.rows.shape[1]}"
+                    f"{folder / name}: expected rows of width {said.width}, got {piece.rows.shape[1]}"
                 )
             rows, digest = rows + len(piece.ids), (digest + digest_of(piece)) % (1 << 64)
             yield piece if with_states else piece._replace(states=None)
     if (rows, f"{digest:016x}") != (said.rows, said.digest):
-        raise ConfigError(f"{folder}: its files are not those that its manifest describes; export it again")
+        raise ConfigError(f"{folder}: its files do not match its manifest; export it again")
 
 
 def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRows]:
@@ -310,7 +312,9 @@ def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRow
     for pieces in _sources(path, key, rule):
         for piece in pieces:
             if piece.rows.shape[1] != width:
-                raise ConfigError(f"{path}: rows of {piece.rows.shape[1]} for a table of width {width}")
+                raise ConfigError(
+                    f"{path}: rows of width {piece.rows.shape[1]} do not fit a table of width {width}"
+                )
             yield piece
 
 

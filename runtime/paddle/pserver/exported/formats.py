@@ -30,15 +30,16 @@ def format_of(path: Path) -> ModuleType:
     """
     if path.suffix in _PICKLES:
         raise ConfigError(
-            f"{path}: it is a pickle, which can run any program when it is read. Write the weights as safetensors or "
-            f"npz first: `numpy.savez({str(path.with_suffix('.npz'))!r}, "
-            "**{name: value.numpy() for name, value in model.state_dict().items()})`"
+            f"{path} is a pickle, and reading a pickle can run arbitrary code. Convert the "
+            "weights to safetensors or npz first: "
+            f"`numpy.savez({str(path.with_suffix('.npz'))!r}, **{{name: value.numpy() for name, "
+            "value in model.state_dict().items()})`"
         )
     for module in FORMATS.values():
         if path.suffix == module.SUFFIX:
             return module
     known = ", ".join(module.SUFFIX for module in FORMATS.values())
-    raise ConfigError(f"{path}: unknown kind of file; expected one of {known}")
+    raise ConfigError(f"{path}: unknown file type; expected one of {known}")
 
 
 def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterator[TableRows]:
@@ -54,7 +55,7 @@ def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterato
     """
     module = format_of(path)
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
+        raise ConfigError(f"{path}: no such file")
     shapes = module.shapes(path)
     names = _names(path, shapes, key, with_states=with_states)
     lengths = {shapes[name][0] for name in names.values()}
@@ -81,7 +82,7 @@ def _names(
     if len(matrices) != 1:
         there = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ConfigError(
-            f"{path}: expected arrays ids and rows, or one matrix; name the embedding's weight by its key. "
-            f"It has {there}"
+            f"{path}: expected arrays ids and rows, or a single matrix; name the embedding's "
+            f"weight by its key. The file has {there}"
         )
     return {"rows": matrices[0]}

@@ -72,17 +72,17 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except _DAMAGES as error:
-        raise ConfigError(f"{path}: it cannot be read as npz: {error}") from None
+        raise ConfigError(f"cannot read {path} as npz: {error}") from None
 
 
 def _head(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = _NPY.read_magic(file)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"an array of version {version}")
+        raise ValueError(f"an array in unknown version {version}")
     read_head = _NPY.read_array_header_1_0 if version == (1, 0) else _NPY.read_array_header_2_0
     shape, is_fortran, dtype = read_head(file)
     if dtype.kind not in _KINDS or not 0 < len(shape) <= 2 or (is_fortran and len(shape) == 2):
-        raise ValueError(f"an array {shape} {dtype}: expected numbers by rows, of one or two dimensions")
+        raise ValueError(f"an array {shape} {dtype}: expected numbers in one or two dimensions")
     if min(shape) < 0 or (shape[1:] and not 0 < shape[1] <= MAX_WIDTH):
         raise ValueError(f"an array {shape}")
     return shape, dtype
@@ -95,5 +95,5 @@ def _piece(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], count:
     while len(data) < nbytes and (more := file.read(min(nbytes - len(data), _READ))):
         data += more
     if len(data) < nbytes:
-        raise EOFError("an array ends too early")
+        raise EOFError("an array is truncated")
     return np.frombuffer(data, dtype).reshape(count, *shape[1:])

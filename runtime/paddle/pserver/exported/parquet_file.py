@@ -65,7 +65,7 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
                     found[field.name] = (count,)
             return found
     except (arrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{path}: it cannot be read as Parquet: {error}") from None
+        raise ConfigError(f"cannot read {path} as Parquet: {error}") from None
 
 
 def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
@@ -76,7 +76,7 @@ def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, 
             for batch in file.iter_batches(rows, columns=list(names.values())):
                 yield {called: _plain(batch.column(name), path) for called, name in names.items()}
     except (arrow.ArrowException, OSError) as error:
-        raise ConfigError(f"{path}: it cannot be read as Parquet: {error}") from None
+        raise ConfigError(f"cannot read {path} as Parquet: {error}") from None
 
 
 def _plain(column: Any, path: Path) -> npt.NDArray[Any]:

@@ -80,7 +80,7 @@ def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_MAX_HEADER, size - 8):
-            raise ConfigError(f"{path}: it is not a safetensors file: a header of {length} bytes")
+            raise ConfigError(f"{path} is not a safetensors file: a header of {length} bytes")
         text = file.read(length)
     try:
         data = json.loads(text)
@@ -88,7 +88,7 @@ def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
             name: _place(each, 8 + length, size) for name, each in data.items() if name != "__metadata__"
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path}: its safetensors header cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot read its safetensors header: {error}") from None
     return found
 
 
@@ -97,11 +97,11 @@ def _place(each: Mapping[str, Any], start: int, size: int) -> tuple[str, tuple[i
     if code not in _DTYPES and code != _BF16:
         raise ValueError(f"dtype {code!r}: expected {', '.join((*_DTYPES, _BF16))}")
     if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, begin, end)) or not 0 < len(shape) <= 2:
-        raise ValueError(f"shape {shape} or place {begin}..{end}")
+        raise ValueError(f"shape {shape} or offsets {begin}..{end}")
     if shape[1:] and not 0 < shape[1] <= MAX_WIDTH:
-        raise ValueError(f"shape {shape}: expected rows of 1 to {MAX_WIDTH}")
+        raise ValueError(f"shape {shape}: expected rows of width 1 to {MAX_WIDTH}")
     itemsize = 2 if code == _BF16 else _DTYPES[code].itemsize
     count = shape[0] * (shape[1] if len(shape) == 2 else 1)
     if end - begin != count * itemsize or start + end > size:
-        raise ValueError(f"{begin}..{end} does not hold {shape} {code} of a file of {size} bytes")
+        raise ValueError(f"bytes {begin}..{end} do not hold {shape} {code} in a file of {size} bytes")
     return code, shape, start + begin

@@ -198,7 +198,7 @@ class Engine:
         """Record that the connection of an address broke; it may be restored."""
         session = self._sessions.lose(address, self._clock())
         if session is not None:
-            _log.warning("connection of trainer %d broke; waiting for it to come back", session.trainer)
+            _log.warning("connection to trainer %d broke; waiting for it to reconnect", session.trainer)
         self._readers.lose(address)
         self._tasks.lose(address)
 
@@ -263,7 +263,7 @@ class Engine:
         try:
             question = json.loads(message.section("").as_text())
         except (ValueError, RecursionError) as error:
-            raise WireError(f"a question to the task queue is no JSON: {error}") from error
+            raise WireError(f"a request to the task queue is not JSON: {error}") from error
         answer = json.dumps(self._tasks.ask(holder, question, address))
         return Message(Ok(), sections=(Section.text("", answer),))
 

@@ -97,7 +97,7 @@ class Attended:
             return self._attend(self._work, address, message)
         if message.verb not in self.engine.long or message.trainer == READER:
             return self.engine.handle(address, message)
-        about = f"carrying out {message.verb.name} of trainer {message.trainer}"
+        about = f"processing {message.verb.name} of trainer {message.trainer}"
         self.begin(lambda: self.engine.handle(address, message), about).join(_SOON_S)
         return self.go_on()
 

@@ -33,7 +33,7 @@ from paddle.pserver.wire.verbs import (
 
 _log = logging.getLogger(__name__)
 
-_NO_VALUES = "trainer %d left before it gave the parameters their values; see its log"
+_NO_VALUES = "trainer %d left before it initialised the parameters; see its log"
 
 
 class Model:
@@ -187,7 +187,7 @@ class Model:
         """Return the store for values from this trainer. Raises PserverError: another sets them, or training began."""
         store = self.configured()
         if trainer != self._creator or self.is_ready:
-            raise PserverError(f"values are set by trainer {self._creator} alone, before training")
+            raise PserverError(f"only trainer {self._creator} may set values, and only before training")
         return store
 
     def _on_set_rows(self, trainer: int, message: Message) -> None:
@@ -195,7 +195,7 @@ class Model:
         store, name = self._settable(trainer), message.section("name").as_text()
         if name not in store.growing:
             raise PserverError(
-                f"no rows of a growing table {name!r} lie here; there are {sorted(store.growing)}"
+                f"this server has no rows of a growing table {name!r}; it has {sorted(store.growing)}"
             )
         store.growing[name].put(read_rows(message))
         self._desk.answer(trainer, Message(Ok()))
@@ -214,7 +214,7 @@ class Model:
     def _on_ready(self, trainer: int, message: Message) -> None:
         self.configured()
         if trainer != self._creator:
-            raise PserverError(f"trainer {self._creator} alone says that the parameters are ready")
+            raise PserverError(f"only trainer {self._creator} may report that the parameters are ready")
         self.is_ready = True
         self._desk.answer(trainer, Message(Ok()))
         for other, _ in self._config.take():

@@ -99,7 +99,7 @@ class Port:
         try:
             message = decode(frames, found)
         except DamagedError as error:
-            self._complain(address, f"{error}; asking for it again")
+            self._complain(address, f"{error}; requesting it again")
             damaged = error.message
             record = None if damaged is None else damaged.record
             which = record.number if isinstance(record, Chunk) else WHOLE
@@ -121,7 +121,7 @@ class Port:
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
         """See `transport.Dispatcher.shared_slabs`."""
         if self._engine.is_at_work:
-            raise PserverError("no memory can be shared now: the server is at work; ask again")
+            raise PserverError("no memory can be shared now because the server is busy; retry")
         return self._engine.engine.shared_slabs(message)
 
     def lose(self, address: bytes) -> None:
@@ -137,7 +137,7 @@ class Port:
                     address, f"refused {peer_name(message.trainer)}: {message.section('').as_text()}"
                 )
             if not self._send(address, message):
-                _log.debug("a reply to %s could not be delivered; it is kept", peer_name(message.trainer))
+                _log.debug("a reply to %s could not be delivered; it is queued", peer_name(message.trainer))
 
     def _send(self, address: bytes, message: Message) -> bool:
         for listener in reversed(self._listeners):  # the base takes any address
@@ -159,7 +159,7 @@ class Port:
         if total > self._reported and time.monotonic() - self._reported_at > _REPORT_EVERY_S:
             self._reported, self._reported_at = total, time.monotonic()
             _log.warning(
-                "port %d: %d connections that did not speak this protocol and %d more malformed messages so far",
+                "port %d: %d connections with another protocol and %d more malformed messages so far",
                 self._base.port,
                 rejected,
                 self._refused,

@@ -184,7 +184,7 @@ class ProgramService(Service):
 
     def shown(self) -> None:
         """See `Service.shown`."""
-        raise PserverError("this server holds the variables of a program; readers look at tensors alone")
+        raise PserverError("this server holds the variables of a program; readers can only read tensors")
 
     def forget(self, trainer: int) -> None:
         """See `Service.forget`."""
@@ -388,7 +388,7 @@ class ProgramService(Service):
     def _on_save(self, trainer: int, message: Message) -> None:
         names = names_of(message.sections)
         if len(names) != 2:
-            raise WireError("SAVE: expected the name of a table and a path of one line")
+            raise WireError("SAVE: expected the name of a table and a single-line path")
         self._program.save(*names)
         self._desk.answer(trainer, Message(Ok(self.version)))
 

@@ -194,10 +194,11 @@ class Readers:
         """
         if message.verb in _REFUSED:
             raise PserverError(
-                f"a reader cannot {_REFUSED[message.verb]}: it reads values; only the trainers of the job change them"
+                f"a reader cannot {_REFUSED[message.verb]}: it only reads values; only the trainers "
+                "of the job change them"
             )
         if message.verb is not Verb.HELLO and message.stamp != self._stamp:
-            text = "this pserver was restarted and the parameters it had are lost: connect again"
+            text = "this pserver was restarted and lost its parameters: connect again"
             return self._signed(message, error_message(text)._replace(record=StateLost()))
         self._admit(address)
         if message.verb is Verb.HELLO:
@@ -211,7 +212,7 @@ class Readers:
             # What waits is answered by `tick`, where nobody hears of a refusal.
             if message.verb is not Verb.DESCRIBE:
                 raise PserverError(
-                    "the tensors have no values yet: a reader asks for their description first"
+                    "the tensors have no values yet: a reader must request their description first"
                 )
             self._waiting[address] = message
             return None
@@ -222,7 +223,7 @@ class Readers:
         if self._heard.pop(address, None) is not None:
             self._waiting.pop(address, None)
             self._moments.lose(address)
-            _log.debug("a reader disconnected; there are %d", len(self._heard))
+            _log.debug("a reader disconnected; %d are connected", len(self._heard))
 
     def tick(self) -> list[tuple[bytes, Message]]:
         """Check deadlines, about once a second; return replies that are due, with their addresses."""
@@ -240,10 +241,10 @@ class Readers:
                 silent = next(iter(self._heard))
                 if now - self._heard[silent] < _SILENT_S:
                     raise PserverError(
-                        f"this pserver has {self._most} readers, and takes no more: close some, or share one"
+                        f"this pserver already has the maximum of {self._most} readers: close some, or share one"
                     )
                 self.lose(silent)
-            _log.debug("a reader connected; there are %d", len(self._heard) + 1)
+            _log.debug("a reader connected; %d are connected", len(self._heard) + 1)
         self._heard[address] = now
 
     def _status(self, address: bytes) -> Message:
@@ -274,7 +275,9 @@ def _rows(shown: Shown, address: bytes, message: Message) -> Message:
     widths = {each.parameter.name: each.width for each in share.tables}
     widths |= {each.spec.name: each.spec.width for each in share.growing}
     if len(message.sections) != 1:
-        raise PserverError(f"a reader asks for rows of one tensor at once, not of {len(message.sections)}")
+        raise PserverError(
+            f"a reader may request rows of one tensor at a time, not of {len(message.sections)}"
+        )
     asked = message.sections[0]
     if asked.name in widths:
         _check_count(asked.array.size, asked.name, widths[asked.name])
@@ -287,7 +290,7 @@ def _walk(shown: Shown, address: bytes, message: Message) -> Message:
     served = shown.store.growing.get(name)
     if served is None:
         raise PserverError(
-            f"no rows of a growing table {name!r} lie here; there are {sorted(shown.store.growing)}"
+            f"this server has no rows of a growing table {name!r}; it has {sorted(shown.store.growing)}"
         )
     table, sections = served.table, tuple[Section, ...]()
     most = rows_at_once(served.width + asked.with_states * table.state_size)
@@ -311,5 +314,5 @@ def _walk(shown: Shown, address: bytes, message: Message) -> Message:
 def _check_count(count: int, name: str, width: int) -> None:
     if count > rows_at_once(width):
         raise PserverError(
-            f"a reader gets at most {rows_at_once(width)} rows of {name} at once, asked for {count}"
+            f"a reader may request at most {rows_at_once(width)} rows of {name} at a time, not {count}"
         )

@@ -233,7 +233,7 @@ class Service(Protocol):
         Raises:
             PaddleError: the whole request is refused; nothing was changed.
         """
-        raise WireError("requests to this server come in no chunks")
+        raise WireError("requests to this server must not be split into chunks")
 
     def give_up(self, trainer: int) -> bool:
         """Discard a trainer's incomplete message, because it sent another request. Return whether there was one."""

@@ -62,7 +62,7 @@ class Sessions:
         if hello.num_trainers not in (self.num_trainers, ANY_NUMBER):
             raise PserverError(
                 f"number of trainers: this pserver has --num_gradient_servers={self.num_trainers}, "
-                f"trainer {trainer} says {hello.num_trainers}; give both the same number"
+                f"but trainer {trainer} has {hello.num_trainers}; give both the same number"
             )
         if trainer >= self.num_trainers:
             raise PserverError(f"trainer_id: expected 0 to {self.num_trainers - 1}, got {trainer}")
@@ -71,8 +71,7 @@ class Sessions:
         is_taken = session is not None and session.lost_at is None and trainer not in self.left
         if is_new and is_taken and not hello.takes_over:
             raise PserverError(
-                f"trainer_id {trainer} is taken by another process that is still connected; "
-                "give each trainer its own"
+                f"trainer_id {trainer} is used by another process that is still connected; give each trainer its own"
             )
         if session is not None and not is_new and message.request < session.last:
             raise PserverError(f"trainer {trainer} sent hello in a session that had already begun")
@@ -96,7 +95,7 @@ class Sessions:
             or not is_own
             or (message.trainer in self.left and message.request != session.last)
         ):
-            raise PserverError(f"trainer {message.trainer} has no session here: it must connect first")
+            raise PserverError(f"trainer {message.trainer} has no session: it must connect first")
         return session
 
     def get(self, trainer: int) -> Session | None:

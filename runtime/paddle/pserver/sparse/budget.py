@@ -56,7 +56,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if type(self.memory) is not int or not 0 <= self.memory < 1 << 60:
-            raise ConfigError(f'memory: expected bytes, such as 8 << 30 or "8GB", got {self.memory!r}')
+            raise ConfigError(
+                f'memory: expected a number of bytes, such as 8 << 30, or a size, such as "8GB"; got {self.memory!r}'
+            )
         if self.evict not in POLICIES:
             raise ConfigError(f"evict: expected one of {', '.join(POLICIES)}, got {self.evict!r}")
         for name, most in (("decay", 1.0), ("click", 1e9), ("min_score", MAX_SCORE)):
@@ -65,13 +67,11 @@ class Budget:
                 raise ConfigError(f"{name}: expected a number from 0 to {most:g}, got {value!r}")
             object.__setattr__(self, name, float(value))
         if self.decay == 0:
-            raise ConfigError("decay: expected a number above 0, since 0 leaves no score")
+            raise ConfigError("decay: expected a number above 0, because 0 leaves no score")
         if not isinstance(self.disk, str) or "\0" in self.disk:
             raise ConfigError(f"disk: expected a directory, got {self.disk!r}")
         if self.disk and not self.memory:
-            raise ConfigError(
-                'disk: expected memory as well, such as memory="8GB": rows beyond it go to the disk'
-            )
+            raise ConfigError('disk needs memory, such as memory="8GB": rows that exceed it go to disk')
         if self.min_score and not self.is_scored:
             raise ConfigError('min_score: rows have a score only with evict="lfu" or evict="score"')
 

@@ -183,7 +183,7 @@ class HashTable:
         """
         if self._steps.score_at is None:
             raise PserverError(
-                f'table {self.spec.name}: shrink needs scores; create it with evict="lfu" or evict="score"'
+                f'table {self.spec.name}: shrink needs scores; create the table with evict="lfu" or evict="score"'
             )
         before = len(self)
         for segment in range(SEGMENTS):

@@ -59,8 +59,9 @@ class GrowingShare:
             wrong = servers != self.server
             if wrong.any():
                 raise PserverError(
-                    f"{what}: row {ids[wrong][0]} lies on server {servers[wrong][0]} of {self.num_servers}, "
-                    f"this is {self.server}; give every trainer the same list of servers"
+                    f"{what}: row {ids[wrong][0]} belongs to server {servers[wrong][0]} of "
+                    f"{self.num_servers}, but this is server {self.server}; give every trainer the same "
+                    "list of servers"
                 )
 
     def check(self, gradient: RowGradient) -> None:
@@ -153,13 +154,13 @@ class ServedTable:
         states = rows.states
         if states is not None and (states.shape != (n, size) or states.dtype != np.float32):
             raise PserverError(
-                f"table {name}: states of rows: its optimizer keeps {size} numbers for each row, expected "
-                f"({n}, {size}) float32, got {states.shape} {states.dtype}"
+                f"table {name}: states of rows: its optimizer stores {size} numbers for each row, "
+                f"expected ({n}, {size}) float32, got {states.shape} {states.dtype}"
             )
         if states is not None and not np.isfinite(states).all():
             raise PserverError(f"table {name}: states of rows are NaN or infinite; nothing was changed")
         if len(np.unique(rows.ids)) != n:
-            raise PserverError(f"table {name}: rows to set: an id comes twice")
+            raise PserverError(f"table {name}: rows to set: an id is repeated")
         self.table.put(rows)
 
     def check(self, gradient: RowGradient) -> None:

@@ -97,8 +97,8 @@ class Slabs:
                 self._add_slab()
             except (OSError, MemoryError, ValueError) as error:
                 raise PserverError(
-                    f"no memory for more than {len(self)} rows of {self.row_bytes} bytes: {error}; "
-                    "use more servers, an entry filter, eviction by age or a memory budget"
+                    f"no memory for more than {len(self)} rows of {self.row_bytes} bytes: {error}. Use "
+                    "more servers, an entry filter, eviction by age or a memory budget"
                 ) from None
 
     def expect(self, count: int) -> None:

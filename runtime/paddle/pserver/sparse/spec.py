@@ -72,8 +72,8 @@ class TableSpec:
         """
         if optimizer.rule == "sparse_momentum" or rule_of(optimizer).needs_whole:
             raise ConfigError(
-                f"table {self.name}: {optimizer.rule} needs all rows of a table in every batch; "
-                "use another optimizer, such as momentum, which then acts on touched rows alone"
+                f"table {self.name}: {optimizer.rule} needs all rows of a table in every batch; use "
+                "another optimizer, such as momentum, which then updates only touched rows"
             )
 
     def check_room(self, rows: int, new: int) -> None:
@@ -84,8 +84,9 @@ class TableSpec:
         """
         if rows + new > self.max_rows:
             raise PserverError(
-                f"table {self.name}: {new} new rows beside {rows}: expected at most {self.max_rows} on one server; "
-                "use more servers, an entry filter, eviction by age or a memory budget"
+                f"table {self.name}: {new} new rows in addition to {rows}: expected at most "
+                f"{self.max_rows} on one server. Use more servers, an entry filter, eviction by age "
+                "or a memory budget"
             )
 
     def to_json(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def read_gradient(message: Message) -> Gradient:
     """
     push = message.expect(PushPull)
     if push.asked > len(message.sections):
-        raise WireError(f"a push of {len(message.sections)} arrays asks for {push.asked}")
+        raise WireError(f"a push of {len(message.sections)} arrays requests {push.asked}")
     end = len(message.sections) - push.asked
     pushed, asked = message.sections[:end], message.sections[end:]
     if push.chunks and not push.in_place:
@@ -99,17 +99,17 @@ def read_gradient(message: Message) -> Gradient:
     else:
         slab, rest = (pushed[0] if pushed else Section("", np.zeros(0, np.float32))), pushed[1:]
     if (slab is not None and slab.name) or len(rest) % 2:
-        raise WireError("a push is a slab, then row ids and values of each sparse parameter")
+        raise WireError("expected a push of a slab, then row ids and values of each sparse parameter")
     rows: dict[str, RowGradient] = {}
     for ids, values in zip(rest[::2], rest[1::2], strict=True):
         if ids.name != values.name or ids.name in rows:
             raise WireError(
-                f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
+                f"a push has row ids of {ids.name!r} and values of {values.name!r}, or repeats one of them"
             )
         rows[ids.name] = RowGradient(ids.array, widened(values.array))
     wanted = {ids.name: ids.array for ids in asked}
     if len(wanted) < len(asked):
-        raise WireError("a push asks for rows of one parameter twice")
+        raise WireError("a push requests rows of one parameter twice")
     return Gradient(
         slab,
         rows,

@@ -85,7 +85,7 @@ class Store:
             PserverError: there is no such sparse parameter with rows here.
         """
         if name not in self.tables:
-            raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self.tables)}")
+            raise PserverError(f"unknown sparse parameter {name!r}; known: {sorted(self.tables)}")
         return self.tables[name]
 
     def rows_of(self, name: str) -> Table | ServedTable:
@@ -175,8 +175,8 @@ class Store:
             nbytes = 4 * rows.width * len(ids)
             if nbytes > MAX_FRAME_BYTES:
                 raise PserverError(
-                    f"parameter {name}: {len(ids)} rows have {nbytes} bytes, and a message takes {MAX_FRAME_BYTES}: "
-                    "ask for fewer at a time"
+                    f"parameter {name}: {len(ids)} rows have {nbytes} bytes, but a message holds "
+                    f"{MAX_FRAME_BYTES}: request fewer at a time"
                 )
 
     def check_chunk(self, index: int, chunk: Section) -> None:
@@ -331,8 +331,8 @@ class Store:
         if array.shape != (size,) or array.dtype != np.float32:
             parts = ", ".join(f"{part.parameter.name}: {part.stop - part.start}" for part in self.share.dense)
             raise PserverError(
-                f"{what}: expected {(size,)} float32 for the blocks here ({parts or 'none'}), "
-                f"got {array.shape} {array.dtype}"
+                f"{what}: expected {(size,)} float32 for the blocks on this server "
+                f"({parts or 'none'}), got {array.shape} {array.dtype}"
             )
 
     def _look(self, what: str, section: Section, start: int) -> None:

@@ -40,8 +40,8 @@ class Table:
         stop = start + (len(values) if values.ndim else 0)
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:
             raise PserverError(
-                f"values of parameter {self.share.parameter.name}: expected up to {self._values.shape} here, "
-                f"got {values.shape} from {start} on"
+                f"values of parameter {self.share.parameter.name}: expected at most "
+                f"{self._values.shape} on this server, got {values.shape} from {start} on"
             )
         if values.dtype != np.float32 or not np.isfinite(values).all():
             raise PserverError(f"values of parameter {self.share.parameter.name}: expected finite float32")
@@ -100,8 +100,8 @@ class Table:
         wrong = (rows < 0) | (rows >= height) | ~self.share.holds(rows)
         if wrong.any():
             raise PserverError(
-                f"parameter {name}: row {rows[wrong][0]} is not here: expected ids from 0 to {height - 1} "
-                f"that are {self.share.first} modulo {self.share.stride}"
+                f"parameter {name}: row {rows[wrong][0]} is not on this server: expected ids from 0 "
+                f"to {height - 1} that are {self.share.first} modulo {self.share.stride}"
             )
 
     def check(self, gradient: RowGradient) -> None:
@@ -117,7 +117,7 @@ class Table:
         except ConfigError as error:
             raise PserverError(str(error)) from None
         if not self.share.holds(rows).all():
-            raise PserverError(f"{what}: row {rows[~self.share.holds(rows)][0]} lies on another server")
+            raise PserverError(f"{what}: row {rows[~self.share.holds(rows)][0]} belongs to another server")
         if values.shape != (len(rows), self.share.width) or values.dtype != np.float32:
             expected = (len(rows), self.share.width)
             raise PserverError(

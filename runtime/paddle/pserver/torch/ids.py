@@ -59,13 +59,13 @@ def by_table(given: Any, tables: Collection[str], *, is_one: bool) -> dict[str, 
     if callable(getattr(given, "to_dict", None)):
         found = {name: each for name, each in given.to_dict().items() if name in tables}
         if not found:
-            raise ConfigError(f"ids: no key of the jagged tensor is a table: {', '.join(tables)}")
+            raise ConfigError(f"ids: none of the keys of the jagged tensor is a table: {', '.join(tables)}")
         return found
     if is_one:
         return dict.fromkeys(tables, given)
     if not isinstance(given, Mapping) or not given.keys() <= set(tables):
         got = sorted(given) if isinstance(given, Mapping) else type(given).__name__
-        raise ConfigError(f"expected ids by the names of tables {', '.join(tables)}, got {got}")
+        raise ConfigError(f"expected ids for the tables {', '.join(tables)}, got {got}")
     return dict(given)
 
 
@@ -106,7 +106,7 @@ def bags_of(given: Given, weights: Any, padding_idx: int | None) -> Bags:
     elif len(given.shape) == 2:
         starts = torch.arange(given.shape[0], device=given.flat.device) * given.shape[1]
     else:
-        raise ConfigError(f"ids: expected (bags, length), or offsets beside them, got {given.shape}")
+        raise ConfigError(f"ids: expected shape (bags, length), or offsets as well, got {given.shape}")
     if weights is None:
         weights = given.weights
     else:

@@ -69,7 +69,7 @@ class ServerOptimizer:
                     )
         self._dense = {name: p for name, p in model.named_parameters() if dense and p.requires_grad}
         if shared := sorted(self._dense.keys() & tables.keys()):
-            raise ConfigError(f"table {shared[0]} has the name of a parameter: rename the table")
+            raise ConfigError(f"table {shared[0]} has the same name as a parameter: rename the table")
         self._own = client is None
         self.client = Client() if client is None else client
         try:
@@ -197,8 +197,8 @@ class ServerOptimizer:
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
-            "ServerOptimizer: it has connections and cannot be copied or pickled: save the model, and create another "
-            "one in each process"
+            "ServerOptimizer has connections and cannot be copied or pickled: save the model, "
+            "and create an optimizer in each process"
         )
 
     def _note(self, batch: Batch, rows: Any) -> None:
@@ -209,8 +209,8 @@ class ServerOptimizer:
 
     def _warn(self, when: str) -> None:
         warnings.warn(
-            f"ServerOptimizer: {len(self._lookups)} lookups have gradients {when} that no step pushed: call step() "
-            "after backward(), or zero_grad() to discard them",
+            f"ServerOptimizer: no step pushed the gradients of {len(self._lookups)} lookups "
+            f"{when}: call step() after backward(), or zero_grad() to discard them",
             RuntimeWarning,
             stacklevel=3,
         )

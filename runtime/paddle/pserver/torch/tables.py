@@ -90,13 +90,13 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         """Reject values that would be lost: a weight, and dense parameters that the next step overwrites."""
         if self._servers is not None and self._servers.has_dense:
             raise ConfigError(
-                "load_state_dict: the servers hold this model's parameters, and the next step brings them back: load "
-                "before ServerOptimizer is created, on servers without values"
+                "load_state_dict: the servers hold this model's parameters, which would overwrite it "
+                "in the next step: load before ServerOptimizer is created, on servers without values"
             )
         if prefix + "weight" in state_dict:
             more[-1].append(
-                f"{prefix}weight: rows of {', '.join(self.tables)} are on the parameter servers: import them there, "
-                "and leave the weight out of the state_dict"
+                f"{prefix}weight: rows of {', '.join(self.tables)} are on the parameter servers: "
+                "import them there, and remove the weight from the state_dict"
             )
         super()._load_from_state_dict(state_dict, prefix, *more)
 

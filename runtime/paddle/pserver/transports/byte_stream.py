@@ -218,7 +218,7 @@ class StreamReader:
             return False
         header_bytes, count = _PREFIX.unpack_from(self._buffer, self._start)
         if not 0 < header_bytes <= MAX_HEADER_BYTES or count > MAX_SECTIONS:
-            raise WireError(f"not a message: a header of {header_bytes} bytes, {count} arrays")
+            raise WireError(f"not a valid message: a header of {header_bytes} bytes, {count} arrays")
         before = _PREFIX.size + 8 * count
         if here < before + header_bytes:
             self._reserve(before + header_bytes)

@@ -93,7 +93,7 @@ class ShmConnection(Connection):
             self._sock.settimeout(_ANSWER_S)
             self._sock.connect(local_name(hello.stamp, port, keys))
             if not descriptors.is_our_user(self._sock):
-                raise WireError("another user's process has the name of a pserver")
+                raise WireError("the process with this pserver's name belongs to another user")
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
             descriptors.send(self._sock, packet, [self._shared.descriptor])
             self._values, self._answer = self._attached(size)
@@ -190,7 +190,7 @@ class ShmConnection(Connection):
             # A program's server shares one array; a model's two, without elements where all it holds are rows, and one
             # for answers.
             if not isinstance(answer.record, Ok) or len(given) not in ((3,) if size else (1, 3)):
-                raise WireError("the pserver gives no shared memory")
+                raise WireError("the pserver does not offer shared memory")
             values = [mapped(descriptor, size or None) for descriptor in given[:2]]
             return values, [mapped(descriptor, _ANSWER) for descriptor in given[2:]]
         finally:

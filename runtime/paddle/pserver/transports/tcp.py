@@ -66,9 +66,11 @@ class TcpConnection(Connection):
         host, _, port = endpoint.rpartition(":")
         offered = invitation.record
         if not isinstance(offered, Invited) or not 0 < offered.port < 1 << 16:
-            raise WireError("the pserver offers no stream")
+            raise WireError("the pserver does not offer a stream")
         if str(offered.own_port) != port:
-            raise WireError(f"the pserver's own port is {offered.own_port}, we reach it by {port}")
+            raise WireError(
+                f"the pserver's own port is {offered.own_port}, but we reach it through port {port}"
+            )
         token = bytes(invitation.section(_SECTION).array)
         self._sock = socket.create_connection((host.strip("[]"), offered.port), _CONNECT_S)
         try:
@@ -231,7 +233,7 @@ class TcpListener(SocketListener[Stream]):
             return False
         stream.host = self._tokens.pop(token, None)
         if stream.host is None:
-            raise ConnectionRefusedError("not the token that was given")
+            raise ConnectionRefusedError("the peer's token does not match")
         stream.handshake = None
         del self._unknown[stream.address]
         return True
@@ -265,12 +267,12 @@ def connect(offer: Offer) -> TcpConnection | None:
 def listen(site: Site) -> TcpListener | None:
     """Open a listener; see `Transport.server`."""
     if site.keys is not None and not is_possible():
-        _log.info("no streams beside the port: this Python has no cryptography 47 or newer to seal them with")
+        _log.info("no direct streams: this Python lacks cryptography 47 or newer to encrypt them")
         return None
     try:
         return TcpListener(site.address, site.keys)
     except OSError as error:
-        _log.info("no streams beside the port: %s", error)
+        _log.info("no direct streams: %s", error)
         return None
 
 

@@ -74,7 +74,7 @@ class Liveness:
         """Record that a connection is established; return whether an earlier one had broken."""
         came_back = self.is_down
         if came_back and self._patience_s:
-            _log.warning("pserver %s is back", self._endpoint)
+            _log.warning("pserver %s has reconnected", self._endpoint)
         self.was_up, self._down_since = True, None
         return came_back
 
@@ -84,7 +84,9 @@ class Liveness:
         if self.was_up and self._down_since is None and not self.is_leaving:
             self._down_since = time.monotonic()
             if self._patience_s:
-                _log.warning("pserver %s is away; waiting up to %.0f s", self._endpoint, self._patience_s)
+                _log.warning(
+                    "pserver %s is disconnected; waiting up to %.0f s", self._endpoint, self._patience_s
+                )
 
     def check(self) -> None:
         """Check a broken connection again.
@@ -102,7 +104,7 @@ class Liveness:
         down_s = time.monotonic() - self._down_since
         if down_s > _HEAL_S:
             raise PserverLost(
-                f"pserver {self._endpoint} is lost: its connection broke and was not back after {down_s:.0f} s",
+                f"pserver {self._endpoint} is lost: its connection broke and did not recover within {down_s:.0f} s",
                 self._endpoint,
             )
 

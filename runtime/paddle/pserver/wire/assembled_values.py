@@ -48,7 +48,7 @@ class _Assembly:
             or not 2 <= span.size <= 2 + MAX_DIMS
             or not held_by(part).ndim
         ):
-            raise WireError(f"a part of {name!r} that cannot be read")
+            raise WireError(f"cannot read a part of {name!r}")
         start, total, *shape = map(int, span)
         before = self._parts.get(name)
         due = 0 if before is None else before.rows
@@ -57,7 +57,7 @@ class _Assembly:
         if shape and (
             held_by(part).ndim > 1 or isinstance(part, Rows) or min(shape) < 1 or math.prod(shape) != total
         ):
-            raise WireError(f"a part of {name!r} of shape {shape} that cannot be read")
+            raise WireError(f"cannot read a part of {name!r} of shape {shape}")
         if total * row_bytes > _MAX_BYTES:
             raise WireError(f"{name!r} would have {total} rows of {row_bytes} bytes")
         if name in self.values or start != due or not 0 < count <= total - due or not is_same:
@@ -145,14 +145,14 @@ class Gathering(_Assembly):
         ranges, before = spans(sections), self.missing
         for name, value in from_sections(sections).items():
             if name not in self._names or name in self.values:
-                raise WireError(f"values of {name!r}, which was not asked for")
+                raise WireError(f"values of {name!r} were not requested")
             if name in ranges:
                 if isinstance(value, Rows):
-                    raise WireError(f"a part of {name!r} that cannot be read")
+                    raise WireError(f"cannot read a part of {name!r}")
                 self._total(name, value, ranges[name])
             self._put(name, value, ranges.get(name))
         if before and self.missing == before:
-            raise WireError(f"an answer without a value of {min(before)[0]!r}")
+            raise WireError(f"the answer lacks a value of {min(before)[0]!r}")
 
 
 class _Parts:

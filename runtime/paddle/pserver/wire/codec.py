@@ -199,13 +199,13 @@ def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Messag
     if header[: len(_MAGIC)] != _MAGIC:
         raise DamagedError(f"not a message: expected {_MAGIC!r}, got {header[: len(_MAGIC)]!r}")
     if _CRC.unpack_from(header, _CRC_AT)[0] != _crc_of(header):
-        raise DamagedError("a message was damaged on the way: the checksum of its header differs")
+        raise DamagedError("a message was damaged in transit: the checksum of its header differs")
     message, checksums = _parse(header, frames)
     if found is not None and len(message.sections) == 1:
         message.sections[0].note(found)
     for section, checksum in zip(message.sections, checksums, strict=True):
         if section.checksum != checksum:
-            raise DamagedError("a message was damaged on the way: its checksum differs", message)
+            raise DamagedError("a message was damaged in transit: its checksum differs", message)
     return message
 
 
@@ -254,7 +254,7 @@ def _layout(header: bytes) -> _Layout:
     version, verb = header[len(_MAGIC)], header[_VERB_AT]
     if version != WIRE_VERSION:
         raise WireError(
-            f"wire version: this side speaks {WIRE_VERSION}, the peer {version}; use one release everywhere"
+            f"wire version: this side uses {WIRE_VERSION}, the peer {version}; use one release everywhere"
         )
     layout = _LAYOUTS.get(verb)
     if layout is None:

@@ -72,7 +72,7 @@ class Configuration:
             tables = tuple(map(TableSpec.from_json, data.get("tables", ())))
             check_names([*parameters, *(table.parameter for table in tables)])
         except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise PserverError(f"the configuration cannot be read: {error}") from None
+            raise PserverError(f"cannot read the configuration: {error}") from None
         if not num_dense or server >= num_dense + num_sparse:
             raise PserverError(f"the configuration is for server {server} of {num_dense} + {num_sparse}")
         return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
@@ -182,8 +182,8 @@ def read_positions(
             for index, at in sorted(found.items())
         )
         raise PserverError(
-            "the pservers go on from checkpoints of different batches: "
-            f"{said}; name one that all have with --resume=<batch>"
+            f"the pservers resume from checkpoints of different batches: {said}; name one that "
+            "all have with --resume=<batch>"
         )
     there = [at for at in found.values() if at is not None]
     return min(there, key=lambda at: (at.version, at.in_pass), default=None)

@@ -32,7 +32,7 @@ def number_of(name: str) -> int:
 def check_number(number: int) -> int:
     """Return an index from the wire. Raises WireError: it is not that of a wire dtype."""
     if number >= len(WIRE_DTYPES):
-        raise WireError(f"rows are wanted in format {number}: expected 0 to {len(WIRE_DTYPES) - 1}")
+        raise WireError(f"rows are requested in format {number}: expected 0 to {len(WIRE_DTYPES) - 1}")
     return number
 
 

@@ -93,7 +93,7 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
         kind, name = section.name[:1], section.name[1:]
         if kind == _ROWS:
             if section.array.ndim != 1 or section.array.dtype != np.int64 or not section.array.size:
-                raise WireError(f"variable {name!r}: its row numbers cannot be read")
+                raise WireError(f"variable {name!r}: cannot read its row numbers")
             numbers[name] = section.array
         elif kind == _WHOLE:
             found = numbers.pop(name, None)
@@ -148,7 +148,7 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
     for text in names_of(sections):
         start, colon, name = text.partition(":")
         if not colon or not start.isascii() or not start.isdigit() or len(start) > _MAX_DIGITS:
-            raise WireError(f"{text[:100]!r} is not a name with a row before it")
+            raise WireError(f"{text[:100]!r} is not a name preceded by a row")
         found.append((name, int(start)))
     return found
 
@@ -239,7 +239,8 @@ def ranged(name: str, part: Value, start: int, total: int, shape: tuple[int, ...
 def _require_message(name: str, nbytes: int) -> None:
     if nbytes > MAX_FRAME_BYTES:
         raise ConfigError(
-            f"variable {name!r}: a row has {nbytes} bytes, and a message takes {MAX_FRAME_BYTES}; give it more rows"
+            f"variable {name!r}: a row has {nbytes} bytes, but a message holds {MAX_FRAME_BYTES}; "
+            "use shorter rows"
         )
 
 

@@ -160,7 +160,8 @@ def place(
         if shares[-1].slab_size * 4 > MAX_FRAME_BYTES:
             raise ConfigError(
                 f"server {server} would hold {shares[-1].slab_size * 4} bytes of dense parameters, "
-                f"at most {MAX_FRAME_BYTES} fit into a message: use more servers or a larger ports_num"
+                f"but at most {MAX_FRAME_BYTES} fit into a message: use more servers or a larger "
+                "ports_num"
             )
     return tuple(shares)
 

@@ -52,14 +52,14 @@ def mapped(descriptor: int, size: int | None = None) -> Floats:
     """
     try:
         if not descriptors.is_fixed(descriptor):
-            raise WireError("shared memory that its owner can still resize")
+            raise WireError("the owner can still resize the shared memory")
         nbytes = os.fstat(descriptor).st_size
         size = nbytes // 4 if size is None else size
         if nbytes != 4 * size:
             raise WireError(f"shared memory: expected {4 * size} bytes, got {nbytes}")
         return _map(descriptor, size, writable=False)
     except OSError as error:
-        raise WireError(f"shared memory cannot be mapped: {error.strerror}") from None
+        raise WireError(f"cannot map shared memory: {error.strerror}") from None
 
 
 def _map(descriptor: int, size: int, *, writable: bool) -> Floats:

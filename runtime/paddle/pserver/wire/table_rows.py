@@ -37,7 +37,7 @@ def read_left(message: Message) -> npt.NDArray[np.int64]:
         return np.zeros(0, np.int64)
     left = message.section(LEFT).array
     if left.ndim != 1 or left.dtype != np.int64:
-        raise WireError(f"rows of a table that left: {left.shape} {left.dtype}")
+        raise WireError(f"removed rows of a table: {left.shape} {left.dtype}")
     return np.unique(left)
 
 

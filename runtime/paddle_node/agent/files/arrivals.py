@@ -49,7 +49,9 @@ class Incoming:
             OSError: for example, the disk is full.
         """
         if offset != self.size:
-            raise DigestError("%s: bytes at %d arrived, %d were expected" % (self.digest, offset, self.size))
+            raise DigestError(
+                "%s: received bytes at %d, expected them at %d" % (self.digest, offset, self.size)
+            )
         self._hash.update(data)
         starts = range(0, len(data), _ZERO_SIZE)
         if all(data[start] for start in starts):  # no block is all zeros
@@ -67,9 +69,7 @@ class Incoming:
             DigestError: the bytes do not match the digest.
         """
         if self._hash.hexdigest() != self.digest:
-            raise DigestError(
-                "%s: the bytes that arrived have digest %s" % (self.digest, self._hash.hexdigest())
-            )
+            raise DigestError("%s: the received bytes have digest %s" % (self.digest, self._hash.hexdigest()))
         os.ftruncate(self._fd, self.size)
         self._close()
         self._cache.adopt(self._aside, self.digest)
@@ -156,7 +156,7 @@ class Arrivals:
             OSError: for example, the disk is full.
         """
         if blake2b(data, digest_size=SIZE).hexdigest() != digest:
-            raise DigestError("%s: other bytes arrived" % digest)
+            raise DigestError("%s: received different bytes" % digest)
         self.drop(digest)
         self._cache.put(digest, data)
         self._count(len(data))

@@ -157,7 +157,9 @@ class Builder:
             return
         found = yield from digest_of(target)
         if found != entry.digest:
-            raise OSError(errno.EAGAIN, "another job changed it while it was copied; start again", target)
+            raise OSError(
+                errno.EAGAIN, "another job changed it while it was being copied; start again", target
+            )
 
 
 def _copy_small(source: str, target: int, size: int) -> None:
@@ -209,7 +211,7 @@ def _copy_piece(source: int, target: int, offset: int, size: int) -> int:
     if copied == 0:  # an old kernel, or two file systems
         data = os.pread(source, size, offset)
         if not data:
-            raise OSError(errno.EIO, "a cached file became shorter while it was copied")
+            raise OSError(errno.EIO, "a cached file became shorter while it was being copied")
         disk.write_at(target, data, offset)
         copied = len(data)
     return copied
@@ -226,14 +228,14 @@ def _unpack(bundle: str, folder: str) -> Iterator[None]:
         try:
             data = memoryview(zlib.decompress(packed.read()))
         except zlib.error as error:
-            raise ValueError("a bundle cannot be unpacked: %s" % error) from error
+            raise ValueError("cannot unpack a bundle: %s" % error) from error
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
     entries = parse(bytes(data[_LENGTH:start]))
     check_tree(entries)
     made = {""}
     for path, entry in entries.items():
         if isinstance(entry, Symlink):
-            raise ValueError("a bundle has no links, got %r" % path)
+            raise ValueError("a bundle must not contain links, got %r" % path)
         parent = path.rpartition("/")[0] if isinstance(entry, File) else path
         if parent not in made:
             os.makedirs(folder + "/" + parent, exist_ok=True)
@@ -244,7 +246,7 @@ def _unpack(bundle: str, folder: str) -> Iterator[None]:
             start = end
             yield
     if start != len(data):
-        raise ValueError("a bundle has %d bytes, its manifest says %d" % (len(data), start))
+        raise ValueError("a bundle has %d bytes, but its manifest names %d" % (len(data), start))
 
 
 def _write(path: str, mode: int, content: memoryview) -> None:

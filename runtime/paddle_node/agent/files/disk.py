@@ -153,7 +153,7 @@ def ready_folder(path: str, empty: bool) -> None:
     if status is None:
         os.mkdir(path)
     elif not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError("%s is not a directory of its own; nothing in it was changed" % path)
+        raise NotADirectoryError("%s is not a real directory; nothing in it was changed" % path)
     elif empty:
         for entry in os.scandir(path):
             if entry.name.startswith("."):

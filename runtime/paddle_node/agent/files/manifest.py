@@ -43,7 +43,7 @@ def add(entries: Dict[str, Entry], entry: Entry) -> None:
         ManifestError: the tree already has this path.
     """
     if entry.path in entries:
-        raise ManifestError("%r is there twice" % entry.path)
+        raise ManifestError("%r is listed twice" % entry.path)
     entries[entry.path] = entry
 
 
@@ -57,7 +57,7 @@ def check_tree(entries: Dict[str, Entry]) -> None:
         parent = path.rpartition("/")[0]
         while parent:
             if parent in entries and not isinstance(entries[parent], Folder):
-                raise ManifestError("%r lies below %r, which is no directory" % (path, parent))
+                raise ManifestError("%r lies below %r, which is not a directory" % (path, parent))
             parent = parent.rpartition("/")[0]
         if isinstance(entry, Symlink):
             _follow(entries, path)
@@ -74,7 +74,7 @@ def _follow(entries: Dict[str, Entry], link: str) -> None:
             continue
         if part == "..":
             if not at:
-                raise ManifestError("the link %r leads outside" % link)
+                raise ManifestError("the link %r points outside the directory" % link)
             at.pop()
             continue
         at.append(part)

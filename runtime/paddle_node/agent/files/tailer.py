@@ -119,7 +119,7 @@ class Tailer:
         for path in self._dirs:
             if path not in self._led_away and os.path.islink(self._absolute(path)):
                 self._led_away[path] = None
-                self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
+                self._outbox.notice("%s has become a link; its target is not collected" % path)
 
     def _tell_of_left_out(self) -> None:
         """Report the first of the new links and special files that are not collected, and their number."""
@@ -131,10 +131,12 @@ class Tailer:
                 text="%s: not collected: %s%s"
                 % (
                     path,
-                    "this link to %s leads out of the job directory, or to no file" % target
+                    "this link to %s points outside the job directory or to a missing file" % target
                     if target
-                    else "neither a file nor a link",
-                    "; nor are %d more links and special files" % (len(found) - 1) if found[1:] else "",
+                    else "not a regular file, directory or link",
+                    "; %d more links and special files were skipped, too" % (len(found) - 1)
+                    if found[1:]
+                    else "",
                 ),
             )
 
@@ -152,7 +154,9 @@ class Tailer:
         """Handle a removed file: the launcher must not wait for the rest of a half-sent one."""
         if self._files[path].is_partial and not _is_log(path):
             self.sender.order("removed", path=path)
-        self._tell_of_log(path, "was removed; the part already sent is kept" + _unsent(self._forget(path)))
+        self._tell_of_log(
+            path, "was removed; the part already sent is preserved" + _unsent(self._forget(path))
+        )
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
         """Detect renamed logs, and report them before any more of their data is sent."""
@@ -197,7 +201,7 @@ class Tailer:
             if size:
                 self._lost_told_at = moment
                 self._outbox.notice(
-                    "%s: %d bytes were dropped before they were sent; it grows faster than the link takes"
+                    "%s: %d bytes were dropped before they were sent: it grows faster than the connection can send"
                     % (path, size)
                 )
         self._lost.clear()
@@ -235,7 +239,7 @@ class Tailer:
         elif tailed.inode != inode(status):
             rest = _unsent(tailed.size - tailed.offset)
             tailed.restart(status)
-            self._tell_of_log(path, "was replaced; the new one is sent from its start" + rest)
+            self._tell_of_log(path, "was replaced; the new file is sent from its start" + rest)
         elif status.st_size < tailed.offset:
             tailed.restart(status)
             self._tell_of_log(path, "was truncated; it is sent again from its start")

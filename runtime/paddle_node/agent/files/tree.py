@@ -47,7 +47,7 @@ class Tree:
             ManifestError: a bundle has other files, or wheels have no size limit.
         """
         if self.is_wheels and self.unpacked is None:
-            raise ManifestError("wheels without their unpacked size")
+            raise ManifestError("the unpacked size of the wheels is missing")
         if self.is_wheels:
             self.wheels()
         elif self.unpacked is not None:
@@ -74,7 +74,7 @@ class Tree:
         """
         digests = [entry.digest for entry in self.entries.values() if isinstance(entry, File)]
         if len(digests) != 1 or len(self.entries) != 1:
-            raise ManifestError("a bundle is one file, got %d entries" % len(self.entries))
+            raise ManifestError("a bundle must be a single file, got %d entries" % len(self.entries))
         return digests[0]
 
 
@@ -87,7 +87,7 @@ def pieces(asked: Blob, body: bytes) -> List[Piece]:
     view = memoryview(body)
     if asked.files is None:
         if asked.digest is None:
-            raise ValueError("blob.digest is missing, and blob.files too")
+            raise ValueError("blob.digest and blob.files are both missing")
         return [(asked.digest, asked.offset, view, asked.last)]
     found: List[Piece] = []
     start = 0
@@ -95,5 +95,5 @@ def pieces(asked: Blob, body: bytes) -> List[Piece]:
         found.append((digest, 0, view[start : start + size], True))
         start += size
     if start != len(body):
-        raise ValueError("files of %d bytes in a body of %d" % (start, len(body)))
+        raise ValueError("files of %d bytes in a body of %d bytes" % (start, len(body)))
     return found

@@ -174,7 +174,7 @@ class Trees:
         need = sum(tree.files[digest] for digest in lacking) + tree.size()
         free = disk.free_bytes(self._root_dir)
         if need > free:
-            message = "%s has %s free, %s needed" % (
+            message = "%s has %s free, but %s are needed" % (
                 self._root_dir,
                 disk.size_text(free),
                 disk.size_text(need),

@@ -41,7 +41,7 @@ def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[N
                 for member in archive.infolist():
                     limit -= member.file_size
                     if limit < 0:
-                        raise ValueError("it has more bytes than were announced")
+                        raise ValueError("it has more bytes than announced")
                     target = _target(member)
                     if target:
                         parent = target.rpartition("/")[0]
@@ -50,7 +50,7 @@ def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[N
                             made.add(parent)
                         yield from _write(archive, member, folder + "/" + target)
         except (*_BROKEN, ValueError) as error:
-            raise ValueError("%s cannot be unpacked: %s" % (name, error)) from error
+            raise ValueError("cannot unpack %s: %s" % (name, error)) from error
 
 
 def _target(member: zipfile.ZipInfo) -> str:

@@ -92,11 +92,11 @@ class Door:
     def _admit(self, visitor: socket.socket, request: bytes, given: List[int]) -> None:
         asked = read_text(Reconnect, request, "reconnect", "a login")
         if len(given) != 2:
-            raise ValueError("this is not a request")
+            raise ValueError("not a valid request")
         from hmac import compare_digest  # imports OpenSSL, which few agents need
 
         if not compare_digest(asked.word.encode(), self._word):
-            raise ValueError("the secret word is wrong")
+            raise ValueError("the secret is wrong")
         self._enter(given[0], given[1], asked.received)
         visitor.send(WELCOME)
         if self._inside is not None:

@@ -132,7 +132,7 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
         site = [] if modules else ["-S"]  # a folder that is not searched need not exist
         _Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
     except (OSError, ValueError) as error:
-        done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])), [])
+        done(None, {}, "cannot run %s: %s" % (python, _why(error, python, env["PATH"])), [])
 
 
 def _read(line: str) -> Tuple[str, Dict[str, Any]]:
@@ -151,7 +151,7 @@ def _settled(found: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
         listed, _, own = (said or "").partition("|")
         versions[name] = own or listed or None
         if own and _release(own) != _release(listed):
-            odd.append("%s reports version %s, but its distribution %s: reinstall it" % (name, own, listed))
+            odd.append("%s reports version %s, but its distribution %s; reinstall it" % (name, own, listed))
     return versions, "; ".join(odd)
 
 
@@ -162,8 +162,8 @@ def _release(version: str) -> str:
 def _how(status: int, limit_s: float) -> str:
     """Describe how a process ended, from its wait status."""
     if os.WIFSIGNALED(status):
-        return "was ended by signal %d (it has %g s)" % (os.WTERMSIG(status), limit_s)
-    return "ended with status %d" % os.WEXITSTATUS(status)
+        return "was killed by signal %d (its time limit is %g s)" % (os.WTERMSIG(status), limit_s)
+    return "exited with status %d" % os.WEXITSTATUS(status)
 
 
 def _why(error: Exception, python: str, path: str) -> str:

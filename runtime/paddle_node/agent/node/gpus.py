@@ -56,7 +56,7 @@ def ask() -> Dict[str, Any]:
             timeout=ASK_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise ValueError("%s gave no answer within %g s" % (program, ASK_S)) from error
+        raise ValueError("%s did not answer within %g s" % (program, ASK_S)) from error
     text = ended.stdout.decode("utf-8", "replace").strip()
     if ended.returncode != 0:
         raise ValueError("%s: %s" % (program, text[-200:] or "status %d" % ended.returncode))

@@ -89,7 +89,7 @@ def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
             elif code == errno.EADDRNOTAVAIL:
                 break  # reported once, by the listener
             elif code is not None:
-                problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
+                problems.append(["port", "cannot bind %s:%d: %s" % (address, port, os.strerror(code))])
     return [busy, problems]
 
 
@@ -118,7 +118,7 @@ def _no_such(nic: str, have: List[Placed]) -> str:
     for one in have:
         by_name.setdefault(one.nic, []).append(one.address)
     has = ", ".join("%s (%s)" % (name, " ".join(addresses)) for name, addresses in by_name.items())
-    return "%s is not there, is down, or has no address; this node has %s (PADDLE_NIC in conf.py)" % (
+    return "%s does not exist, is down, or has no address; this node has %s (PADDLE_NIC in conf.py)" % (
         nic,
         has,
     )

@@ -49,14 +49,14 @@ class Listeners:
             try:
                 listener = socket.socket(family_of(address), socket.SOCK_STREAM)
             except OSError as error:
-                problems.append(["address", "%s cannot be used: %s" % (address, error.strerror)])
+                problems.append(["address", "cannot use %s: %s" % (address, error.strerror)])
                 continue
             try:
                 listener.bind((address, 0))
                 listener.listen(BACKLOG)
             except OSError as error:
                 listener.close()
-                problems.append(["address", "%s cannot be bound: %s" % (address, error.strerror)])
+                problems.append(["address", "cannot bind %s: %s" % (address, error.strerror)])
                 continue
             listener.setblocking(False)
             self._open.append(listener)

@@ -87,7 +87,7 @@ class Verification:
             return
         self._timer.cancel()
         if not data:
-            self._end("reading it failed before its end")
+            self._end("reading failed before its end")
             return
         self._timer = self._loop.after(STALL_S, self._give_up)
         *lines, self._came = (self._came + data).split(b"\n")

@@ -32,24 +32,28 @@ def folder_problem(path: str) -> str:
         return "%s: %s is not a directory" % (path, in_the_way)
     if not problem and found["free_bytes"] < LITTLE_BYTES:
         problem = "%s free there" % disk.size_text(found["free_bytes"])
-    return "%s cannot be written: %s: %s; name another directory" % (path, parent, problem) if problem else ""
+    return "cannot write to %s: %s: %s; name another directory" % (path, parent, problem) if problem else ""
 
 
 def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
     """Return [the problem of a directory that a job is to run in, or ""; whether it prevents the job]."""
     if not os.path.isdir(path):
         return [
-            "%s is not a directory on this node; put it there, or send one: --job_dispatch_package" % path,
+            "%s is not a directory on this node; create it there, or send one with --job_dispatch_package"
+            % path,
             True,
         ]
     if not os.access(path, os.W_OK | os.X_OK):
-        return ["%s cannot be written by this user" % path, True]
+        return ["this user cannot write to %s" % path, True]
     if entry is not None and not os.path.isfile(path + "/" + entry):
-        return ["%s/%s does not exist: trainers run it (--entry names another script)" % (path, entry), True]
+        return [
+            "%s/%s does not exist, but trainers run it (--entry names another script)" % (path, entry),
+            True,
+        ]
     unsafe = ownership.problem(path)
     # a team's directory elsewhere is the user's own choice
     below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")
-    return ["other users could change what runs as you: %s" % unsafe if unsafe else "", below]
+    return ["other users could change what runs under your account: %s" % unsafe if unsafe else "", below]
 
 
 def code_of(folder: str, entry: Optional[str]) -> Dict[str, str]:

@@ -80,7 +80,7 @@ class LogFile:
 
     def _append(self, data: bytes) -> None:
         view = memoryview(data)
-        problem = "it cannot be opened"
+        problem = "cannot open it"
         try:
             while view and self._fd is not None:
                 view = view[os.write(self._fd, view) :]
@@ -108,10 +108,10 @@ class LogFile:
                     os.replace("%s.%d" % (self._path, number), "%s.%d" % (self._path, number + 1))
             os.replace(self._path, self._path + ".1")
         except OSError as error:
-            self._complain("it cannot be rotated: %s" % (error.strerror or error))
+            self._complain("cannot rotate it: %s" % (error.strerror or error))
             return
         if size and not self._dropped:
-            self._tell("%s keeps growing; the oldest of its %d parts is dropped" % (self._name, KEPT + 1))
+            self._tell("%s keeps growing; the oldest of its %d parts was dropped" % (self._name, KEPT + 1))
         self._dropped += size
         os.close(self._fd)
         self._fd = self._open()
@@ -134,7 +134,7 @@ class LogFile:
             if self._is_mine(self._fd):
                 return
             if not self._is_mine(self._fd, ".1"):
-                self._tell("%s was removed or replaced; a new one was created" % self._name)
+                self._tell("%s was removed or replaced; created a new one" % self._name)
             os.close(self._fd)
         self._fd = self._open()
 

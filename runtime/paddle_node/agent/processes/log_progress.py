@@ -76,7 +76,7 @@ class LogProgress:
         except (re.error, OverflowError, RecursionError) as error:
             version = ".".join(map(str, sys.version_info[:2]))
             self._tell(
-                "PROGRESS: Python %s of this node does not take %.200r (%s): lines are not searched with it"
+                "PROGRESS: Python %s on this node does not accept %.200r (%s): lines are not searched for it"
                 % (version, pattern, error)
             )
             return None
@@ -106,8 +106,10 @@ class LogProgress:
             self._patterns = []
             shown = pattern.pattern if pattern is not None else ""
             self._tell(
-                "PROGRESS: %.200r took more than %d ms for lines such as %.80r. The output of this process is "
-                "no longer searched; rewrite the pattern without nested repetitions"
+                (
+                    "PROGRESS: %.200r took more than %d ms on lines such as %.80r. The output of this "
+                    "process is no longer searched; rewrite the pattern without nested repetitions"
+                )
                 % (shown, 1000 * MOST_S, line)
             )
         finally:

@@ -41,7 +41,7 @@ class LongValues:
         except zlib.error as error:
             raise ValueError("pieces of long values: %s" % error) from None
         if len(text) > left or not stream.eof:
-            raise ValueError("pieces of long values: cut off, or more than %d bytes in all" % MOST_BYTES)
+            raise ValueError("pieces of long values: truncated, or more than %d bytes in all" % MOST_BYTES)
         for piece in read_text(Pieces, text, "long values", "the launcher").pieces:
             self._pieces[_digest(piece)] = piece
         self._size += len(text)
@@ -71,7 +71,7 @@ class LongValues:
         try:
             return "".join([self._pieces[digest] for digest in digests])
         except KeyError as error:
-            raise ValueError("%s has a piece that did not arrive: %s" % (name, error)) from None
+            raise ValueError("a piece of %s did not arrive: %s" % (name, error)) from None
 
 
 def _digest(piece: str) -> str:

@@ -87,7 +87,7 @@ class Processes:
         self._long_values.learn(body)
         name = asked.proc
         if name in self._running:
-            raise ValueError("%s is running already" % name)
+            raise ValueError("%s is already running" % name)
         if not asked.argv:
             raise ValueError("argv is empty")
         given = dict(asked.env, **asked.secret_env)

@@ -61,7 +61,7 @@ def spawn(
         if isinstance(problem, TimeoutError):  # it hangs in the kernel; the loop reaps it later
             os.kill(pid, signal.SIGKILL)
             what = (
-                "the process did not start within %g s: does the file system of %s, or of %s, still answer?"
+                "the process did not start within %g s; check that the file systems of %s and of %s respond"
             )
             raise TimeoutError(what % (limit_s, cwd, argv[0]))
         os.waitpid(pid, 0)

@@ -82,7 +82,7 @@ class StallDetector:
             return Stall(FROZEN, "stuck in the kernel (state D) for %.0f s" % in_state_s)
         quiet_s = _since(self._alive_at, now)
         if 0 < self._limits.heartbeat_s <= quiet_s:
-            return Stall(FROZEN, "no sign of life for %.0f s" % quiet_s)
+            return Stall(FROZEN, "no heartbeat for %.0f s" % quiet_s)
         stepless_s = _since(self._step_at, now)
         if 0 < self._limits.step_s <= stepless_s:
             return Stall(NO_STEP, "no step for %.0f s" % stepless_s)

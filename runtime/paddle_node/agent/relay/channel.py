@@ -112,7 +112,7 @@ class Channel:
             self._end(error.strerror or str(error))
             return
         if not size:
-            self._end("it closed the connection")
+            self._end("the peer closed the connection")
             return
         self._came += size
         self._in.write(self._sealed[:size])
@@ -157,7 +157,7 @@ class Channel:
             except ssl.SSLWantReadError:
                 return size, False
             if not got:
-                raise ConnectionError("it closed the connection")
+                raise ConnectionError("the peer closed the connection")
             size += got
         return size, True
 
@@ -170,7 +170,7 @@ class Channel:
         finally:
             self._flush()
         if self._tls.getpeercert(binary_form=True) != self._certificate:
-            self._end("its certificate is a different one")
+            self._end("its certificate does not match")
             return False
         self.known = True
         self._deadline.cancel()

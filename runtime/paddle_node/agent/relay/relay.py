@@ -74,7 +74,7 @@ class Relay:
             raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
         sources = [(usual(address), port) for address, port in sources]
         if self._identity is None or self._taker is not None:
-            raise ValueError("fetch is valid one time, after relay")
+            raise ValueError("fetch is only valid once, and only after relay")
         self._taker = Taker(
             self._loop,
             self._identity,
@@ -103,7 +103,7 @@ class Relay:
         self._trees.given.clear()
 
     def _left(self, what: str) -> None:
-        self._send("notice", text="continued without a relay: %s" % what)
+        self._send("notice", text="continuing without a relay: %s" % what)
 
     def _listen(self) -> None:
         if self._listener is not None:

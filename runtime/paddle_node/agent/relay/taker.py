@@ -171,7 +171,7 @@ class Taker:
 
     def _asked_file(self) -> str:
         if not self._due:
-            raise WireError("more than was requested")
+            raise WireError("more data than requested")
         return self._due[0]
 
     def _take(self, piece: memoryview) -> None:
@@ -188,7 +188,7 @@ class Taker:
             if incoming is None:
                 incoming = self._incoming = self._arrivals.begin(digest)
             if incoming.dropped or incoming.digest != digest:
-                raise OSError(errno.ECANCELED, "a file was removed while it arrived")
+                raise OSError(errno.ECANCELED, "a file was removed while it was being received")
             part = piece[: size - incoming.size]
             piece = piece[len(part) :]
             self._arrivals.write(incoming, incoming.size, part)
@@ -214,9 +214,7 @@ class Taker:
         if self._to_ask:
             self._ask()
         elif not self._due:
-            self._next_source(
-                "" if not self._elsewhere else "it does not have %d files" % len(self._elsewhere)
-            )
+            self._next_source("" if not self._elsewhere else "it lacks %d files" % len(self._elsewhere))
 
     def _begin_anew(self) -> None:
         """Restart a file, because the source found that its own bytes were wrong."""
@@ -230,10 +228,10 @@ class Taker:
         """Handle a digest mismatch of the current file."""
         self._incoming = None
         if self._clean:
-            self._next_source("it sent wrong bytes")
+            self._next_source("it sent corrupt data")
         else:  # some bytes came from an earlier source: retry with this one alone
             self._sources.appendleft(_endpoint(self._here))
-            self._next_source("wrong bytes from it or an earlier one")
+            self._next_source("it or an earlier source sent corrupt data")
 
 
 def _endpoint(text: str) -> Source:

@@ -48,7 +48,7 @@ def identity(certificate: str, key: str) -> Identity:
                 context.load_verify_locations(cadata=der)
                 contexts.append(context)
     except ssl.SSLError as error:
-        raise ValueError("the relay's certificate or key cannot be used: %s" % error) from error
+        raise ValueError("cannot use the relay's certificate or key: %s" % error) from error
     if hasattr(contexts[0], "num_tickets"):
         contexts[0].num_tickets = 0  # no peer connects a second time
     return Identity(contexts[0], contexts[1], der)

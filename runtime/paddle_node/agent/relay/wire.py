@@ -58,7 +58,7 @@ class WantReader:
         while len(self._buffer) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._buffer)
             if size > WANT_LIMIT:
-                raise WireError("a list of %d bytes" % size)
+                raise WireError("malformed list of %d bytes" % size)
             end = _LENGTH.size + size
             if len(self._buffer) < end:
                 break
@@ -100,7 +100,7 @@ class WordReader:
             kind, size = WORD.unpack(self._head)
             self._head = b""
             if kind not in (DATA, MISSING, AGAIN, WAIT) or size > CHUNK or (size and kind != DATA):
-                raise WireError("a message of kind %d with %d bytes" % (kind, size))
+                raise WireError("unexpected message of kind %d with %d bytes" % (kind, size))
             if kind == DATA:
                 self._left = size
             else:

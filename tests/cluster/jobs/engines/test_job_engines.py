@@ -221,7 +221,7 @@ def an_allocation_that_is_taken_away_ends_the_job(cluster: Cluster, job: JobRunn
         assert started.slurm is not None
         started.slurm.cancel()
         # Slurm signals its tasks and srun at once: an agent may tell of it before srun has ended.
-        oracle.check(launch, 5, r"FIRST ERROR: .*(srun |was ended by signal 15)", within_s=40)
+        oracle.check(launch, 5, r"FIRST ERROR: .*(srun |was stopped by signal 15)", within_s=40)
 
 
 @scenarios.add

@@ -183,7 +183,7 @@ def test_files_go_to_a_hadoop_file_system_and_back(
     assert "exited with 3: no -lsr" in caplog.text
     assert client.delete("/job")
     assert not (remote / "job").exists()
-    with pytest.raises(RuntimeError, match="folder of a Hadoop installation"):
+    with pytest.raises(RuntimeError, match="directory of a Hadoop installation"):
         contrib.HDFSClient(str(tmp_path / "nowhere"), None).is_exist("/")
 
 

@@ -119,7 +119,7 @@ def test_files_are_split_without_losing_the_last_batches(tmp_path: Path) -> None
     fields = {name: values[::-1] for name, values in FIELDS.items()}
     ids, x = read_file(fluid.layers.open_files([str(path) for path in paths], **fields))
     assert firsts(one_pass(started(), [x, ids])) == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
-    with pytest.raises(ValueError, match=r"expected a name\.recordio"):
+    with pytest.raises(ValueError, match=r".recordio"):
         fluid.recordio_writer.convert_reader_to_recordio_files("part", 2, list, feeder())
 
 

@@ -115,7 +115,7 @@ def test_a_function_runs_for_its_effect_alone() -> None:
         (
             lambda x: layers.py_func(len, x, made("o", 1), len, layers.data("other", [1])),
             ValueError,
-            "neither among x nor among out",
+            "neither in x nor in out",
         ),
     ],
 )

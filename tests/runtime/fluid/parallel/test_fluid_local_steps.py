@@ -178,7 +178,7 @@ def small(**settings: Any) -> Any:
             {"k_steps": 2},
             "k_steps is 2, and there is no average of trainers with parameter servers: take mode='nccl2'",
         ),
-        ({"mode": "nccl2", "enable_dc_asgd": True}, "enable_dc_asgd is the servers' correction"),
+        ({"mode": "nccl2", "enable_dc_asgd": True}, "enable_dc_asgd is a correction on parameter servers"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], words: str) -> None:
@@ -207,7 +207,7 @@ def test_a_distributed_table_needs_servers() -> None:
     ids = fluid.layers.data("ids", [1], dtype="int64")
     fluid.layers.embedding(ids, [10, 2], is_sparse=True, is_distributed=True, param_attr="table")
     t = small(mode="nccl2")
-    with pytest.raises(ValueError, match=r"embedding 'table' is_distributed, .* take mode='pserver'"):
+    with pytest.raises(ValueError, match=r"embedding 'table' is_distributed, .* use mode='pserver'"):
         t.transpile(0, trainers="a:1,b:1", current_endpoint="a:1", sync_mode=False)
     t.transpile(0, trainers="a:1,b:1", current_endpoint="a:1")
 
@@ -225,5 +225,5 @@ def test_mpi_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="call with_data_parallel first"):
         program.average(exe)
     program.with_data_parallel(loss.name, num_trainers=2)
-    with pytest.raises(RuntimeError, match="PADDLE_COLLECTIVE_WAY is 'mpi': leave it out"):
+    with pytest.raises(RuntimeError, match="PADDLE_COLLECTIVE_WAY is 'mpi'"):
         program.average(exe)

@@ -131,14 +131,14 @@ with fluid.program_guard(fluid.Program(), fluid.Program()):
     )
     ended = trainers(["-c", script + again, "1", "1"], endpoints(2))
     assert [each.returncode for each in ended] == [1, 1]
-    assert all("run each in a scope of its own (fluid.scope_guard)" in each.stderr for each in ended)
+    assert all("run each in its own scope (fluid.scope_guard)" in each.stderr for each in ended)
 
 
 def test_a_trainer_with_fewer_batches_is_named() -> None:
     ended = trainers(["-c", SNIPPET, "3", "2"], endpoints(2))
     assert [each.returncode for each in ended] == [1, 0]
     assert "PeerDiffers: rank 1" in ended[0].stderr
-    assert "all ranks need equal numbers of batches" in ended[0].stderr
+    assert "all ranks need the same number of batches" in ended[0].stderr
 
 
 def test_the_number_of_trainers_must_be_that_of_the_transpiled_program() -> None:

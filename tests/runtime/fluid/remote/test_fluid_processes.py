@@ -94,7 +94,7 @@ def test_a_trainer_waits_longer_than_its_deadline_for_servers_that_start_late_an
     late = job.start("PSERVER", 1, second)
     losses, error = trainer.communicate(timeout=DEADLINE_S)
     assert trainer.returncode == 0, error
-    assert "all pservers listen" in error
+    assert "all pservers are listening" in error
     assert len(losses.split()) == 2
     ends = [process.communicate(timeout=DEADLINE_S) for process in (server, late)]
     assert [server.returncode, late.returncode] == [0, 0], ends
@@ -166,7 +166,7 @@ def test_servers_that_end_when_their_trainer_leaves_are_no_news(jobs: list[Proce
     second.send_signal(signal.SIGCONT)
     ends = job.outputs()
     assert [process.returncode for process in job.running] == [0, 0, 0], ends
-    assert not any("is away" in error or "has exited" in error for _, error in ends), ends
+    assert not any("is disconnected" in error or "has exited" in error for _, error in ends), ends
 
 
 def job(jobs: list[Processes], **settings: str) -> Processes:

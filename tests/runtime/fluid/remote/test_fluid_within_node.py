@@ -53,7 +53,7 @@ def train(net: str, servers: int, log: pytest.LogCaptureFixture, *, apart: bool)
             fetched = exe.run(main, feed, [loss], scope=scope)
             seen.append(np.concatenate([np.ravel(each) for each in (*fetched, *map(scope.get, names))]))
         # Later a server may go before its trainer has heard that it may leave.
-        assert "waiting for it to come back" not in log.text, "a way within the node was given up"
+        assert "waiting for it to reconnect" not in log.text, "a way within the node was given up"
         both_are_done.wait(DEADLINE_S)
         exe.close()
         assert all(scope.get(name).flags.writeable for name in names)

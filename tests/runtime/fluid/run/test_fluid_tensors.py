@@ -194,7 +194,7 @@ def test_what_a_reader_cannot_do_is_told() -> None:
     executor = fluid.Executor(fluid.CPUPlace())
     with pytest.raises(ExecutionError, match="has 1 values, 2 were expected"):
         executor.run(fetch_list=[total])
-    with pytest.raises(RuntimeError, match="started already"):
+    with pytest.raises(RuntimeError, match="already started"):
         reader.start()
     reader.reset()
 

@@ -149,8 +149,8 @@ def test_a_port_that_says_nothing_is_told_and_waited_for(caplog: pytest.LogCaptu
     with somebody(b"") as endpoint:
         error = failure(lambda: trainer(endpoint))
     assert isinstance(error, PserverLost)
-    assert "it accepts connections and sends nothing" in str(error)
-    assert "it accepts connections and sends nothing" in told(caplog)[-1]
+    assert "it accepts connections but sends nothing" in str(error)
+    assert "it accepts connections but sends nothing" in told(caplog)[-1]
 
 
 def test_a_proxy_without_its_server_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -167,8 +167,8 @@ def test_a_proxy_without_its_server_is_told_and_waited_for(caplog: pytest.LogCap
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert isinstance(error, PserverLost)
-    assert "it accepts connections and closes them at once" in str(error)
-    assert "it accepts connections and closes them at once" in told(caplog)[-1]
+    assert "it accepts connections and closes them immediately" in str(error)
+    assert "it accepts connections and closes them immediately" in told(caplog)[-1]
 
 
 def test_zeromq_that_never_answers_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -179,8 +179,8 @@ def test_zeromq_that_never_answers_is_told_and_waited_for(caplog: pytest.LogCapt
         port = mute.bind_to_random_port("tcp://127.0.0.1")
         error = failure(lambda: trainer(f"127.0.0.1:{port}"))
     assert isinstance(error, PserverLost)
-    assert "it is connected and does not answer" in str(error)
-    assert "it is connected and does not answer" in told(caplog)[-1]
+    assert "connected, but it does not answer" in str(error)
+    assert "connected, but it does not answer" in told(caplog)[-1]
 
 
 KEYS = {

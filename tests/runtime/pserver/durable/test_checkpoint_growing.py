@@ -107,10 +107,14 @@ def test_states_of_another_rule_are_refused_by_its_name(rule: str, tmp_path: Pat
     job.train(0, PERIOD)
     job.client.close()
     again = Safety(checkpoints=tmp_path, resume="latest")
-    with pytest.raises(PserverError, match=f"parameter w was trained with adagrad, .* not those of {rule}"):
+    with pytest.raises(
+        PserverError, match=f"parameter w was trained with adagrad, .* differ from those of {rule}"
+    ):
         Job(again, TABLES["plain"], 2, OptimizerSpec(rule, learning_rate=0.1))
     own = replace(TABLE, optimizer=OptimizerSpec(rule, learning_rate=0.1))
-    with pytest.raises(PserverError, match=f"parameter ids was trained with adagrad, .* not those of {rule}"):
+    with pytest.raises(
+        PserverError, match=f"parameter ids was trained with adagrad, .* differ from those of {rule}"
+    ):
         Job(again, TableSpec(own), 3)
 
 

@@ -163,7 +163,7 @@ def test_a_server_that_was_killed_is_alive_while_it_takes_up_its_state(tmp_path:
         process.release()
         again()
         more()
-        assert "restoring the state of this server's earlier process" in said
+        assert "restoring the state of this server's previous process" in said
         value = np.zeros(4, np.float32)
         one.pull({"w": value})
         assert value[0] == 3.0

@@ -238,7 +238,7 @@ def test_without_room_training_goes_on_and_a_next_process_says_what_is_lost(tmp_
         life.ask(next(asked))
     assert life.engine.version == 1
     with pytest.raises(
-        PserverError, match=r"could not be saved in .* \(No space left on device; \d+ bytes are free\)"
+        PserverError, match=r"cannot save the state .* \(No space left on device; \d+ bytes are free\)"
     ):
         Life(tmp_path, 1, True)
     program.has_room = True

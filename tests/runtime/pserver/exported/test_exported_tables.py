@@ -142,7 +142,7 @@ def test_changes_before_a_decay_of_all_rows_are_not_known_and_that_is_said(tmp_p
         push(client, 1, ids_of(0))
         client.finish_pass()
         client.start_pass()
-        with pytest.raises(ConfigError, match="the decay of all rows was brought up to date"):
+        with pytest.raises(ConfigError, match="the decay of all rows"):
             export(reader, "users", tmp_path, since=base)
     assert [path.name for path in tmp_path.iterdir()] == [base.name]
 
@@ -256,7 +256,7 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
         (good._replace(rows=np.ones((2, 5), np.float32)), "expected rows of 3, got 5"),
         (good._replace(rows=np.ones((2, 4), np.float32)), r"expected \(2, 3\) float32"),
         (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "is NaN or infinite"),
-        (good._replace(ids=np.zeros(2, np.int64)), "an id comes twice"),
+        (good._replace(ids=np.zeros(2, np.int64)), "an id is repeated"),
         (good._replace(states=np.zeros((2, 5), np.float32)), "its optimizer keeps 3 numbers for each row"),
         (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows are NaN or infinite"),
     ):

@@ -141,7 +141,7 @@ def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> N
     job = InProcessJob(1, num_dense=1)
     rows = Message(PullRows(), sections=(Section("nothing", np.zeros(1, np.int64)),))
     with pytest.raises(
-        PserverError, match="the tensors have no values yet: a reader asks for their description"
+        PserverError, match="the tensors have no values yet: a reader must request their description"
     ):
         asked(job, rows)
     with job.client(0) as client:
@@ -166,7 +166,7 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
             (FinishPass(), "take part in a pass"),
             (Shrink(), "drop rows"),
         ):
-            refused = f"d0: a reader cannot {what}: it reads values; only the trainers of the job change them"
+            refused = f"d0: a reader cannot {what}: it only reads values"
             with pytest.raises(PserverError, match=refused):
                 asked(job, Message(record))
         for message, refused in (

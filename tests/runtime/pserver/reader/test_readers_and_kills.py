@@ -107,7 +107,7 @@ def readers_are_killed_and_frozen_and_no_trainer_notices(folder: Path) -> None:
                 pass
         code, log = process.end()
     assert code == 0
-    assert "waiting for it to come back" not in log
+    assert "waiting for it to reconnect" not in log
     assert "4294967295" not in log
 
 

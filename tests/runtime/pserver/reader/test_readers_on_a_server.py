@@ -166,7 +166,7 @@ def test_a_server_of_a_program_has_nothing_for_readers() -> None:
     (reply,) = engine.handle(b"a", Message(Describe(), READER, stamp=reader_stamp(5)))
     assert reply.message.verb is Verb.ERROR
     assert reply.message.section("").as_text() == (
-        "this server holds the variables of a program; readers look at tensors alone"
+        "this server holds the variables of a program; readers can only read tensors"
     )
 
 
@@ -174,5 +174,5 @@ def test_a_reader_is_told_when_a_server_has_lost_what_it_looked_at() -> None:
     (reply,) = Engine(EngineOptions(1), 99).handle(b"a", Message(Describe(), READER, stamp=5))
     assert (reply.message.verb, reply.message.section("").as_text()) == (
         Verb.STATE_LOST,
-        "this pserver was restarted and the parameters it had are lost: connect again",
+        "this pserver was restarted and lost its parameters: connect again",
     )

@@ -239,7 +239,7 @@ def test_a_client_that_leaves_ends_the_exchange_of_another_thread() -> None:
     waiting = meanwhile(lambda: with_0.step({0: {"g.0": ones()}}, {0: ["w"]}))
     wait_for("the request", lambda: job.engine.facts()["sessions"]["all"][0]["last"] > 1, DEADLINE_S)
     with_0.close()
-    with pytest.raises(PserverError, match="leaves in the middle"):
+    with pytest.raises(PserverError, match="closed in the middle"):
         waiting()
     with_1.step({0: {"g.1": ones()}}, {})
     with_1.close()

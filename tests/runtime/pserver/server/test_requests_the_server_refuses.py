@@ -94,8 +94,8 @@ HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
     "ids descend through overflow": ((slab(), *row_sections([5, -(2**63)])), "ascending"),
     "id twice": ((slab(), *row_sections([4, 4])), "ascending"),
     "width": ((slab(), *row_sections([4], np.ones((1, 4), np.float32))), r"emb: expected \(1, 3\)"),
-    "unknown table": ((slab(), *row_sections([4], name="fc.w")), "sparse parameter 'fc.w' is unknown here"),
-    "ids without values": ((slab(), row_sections([4])[0]), "a push is a slab"),
+    "unknown table": ((slab(), *row_sections([4], name="fc.w")), "sparse parameter 'fc.w' is unknown sparse"),
+    "ids without values": ((slab(), row_sections([4])[0]), "a push of a slab"),
     "two names": (
         (slab(), row_sections([4])[0], row_sections([4], name="x")[1]),
         "row ids of 'emb' and values of 'x'",
@@ -118,7 +118,7 @@ def test_the_server_itself_refuses_what_a_client_would_not_send(what: str) -> No
 
 
 REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
-    "rows of a dense one": (PullRows(), (Section("fc.w", np.zeros(1, np.int64)),), "unknown here"),
+    "rows of a dense one": (PullRows(), (Section("fc.w", np.zeros(1, np.int64)),), "unknown sparse"),
     "rows as floats": (PullRows(), (Section("emb", np.zeros(1, np.float32)),), "int64"),
     "rows beyond": (
         PullRows(),
@@ -133,11 +133,11 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
     "rows to come of a dense one": (
         PushPull(1, asked=1),
         (slab(), Section("fc.w", np.zeros(1, np.int64))),
-        "unknown here",
+        "unknown sparse",
     ),
     "more rows to come than ids": (PushPull(1, asked=2), (slab(),), "a push of 1 arrays asks for 2"),
     "rows to come twice": (PushPull(1, asked=2), (slab(), *2 * row_sections([4])[:1]), "one parameter twice"),
-    "table unknown": (PullTable(), (Section.text("name", "x"),), "'x' is unknown here"),
+    "table unknown": (PullTable(), (Section.text("name", "x"),), "'x' is unknown sparse"),
     "table unnamed": (PullTable(), (), "without a section named 'name'"),
     "a score NaN": (Shrink(), (Section("t", np.full(1, np.nan, np.float32)),), "a score of t: expected (1,)"),
     "two scores": (Shrink(), (Section("t", np.ones(2, np.float32)),), "got (2,) float32"),
@@ -148,8 +148,8 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
         "shrink: no growing table 'fc.w' here; there are []",
     ),
     "values too late": (SetValues(), (slab(),), "before training"),
-    "not JSON": (Configure(), (Section.text("", "{"),), "configuration cannot be read"),
-    "JSON of another kind": (Configure(), (Section.text("", "[1]"),), "configuration cannot be read"),
+    "not JSON": (Configure(), (Section.text("", "{"),), "cannot read the configuration"),
+    "JSON of another kind": (Configure(), (Section.text("", "[1]"),), "cannot read the configuration"),
     "a reply": (Ok(), (), "OK is not a request"),
     "a second start": (FinishPass(), (), ""),
 }

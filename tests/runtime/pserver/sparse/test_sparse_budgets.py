@@ -218,7 +218,7 @@ def test_sizes(text: str | int, expected: int) -> None:
     ("arguments", "message"),
     [
         ({"memory": "8 apples"}, 'memory: expected a size, such as "8GB"'),
-        ({"memory": -1}, "memory: expected bytes"),
+        ({"memory": -1}, "memory: expected a number of bytes"),
         ({"evict": "oldest"}, "evict: expected one of lru, lfu, score, got 'oldest'"),
         ({"evict": "score", "decay": 0}, "decay: expected a number above 0"),
         ({"evict": "score", "decay": 2}, "decay: expected a number from 0 to 1"),

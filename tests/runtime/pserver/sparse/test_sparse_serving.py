@@ -110,7 +110,7 @@ def test_a_wrong_gradient_is_refused_before_it_is_sent(name: str, gradient: Any,
         configured(client, SGD, table_spec())
         with pytest.raises(ConfigError, match=why):
             client.push_pull({name: gradient}, 1, {})
-        with pytest.raises(ConfigError, match="a growing table has no whole"):
+        with pytest.raises(ConfigError, match="a growing table cannot be read as a whole"):
             client.pull({"emb": np.zeros((1, WIDTH), np.float32)})
 
     InProcessJob(1, 1).run(train)

@@ -339,7 +339,7 @@ def test_a_lost_row_refuses_its_batch_and_copies_and_nothing_else(tmp_path: Path
 
 
 def test_what_a_disk_needs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='disk: expected memory as well, such as memory="8GB"'):
+    with pytest.raises(ConfigError, match='disk needs memory, such as memory="8GB"'):
         GrowingTable(4, disk="here")
     (tmp_path / "file").write_text("")
     for name, why in (

@@ -16,8 +16,9 @@ bipartite_match = several(
     "bipartite_match(dist_matrix, match_type=None, dist_threshold=None, name=None)",
     """the object that each box of an image is matched to, (N, M) int32, -1 for none, and the matched values.
 
-    dist_matrix is (objects, M), a sequence for each image, greater for a closer pair. match_type bipartite, the
-    default: an object gets one box; per_prediction: each box left gets its best object from dist_threshold, 0.5, on""",
+    dist_matrix is (objects, M), one sequence per image, greater for a closer pair. match_type bipartite, the
+    default: an object gets one box; per_prediction: each remaining box also gets its best object, if its value is at
+    least dist_threshold (0.5)""",
 )
 target_assign = several(
     "target_assign(input, matched_indices, negative_indices=None, mismatch_value=None, name=None)",

@@ -49,7 +49,8 @@ def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
 
 box_clip = layer(
     "box_clip(input, im_info, name=None)",
-    "boxes (rows, 4), a sequence for each image, cut to the image of (height, width) / scale, the rows of im_info",
+    "boxes (rows, 4), one sequence per image, clipped to the image of (height, width) / "
+    "scale, the rows of im_info",
 )
 generate_proposals = several(
     "generate_proposals(scores, bbox_deltas, im_info, anchors, variances, pre_nms_top_n=6000, post_nms_top_n=1000, "
@@ -57,8 +58,8 @@ generate_proposals = several(
     """proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
 
     scores are (N, A, H, W), codes bbox_deltas (N, 4A, H, W), anchors and variances (H, W, A, 4), im_info (N, 3)
-    height, width and scale. Of the pre_nms_top_n best, those with sides of min_size at least remain, which do not
-    overlap by more than nms_thresh, up to post_nms_top_n""",
+    height, width and scale. From the pre_nms_top_n best boxes, those with sides of at least min_size that do not
+    overlap by more than nms_thresh are selected, up to post_nms_top_n""",
     to="pre_nms_top_n=pre_nms_topN post_nms_top_n=post_nms_topN",
     fixed="RpnRois RpnRoiProbs",
 )

@@ -10,11 +10,11 @@ __all__ = ["yolo_box", "yolov3_loss"]
 yolov3_loss = layer(
     "yolov3_loss(x, gt_box, gt_label, anchors, anchor_mask, class_num, ignore_thresh, downsample_ratio, gt_score=None, "
     "use_label_smooth=True, name=None)",
-    """the loss (N,) of a map x (N, A (5 + class_num), H, W), whose A anchors anchor_mask names among all.
+    """the loss (N,) of a map x (N, A (5 + class_num), H, W), whose A anchors are those that anchor_mask selects.
 
-    gt_box is (N, B, 4) centres and sides as parts of the image, 0 for none; gt_label (N, B) int32; gt_score (N, B).
-    A cell whose box overlaps an object by more than ignore_thresh has no objectness cost. downsample_ratio is
-    the network's input over the map""",
+    gt_box is (N, B, 4) centres and sides as fractions of the image, 0 for none; gt_label (N, B) int32; gt_score
+    (N, B). A cell whose box overlaps an object by more than ignore_thresh has no objectness cost. downsample_ratio
+    is the network's input size over the map's""",
     to="gt_box=GTBox gt_label=GTLabel gt_score=GTScore",
 )
 yolo_box = several(

@@ -25,9 +25,9 @@ def _convolution(op_type: str) -> Callable[..., Variable]:
         "bias_attr=None, use_cudnn=True, act=None, name=None)",
         """Return act(input * filters + bias).
 
-        Filters are (num_filters, channels/groups, ...), at first normal with deviation √(2/(cells of the kernel ·
-        channels)); the bias is one number a filter. `use_cudnn` has no meaning but for images with as many groups as
-        channels, which go to the depthwise operator without it.
+        Filters are (num_filters, channels/groups, ...), initially normal with deviation √(2/(cells of the kernel ·
+        channels)); the bias is one number per filter. `use_cudnn` matters only for images with as many groups as
+        channels, which use the depthwise operator without it.
         """,
         partial(_convolve, op_type),
     )
@@ -52,7 +52,7 @@ def _transposed(op_type: str) -> Callable[..., Variable]:
     return function(
         f"{op_type}(input, num_filters, output_size=None, filter_size=None, padding=0, stride=1, dilation=1, "
         "groups=None, param_attr=None, bias_attr=None, use_cudnn=True, act=None, name=None)",
-        """Return act(what a convolution would have made the input of, with a bias).
+        """Return act(transposed convolution of the input, plus a bias).
 
         Filters are (channels, num_filters/groups, ...). One of output_size and filter_size must be given.
         """,
@@ -82,7 +82,7 @@ def _pooling(op_type: str) -> Callable[..., Variable]:
     return function(
         f"{op_type}(input, pool_size=-1, pool_type='max', pool_stride=1, pool_padding=0, global_pooling=False, "
         "use_cudnn=True, ceil_mode=False, name=None, exclusive=True)",
-        """Return the greatest ("max") or the mean ("avg") of each window; means leave padding out if exclusive.""",
+        """Return the maximum ("max") or the mean ("avg") of each window; means exclude padding if exclusive.""",
         partial(_pool, op_type),
     )
 

@@ -33,19 +33,21 @@ softmax = layer(
 elu = layer("elu(x, alpha=1.0, name=None)", "x where it is positive, else α(e^x − 1)")
 relu6 = layer("relu6(x, threshold=6.0, name=None)", "min(max(0, x), threshold)")
 leaky_relu = layer("leaky_relu(x, alpha=0.02, name=None)", "x where it is positive, else αx")
-brelu = layer("brelu(x, t_min=0.0, t_max=24.0, name=None)", "x cut to [t_min, t_max]")
-soft_relu = layer("soft_relu(x, threshold=40.0, name=None)", "ln(1 + e^x) with x cut to ±threshold")
+brelu = layer("brelu(x, t_min=0.0, t_max=24.0, name=None)", "x clipped to [t_min, t_max]")
+soft_relu = layer("soft_relu(x, threshold=40.0, name=None)", "ln(1 + e^x) with x clipped to ±threshold")
 stanh = layer("stanh(x, scale_a=0.6666666666666666, scale_b=1.7159, name=None)", "b tanh(ax)")
-hard_sigmoid = layer("hard_sigmoid(x, slope=0.2, offset=0.5, name=None)", "slope x + offset, cut to [0, 1]")
+hard_sigmoid = layer(
+    "hard_sigmoid(x, slope=0.2, offset=0.5, name=None)", "slope x + offset, clipped to [0, 1]"
+)
 swish = layer("swish(x, beta=1.0, name=None)", "x sigmoid(βx)")
 pow = layer("pow(x, factor=1.0, name=None)", "x to the power `factor`")
 maxout = layer(
     "maxout(x, groups, name=None)",
-    "the greatest of each group of channels (N, channels/groups, height, width)",
+    "the maximum of each group of channels (N, channels/groups, height, width)",
 )
 selu = layer(
     "selu(x, scale=None, alpha=None, name=None)",
-    "scale x, or scale alpha (e^x - 1) below zero; None: the numbers that keep mean and variance",
+    "scale x, or scale alpha (e^x - 1) below zero; None: the values that preserve mean and variance",
 )
 
 
@@ -61,7 +63,7 @@ def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | 
 def _elementwise(op_type: str, symbol: str) -> Callable[..., Variable]:
     return layer(
         f"{op_type}(x, y, axis=-1, act=None, name=None)",
-        f"act({symbol}); y's sizes are a run of x's from axis on (-1: the last ones)",
+        f"act({symbol}); the sizes of y equal those of x from axis on (-1: the last ones)",
     )
 
 
@@ -69,12 +71,12 @@ elementwise_add = _elementwise("elementwise_add", "x + y")
 elementwise_sub = _elementwise("elementwise_sub", "x − y")
 elementwise_mul = _elementwise("elementwise_mul", "x y")
 elementwise_div = _elementwise("elementwise_div", "x/y")
-elementwise_max = _elementwise("elementwise_max", "the greater of x and y")
-elementwise_min = _elementwise("elementwise_min", "the smaller of x and y")
+elementwise_max = _elementwise("elementwise_max", "the maximum of x and y")
+elementwise_min = _elementwise("elementwise_min", "the minimum of x and y")
 elementwise_pow = _elementwise("elementwise_pow", "x to the power y")
 elementwise_mod = _elementwise("elementwise_mod", "the remainder of x/y with the sign of x")
 elementwise_floordiv = _elementwise("elementwise_floordiv", "x/y rounded towards zero")
-clip = layer("clip(x, min, max, name=None)", "x cut to [min, max]")
+clip = layer("clip(x, min, max, name=None)", "x clipped to [min, max]")
 clip_by_norm = layer("clip_by_norm(x, max_norm, name=None)", "x scaled so that its norm is at most max_norm")
 scale = layer(
     "scale(x, scale=1.0, bias=0.0, bias_after_scale=True, act=None, name=None)",
@@ -87,20 +89,23 @@ mul = layer(
 )
 matmul = layer(
     "matmul(x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None)",
-    "α x y over the last two dimensions, each transposed before if so",
+    "α x y over the last two dimensions, each transposed first if requested",
     to="transpose_x=transpose_X transpose_y=transpose_Y",
 )
 fsp_matrix = layer(
-    "fsp_matrix(x, y)", "the product (N, C1, C2) of two layers' channels (N, C, H, W), over H W", "fsp"
+    "fsp_matrix(x, y)",
+    "the product (N, C1, C2) of two layers' channels (N, C, H, W), summed over H and W",
+    "fsp",
 )
 similarity_focus = layer(
     "similarity_focus(input, axis, indexes, name=None)",
-    "a mask of input (N, A, B, C): 1 along the axis where slices `indexes` are greatest, one of each row and column",
+    "a mask of input (N, A, B, C): 1 along the axis where slices `indexes` have their "
+    "maxima, one per row and column",
     fixed="Out",
 )
 cos_sim = layer(
     "cos_sim(X, Y)",
-    "the cosine of the angle between rows (N, ...) as vectors, (N, 1); Y may have one row for all",
+    "the cosine of the angle between rows (N, ...) as vectors, (N, 1); Y may have a single row for all",
 )
 
 
@@ -121,11 +126,11 @@ def _reduction(op_type: str, what: str) -> Callable[..., Variable]:
 
 
 reduce_sum = _reduction("reduce_sum", "the sum")
-reduce_all = _reduction("reduce_all", "whether all elements hold")
-reduce_any = _reduction("reduce_any", "whether any element holds")
+reduce_all = _reduction("reduce_all", "whether all elements are true")
+reduce_any = _reduction("reduce_any", "whether any element is true")
 reduce_mean = _reduction("reduce_mean", "the mean")
-reduce_max = _reduction("reduce_max", "the greatest element")
-reduce_min = _reduction("reduce_min", "the smallest element")
+reduce_max = _reduction("reduce_max", "the maximum")
+reduce_min = _reduction("reduce_min", "the minimum")
 reduce_prod = _reduction("reduce_prod", "the product")
 
 
@@ -143,23 +148,24 @@ logical_not = _logic("logical_not", "x", "the opposite")
 
 gaussian_random = layer(
     "gaussian_random(shape, mean=0.0, std=1.0, seed=0, dtype='float32')",
-    "normal numbers, others in each step",
+    "normal random numbers, new ones in each step",
 )
 uniform_random_batch_size_like = layer(
     "uniform_random_batch_size_like(input, shape, dtype='float32', input_dim_idx=0, output_dim_idx=0, min=-1.0, "
     "max=1.0, seed=0)",
-    "numbers uniform in [min, max) in this shape, whose size output_dim_idx is the input's size input_dim_idx",
+    "uniform random numbers in [min, max) of this shape, whose size output_dim_idx is "
+    "the input's size input_dim_idx",
     fixed="Out",
 )
 gaussian_random_batch_size_like = layer(
     "gaussian_random_batch_size_like(input, shape, input_dim_idx=0, output_dim_idx=0, mean=0.0, std=1.0, seed=0, "
     "dtype='float32')",
-    "normal numbers in this shape, whose size output_dim_idx is the input's size input_dim_idx",
+    "normal random numbers of this shape, whose size output_dim_idx is the input's size input_dim_idx",
     fixed="Out",
 )
 sampling_id = layer(
     "sampling_id(x, min=0.0, max=1.0, seed=0, dtype='int64')",
-    "for each row of chances (rows, columns) a column drawn by them, int64",
+    "for each row of probabilities (rows, columns), a column drawn from it, int64",
     to="dtype=",
     fixed="Out",
 )

@@ -30,8 +30,9 @@ __all__ = [
 
 cross_entropy = layer(
     "cross_entropy(input, label, soft_label=False, ignore_index=-100)",
-    "−ln p of the label's class (..., 1): input has probabilities (..., classes), label int64 classes (..., 1), and "
-    "classes ignore_index cost nothing; with soft_label label has probabilities too, and the cost is −Σ label ln p",
+    "−ln p of the label's class (..., 1): input has probabilities (..., classes), label "
+    "int64 classes (..., 1), and classes ignore_index cost nothing; with soft_label, "
+    "label has probabilities too, and the cost is −Σ label ln p",
 )
 
 
@@ -61,8 +62,8 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
 
 sigmoid_cross_entropy_with_logits = layer(
     "sigmoid_cross_entropy_with_logits(x, label, ignore_index=-100, name=None, normalize=False)",
-    "the cross entropy of sigmoid(x) and the label for each element, 0 where the label is ignore_index; with "
-    "normalize over the number of all others",
+    "the cross entropy of sigmoid(x) and the label for each element, 0 where the label "
+    "is ignore_index; with normalize, divided by the number of all other elements",
 )
 smooth_l1 = layer(
     "smooth_l1(x, y, inside_weight=None, outside_weight=None, sigma=None)",
@@ -89,7 +90,7 @@ bpr_loss = layer(
 )
 label_smooth = layer(
     "label_smooth(label, prior_dist=None, epsilon=0.1, dtype='float32', name=None)",
-    "(1 - epsilon) label + epsilon prior_dist, or epsilon / classes without one",
+    "(1 - epsilon) label + epsilon prior_dist; without prior_dist, epsilon / classes",
     to="dtype=",
 )
 kldiv_loss = layer(

@@ -19,8 +19,9 @@ __all__ = ["bilinear_tensor_product", "continuous_value_model", "embedding", "fc
 
 continuous_value_model = layer(
     "continuous_value_model(input, cvm, use_cvm=True)",
-    "embeddings whose first two numbers, the counts of shows and clicks, became ln(shows + 1) and ln(clicks + 1) − "
-    "ln(shows + 1), or went away; the gradient has the counts of cvm (rows, 2) in their places",
+    "embeddings whose first two numbers, the counts of shows and clicks, become ln(shows "
+    "+ 1) and ln(clicks + 1) − ln(shows + 1), or are removed; the gradient has the "
+    "counts of cvm (rows, 2) in their places",
     "cvm",
     to="cvm=CVM",
 )
@@ -54,7 +55,7 @@ def fc(
     for x in inputs:
         if not np.issubdtype(x.dtype, np.floating):
             raise FluidTypeError(
-                f"fc: expected an input of floating numbers, got {x.describe()}: use layers.cast, or "
+                f"fc: expected a floating-point input, got {x.describe()}: use layers.cast, or "
                 "layers.embedding for ids"
             )
     products = []

@@ -41,16 +41,16 @@ dynamic_lstm = several(
     """hidden states and cells (rows, D) of an LSTM over sequences.
 
     Args:
-        input: (rows, 4D), projected to candidate, input, forget and output gate already.
+        input: (rows, 4D), already projected to candidate, input, forget and output gate.
         size: 4D.
-        h_0: hidden states before the first step (sequences, D); None: zeros, c_0 likewise.
+        h_0: hidden states before the first step (sequences, D); None: zeros, like c_0.
         c_0: cells before the first step.
         param_attr: of the weight (D, 4D).
-        bias_attr: of the bias (1, 4D), (1, 7D) with peepholes; it cannot be left out.
+        bias_attr: of the bias (1, 4D), or (1, 7D) with peepholes; it cannot be omitted.
         use_peepholes: whether the gates see the cell.
         is_reverse: from the last row to the first.
         gate_activation: of the gates.
-        cell_activation: of the cell on its way out.
+        cell_activation: of the cell's output.
         candidate_activation: of the candidate.
         dtype: of the parameters""",
     "lstm",
@@ -65,8 +65,8 @@ dynamic_lstmp = several(
     "proj_clip=None)",
     """projections (rows, proj_size) and cells (rows, D) of an LSTM that sees its projections.
 
-    See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections. cell_clip and proj_clip keep cells and
-    projections within ± that; None or 0: they may be anything""",
+    See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections. cell_clip and proj_clip limit cells and
+    projections to ± that value; None or 0: no limit""",
     "lstmp",
     to="h_0=H0 c_0=C0 size= proj_size= dtype=",
     learnt={
@@ -83,7 +83,7 @@ dynamic_gru = layer(
     """the hidden states (rows, D) of a GRU over sequences.
 
     Args:
-        input: (rows, 3D), projected to update, reset and candidate already.
+        input: (rows, 3D), already projected to update, reset and candidate.
         size: D.
         param_attr: of the weight (D, 3D).
         bias_attr: of the bias (1, 3D).
@@ -91,7 +91,7 @@ dynamic_gru = layer(
         gate_activation: of update and reset.
         candidate_activation: of the candidate.
         h_0: hidden states before the first step (sequences, D); None: zeros.
-        origin_mode: h = u h' + (1 - u) candidate, and not the other way round""",
+        origin_mode: h = u h' + (1 - u) candidate instead of (1 - u) h' + u candidate""",
     "gru",
     to="candidate_activation=activation h_0=H0 size=",
     learnt={

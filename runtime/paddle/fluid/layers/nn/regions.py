@@ -16,7 +16,7 @@ __all__ = ["deformable_conv", "deformable_roi_pooling", "psroi_pool", "roi_align
 
 roi_pool = layer(
     "roi_pool(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0)",
-    "the maxima of a grid of cells over each region (left, top, right, bottom) of its image",
+    "the maxima in a grid of cells over each region (left, top, right, bottom) of its image",
 )
 roi_align = layer(
     "roi_align(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0, sampling_ratio=-1, name=None)",
@@ -24,7 +24,8 @@ roi_align = layer(
 )
 psroi_pool = layer(
     "psroi_pool(input, rois, output_channels, spatial_scale, pooled_height, pooled_width, name=None)",
-    "the means in a grid of cells over each region of its image; each cell has output_channels channels of its own",
+    "the means in a grid of cells over each region of its image; each cell has its own "
+    "output_channels channels",
 )
 
 

@@ -30,7 +30,8 @@ def _adaptive(dims: int) -> Callable[..., Any]:
         kind, helper = given["pool_type"], LayerHelper(f"adaptive_pool{dims}d", given["name"])
         if kind not in ("max", "avg") or (given["require_index"] and kind == "avg"):
             raise FluidError(
-                f"adaptive_pool{dims}d: pool_type is 'max' or 'avg', and require_index goes with 'max', got {kind!r}"
+                f"adaptive_pool{dims}d: pool_type must be 'max' or 'avg', and require_index needs "
+                f"'max', got {kind!r}"
             )
         attrs = {"ksize": sizes(given["pool_size"], dims), "adaptive": True}
         inputs = {"X": given["input"]}
@@ -40,9 +41,9 @@ def _adaptive(dims: int) -> Callable[..., Any]:
 
     return function(
         f"adaptive_pool{dims}d(input, pool_size, pool_type='max', require_index=False, name=None)",
-        """Return the greatest or the mean of each of `pool_size` cells that lie evenly over the input.
+        """Return the maximum or the mean of each of `pool_size` cells evenly spread over the input.
 
-    With require_index also where each maximum was, int32: pixels counted row by row.
+    With require_index, also the position of each maximum, int32: pixels counted row by row.
     """,
         pool,
     )
@@ -99,12 +100,12 @@ def image_resize(
 resize_bilinear = function(
     "resize_bilinear(input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True, "
     "align_mode=1)",
-    "Return images whose pixels are weighed means of the four around; see image_resize.",
+    "Return images whose pixels are weighted means of the four nearest input pixels; see image_resize.",
     lambda given: image_resize(**given, resample="BILINEAR"),
 )
 resize_nearest = function(
     "resize_nearest(input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True)",
-    "Return images whose pixels are the nearest of the input; see image_resize.",
+    "Return images whose pixels are the nearest input pixels; see image_resize.",
     lambda given: image_resize(**given, resample="NEAREST"),
 )
 
@@ -167,7 +168,7 @@ def im2sequence(
 
 
 space_to_depth = layer(
-    "space_to_depth(x, blocksize, name=None)", "images whose blocks of pixels became channels"
+    "space_to_depth(x, blocksize, name=None)", "images whose blocks of pixels become channels"
 )
 shuffle_channel = layer(
     "shuffle_channel(x, group, name=None)",
@@ -175,13 +176,15 @@ shuffle_channel = layer(
 )
 grid_sampler = layer(
     "grid_sampler(x, grid, name=None)",
-    "images (N, C, H', W'): x (N, C, H, W) at the places (x, y) of the grid (N, H', W', 2), which go from -1 to 1",
+    "images (N, C, H', W'): x (N, C, H, W) sampled at the points (x, y) of the grid (N, "
+    "H', W', 2), which range from -1 to 1",
 )
 temporal_shift = layer(
     "temporal_shift(x, seg_num, shift_ratio=0.25, name=None)",
-    "frames (N seg_num, C, H, W) with shift_ratio of the channels from the frame before, and as many from that after",
+    "frames (N seg_num, C, H, W) with shift_ratio of the channels from the previous "
+    "frame, and as many from the next",
 )
-pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose pixels were channels")
+pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose pixels come from channels")
 
 
 def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
@@ -237,7 +240,7 @@ def affine_channel(given: dict[str, Any]) -> Variable:
         FluidError: scale or bias is missing.
     """
     if given["scale"] is None or given["bias"] is None:
-        raise FluidError("affine_channel: give scale and bias, a variable (channels,) each")
+        raise FluidError("affine_channel: give scale and bias, each a variable of shape (channels,)")
     helper = LayerHelper("affine_channel", **renamed(given, "name act"))
     inputs = renamed(given, "X=x Scale=scale Bias=bias")
     outs = {"Out": given["name"]} if given["name"] else None

@@ -38,34 +38,37 @@ def sequence_last_step(input: Variable) -> Variable:
 
 add_position_encoding = layer(
     "add_position_encoding(input, alpha, beta, name=None)",
-    "alpha input + beta times sines and cosines of the place of each row in (N, length, D), or in its sequence",
+    "alpha input + beta times sines and cosines of the position of each row in (N, "
+    "length, D), or in its sequence",
 )
 sequence_softmax = layer(
     "sequence_softmax(input, use_cudnn=False, name=None)",
-    "the softmax over each sequence of one number a row",
+    "the softmax over each sequence with one number per row",
     to="use_cudnn=",
 )
 sequence_expand = layer(
     "sequence_expand(x, y, ref_level=-1, name=None)",
-    "each sequence of x (each row, if it has no LoD) as often as the level of y's LoD says",
+    "each sequence of x (each row, if it has no LoD) repeated as often as the level of y's LoD says",
 )
 sequence_expand_as = layer(
-    "sequence_expand_as(x, y, name=None)", "each row of x as often as the sequence of y has rows"
+    "sequence_expand_as(x, y, name=None)", "each row of x repeated once per row of the matching sequence of y"
 )
 sequence_concat = layer(
     "sequence_concat(input, name=None)", "the sequences of several inputs, joined pairwise"
 )
 sequence_reshape = layer(
-    "sequence_reshape(input, new_dim)", "rows of new_dim numbers; sequences keep their numbers"
+    "sequence_reshape(input, new_dim)",
+    "rows of new_dim numbers; each sequence has the same numbers as before",
 )
 sequence_unpad = layer(
     "sequence_unpad(x, length, name=None)",
-    "the sequences that `sequence_pad` padded: of x (sequences, longest, ...), their lengths (sequences, 1)",
+    "the sequences that `sequence_pad` padded, from x (sequences, longest, ...) and "
+    "their lengths (sequences, 1)",
 )
 sequence_reverse = layer("sequence_reverse(x, name=None)", "each sequence from its last row to its first")
 sequence_slice = layer(
     "sequence_slice(input, offset, length, name=None)",
-    "of each sequence `length` rows from row `offset` on, both (sequences, 1)",
+    "`length` rows of each sequence, starting at row `offset`; both are (sequences, 1)",
 )
 sequence_enumerate = layer(
     "sequence_enumerate(input, win_size, pad_value=0, name=None)",
@@ -74,17 +77,17 @@ sequence_enumerate = layer(
 sequence_erase = layer("sequence_erase(input, tokens, name=None)", "the ids that are not among the tokens")
 sequence_scatter = layer(
     "sequence_scatter(input, index, updates, name=None)",
-    "the input; added to row i, at the columns that sequence i of index names, are the updates of sequence i",
+    "the input; the updates of sequence i are added to row i, at the columns that sequence i of index names",
 )
 sequence_mask = layer(
     "sequence_mask(x, maxlen=None, dtype='int64', name=None)",
-    "ones where a place is below x, zeros elsewhere, for maxlen places (None: the greatest x); maxlen may be a "
-    "variable (1,)",
+    "ones at positions below x, zeros elsewhere, for maxlen positions (None: the maximum "
+    "of x); maxlen may be a variable (1,)",
     to="maxlen=maxlen|MaxLenTensor dtype=out_dtype",
 )
 lod_reset = layer(
     "lod_reset(x, y=None, target_lod=None)",
-    "x with the LoD of y, with y's numbers as offsets if it has none, or with offsets target_lod",
+    "x with the LoD of y (if y has none, with y's numbers as offsets), or with offsets target_lod",
 )
 
 
@@ -108,7 +111,7 @@ def sequence_conv(given: dict[str, Any]) -> Variable:
 
 sequence_pad = several(
     "sequence_pad(x, pad_value, maxlen=None, name=None)",
-    "(sequences, length, ...) with pad_value behind each sequence, and the lengths (sequences, 1)",
+    "(sequences, length, ...) with pad_value after each sequence, and the lengths (sequences, 1)",
     to="maxlen=padded_length",
     fixed="Length",
 )
@@ -158,7 +161,7 @@ def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
 
 beam_search_decode = several(
     "beam_search_decode(ids, scores, beam_size, end_id, name=None)",
-    "the ids and scores of the sentences that arrays of beam search steps hold, best first",
+    "the ids and scores of the sentences in arrays of beam search steps, best first",
     fixed="SentenceIds SentenceScores",
 )
 
@@ -180,6 +183,7 @@ def edit_distance(
 
 chunk_eval = several(
     "chunk_eval(input, label, chunk_scheme, num_chunk_types, excluded_chunk_types=None)",
-    "precision, recall and F1 of chunks, and how many were found, are there and were found rightly, (1,) each",
+    "precision, recall and F1 of chunks, and the numbers of chunks found, labelled and "
+    "correctly found, (1,) each",
     fixed="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
 )

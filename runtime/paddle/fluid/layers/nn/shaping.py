@@ -85,7 +85,7 @@ squeeze = layer(
 )
 unsqueeze = layer(
     "unsqueeze(input, axes, name=None)",
-    "input with dimensions of size 1 put in",
+    "input with dimensions of size 1 inserted",
     "unsqueeze2",
     prefix="unsqueeze",
 )
@@ -98,31 +98,33 @@ flatten = layer(
 stack = layer("stack(x, axis=0)", "variables of one shape along a new axis")
 gather = layer(
     "gather(input, index, overwrite=True)",
-    "the rows of input that index names; gradients of a row that was taken twice are added up",
+    "the rows of input that index names; gradients of a repeated row are summed",
     to="overwrite=",
 )
 scatter = layer(
     "scatter(input, index, updates, name=None, overwrite=True)",
-    "input with the rows that index names replaced by the updates, or added to with overwrite=False",
+    "input with the rows that index names replaced by the updates, or increased by them with overwrite=False",
 )
 pad = layer(
     "pad(x, paddings, pad_value=0.0, name=None)",
-    "x with so much before and after each dimension: [before0, after0, before1, ...]",
+    "x padded before and after each dimension: [before0, after0, before1, ...]",
 )
 pad_constant_like = layer(
     "pad_constant_like(x, y, pad_value=0.0, name=None)",
-    "y in the shape of x, with pad_value behind it along each dimension",
+    "y padded to the shape of x, with pad_value after it along each dimension",
 )
 topk = several(
     "topk(input, k, name=None)",
-    "the k greatest values of each row, descending, and their int64 places; k may be a variable (1,)",
+    "the k greatest values of each row, descending, and their int64 positions; k may be a variable (1,)",
     "top_k",
     to="k=k|K",
     fixed="Out Indices",
 )
 shape = layer("shape(input)", "the sizes of a variable, (rank,) int32", fixed="Out")
-where = layer("where(condition)", "the places (found, rank) at which a condition holds, int64", fixed="Out")
-multiplex = layer("multiplex(inputs, index)", "row i of input index[i]", to="inputs=X")
+where = layer(
+    "where(condition)", "the positions (found, rank) at which a condition is true, int64", fixed="Out"
+)
+multiplex = layer("multiplex(inputs, index)", "row i of input number index[i]", to="inputs=X")
 hash = layer(
     "hash(input, hash_size, num_hash=1, name=None)",
     "(rows, num_hash, 1) numbers below hash_size for rows of ids",

@@ -28,7 +28,7 @@ linear_chain_crf = layer(
     "linear_chain_crf(input, label, param_attr=None)",
     """the negative log likelihood of each sequence's labels (sequences, 1).
 
-    The parameter (tags + 2, tags) scores first tags in row 0, last ones in row 1, steps from tag to tag below""",
+    Row 0 of the parameter (tags + 2, tags) scores first tags, row 1 last tags, the other rows transitions""",
     learnt={"Transition": lambda given: (given["input"].shape[1] + 2, given["input"].shape[1])},
 )
 
@@ -58,7 +58,8 @@ def nce(given: dict[str, Any]) -> Variable:
     drawn = 10 if given["num_neg_samples"] is None else given["num_neg_samples"]
     if sampler not in _SAMPLERS or (sampler == "custom_dist") != (custom_dist is not None):
         raise FluidError(
-            f"nce: sampler is one of {', '.join(_SAMPLERS)}, and custom_dist given for that alone; got {sampler!r}"
+            f"nce: sampler must be one of {', '.join(_SAMPLERS)}, with custom_dist only for "
+            f"custom_dist; got {sampler!r}"
         )
     inputs = renamed(given, "Input=input Label=label SampleWeight=sample_weight")
     x = given["input"]
@@ -85,7 +86,7 @@ def hsigmoid(given: dict[str, Any]) -> Variable:
     helper = LayerHelper("hierarchical_sigmoid", **renamed(given, "name bias_attr"))
     is_custom, x = given["is_custom"], given["input"]
     if any(is_custom != (given[each] is not None) for each in ("path_table", "path_code")):
-        raise FluidError("hsigmoid: a custom tree, and only that, needs path_table and path_code")
+        raise FluidError("hsigmoid: path_table and path_code must be given for a custom tree, and only then")
     nodes = given["num_classes"] - (not is_custom)
     inputs = renamed(given, "X=input Label=label PathTable=path_table PathCode=path_code")
     inputs["W"] = helper.create_parameter(given["param_attr"], (nodes, x.shape[1]), x.dtype)
@@ -123,8 +124,8 @@ def sampled_softmax_with_cross_entropy(
     given = (customized_samples is not None, customized_probabilities is not None)
     if given != (use_customized_samples,) * 2:
         raise FluidError(
-            "sampled_softmax_with_cross_entropy: use_customized_samples goes with customized_samples and "
-            "customized_probabilities"
+            "sampled_softmax_with_cross_entropy: use_customized_samples needs customized_samples "
+            "and customized_probabilities"
         )
     helper = LayerHelper("sample_logits")
     inputs = {
@@ -155,8 +156,8 @@ def _shared_evenly(helper: LayerHelper, places: Variable, num_true: int, classes
 
 warpctc = layer(
     "warpctc(input, label, blank=0, norm_by_times=False, use_cudnn=False)",
-    "the cost (sequences, 1) of labels whose places are not known, by softmax over (rows, classes); with norm_by_times "
-    "gradients are divided by the length of their sequence",
+    "the cost (sequences, 1) of unaligned labels, by softmax over (rows, classes); with "
+    "norm_by_times, gradients are divided by the length of their sequence",
     to="use_cudnn=",
 )
 

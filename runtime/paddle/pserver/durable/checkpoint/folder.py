@@ -121,8 +121,8 @@ def newest(
     what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
     told = "".join(f"; {text}" for text in wrong[:5])
     raise CheckpointError(
-        f"{what} in {root}{told}; `paddle.py checkpoints` lists those on the nodes, and --resume=auto begins "
-        "anew where there is none yet"
+        f"{what} in {root}{told}; `paddle.py checkpoints` lists those on the nodes, and "
+        "--resume=auto starts from scratch if there is none yet"
     )
 
 
@@ -142,7 +142,7 @@ def read_manifest(part: Path) -> Manifest:
     except CheckpointError as error:
         raise CheckpointError(f"{part.name}: {error}") from None
     if Path(manifest.folder).parts != part.parts[-2:]:
-        raise CheckpointError(f"{part.name}: its manifest is that of {manifest.folder}")
+        raise CheckpointError(f"{part.name}: its manifest belongs to {manifest.folder}")
     return manifest
 
 

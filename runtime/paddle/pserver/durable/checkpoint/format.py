@@ -124,7 +124,7 @@ class Manifest:
             if wrong := [file.path for file in found.files if not _PATH.match(file.path)]:
                 raise ValueError(f"{wrong[0]!r} is not a file of a checkpoint")
         except ValueError as error:
-            raise CheckpointError(f"the manifest cannot be read: {error}") from None
+            raise CheckpointError(f"cannot read the manifest: {error}") from None
         return found
 
 
@@ -193,7 +193,7 @@ def head_of(data: bytes) -> tuple[int, int]:
         raise CheckpointError(f"a piece of a parameter ends after {len(data)} bytes")
     magic, length, nbytes = HEAD.unpack(data)
     if magic != _MAGIC or length > _MAX_DESCRIPTION:
-        raise CheckpointError("no piece of a parameter where one is expected")
+        raise CheckpointError("expected a piece of a parameter, found none")
     return length, nbytes
 
 
@@ -202,7 +202,7 @@ def piece_of(description: bytes, arrays: memoryview) -> Piece:
     try:
         return _read(description, arrays)
     except (ValueError, KeyError) as error:
-        raise CheckpointError(f"a piece of a parameter cannot be read: {error}") from None
+        raise CheckpointError(f"cannot read a piece of a parameter: {error}") from None
 
 
 def _read(description: bytes, data: memoryview) -> Piece:

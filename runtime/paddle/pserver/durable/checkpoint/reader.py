@@ -45,7 +45,7 @@ def open_plain(path: Path) -> io.FileIO:
         raise CheckpointError(f"{path.name}: {what}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise CheckpointError(f"{path.name}: it is not a regular file")
+        raise CheckpointError(f"{path.name}: not a regular file")
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
@@ -128,7 +128,7 @@ class Reading:
         except (OSError, MemoryError) as error:
             self._ready.put(CheckpointError(f"{file.path}: {error}"))
         finally:
-            self._ready.put(CheckpointError("the files were not read to their end"))  # nobody waits for ever
+            self._ready.put(CheckpointError("the files were not read completely"))  # nobody waits for ever
 
     def _read(self, file: DataFile, data: Input) -> None:
         found = self._bytes
@@ -137,7 +137,7 @@ class Reading:
             start = found.at
             length, nbytes = head_of(bytes(found.take(HEAD.size)))
             if found.at + length + nbytes > file.nbytes:
-                raise CheckpointError(f"{file.path}: the piece at byte {start} is cut short")
+                raise CheckpointError(f"{file.path}: the piece at byte {start} is truncated")
             description = bytes(found.take(length))
             piece = piece_of(description, found.take(nbytes, stays=True))
             self._ready.put(_Ready(Read(file, piece), found.used_up()))
@@ -321,7 +321,7 @@ class PieceBytes:
         self._leave()
         block = None if self._data is None else self._data.next()
         if block is None or not block.nbytes:
-            raise CheckpointError("a piece of a parameter is cut short")
+            raise CheckpointError("a piece of a parameter is truncated")
         self._block = block
         self.crc = crc32(block.memory[: block.nbytes].data, self.crc)
 

@@ -112,9 +112,9 @@ class _Loader:
         part, columns = self._dense[piece.parameter], self._columns[piece.parameter]
         if piece.place["size"] != part.size:
             raise CheckpointError(
-                f"parameter {part.parameter.name}: expected {part.size} elements, "
-                f"the checkpoint has {piece.place['size']}: the model has changed since; resume with that one, "
-                "or begin anew"
+                f"parameter {part.parameter.name}: expected {part.size} elements, but the checkpoint "
+                f"has {piece.place['size']}: the model has changed since. Resume with the old model, "
+                "or start from scratch"
             )
         for name, array in piece.arrays.items():
             if name not in columns:
@@ -132,8 +132,8 @@ class _Loader:
         columns = table.columns
         if set(columns) | {IDS} != set(piece.arrays):
             raise CheckpointError(
-                f"parameter {piece.parameter}: expected {sorted(columns)} for each row, "
-                f"the checkpoint has {sorted(set(piece.arrays) - {IDS})}"
+                f"parameter {piece.parameter}: expected {sorted(columns)} for each row, but the "
+                f"checkpoint has {sorted(set(piece.arrays) - {IDS})}"
             )
         for name, column in columns.items():
             array = piece.arrays[name]
@@ -218,7 +218,7 @@ def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
         mine, inside = divmod(whole, part.block)
         count = min(block - offset, part.block - inside, size - whole, length - done)
         if count <= 0:
-            raise CheckpointError(f"parameter {part.parameter.name}: a piece lies outside of it")
+            raise CheckpointError(f"parameter {part.parameter.name}: a piece is out of range")
         if mine % part.stride == part.first:
             yield done, mine // part.stride * part.block + inside, count
         done += count
@@ -233,8 +233,8 @@ def _latest(numbers: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> 
     found = [each[name] for each in numbers if name in each]
     if any("tau" in each and dict(each) != dict(found[0]) for each in found):
         raise CheckpointError(
-            f"parameter {name}: its sparse momentum is at another point on each server, as asynchronous training "
-            "leaves it; use as many servers as before"
+            f"parameter {name}: after asynchronous training, its sparse momentum differs between "
+            "servers; use as many servers as before"
         )
     return max(found, key=lambda each: each.get("version", each.get("batches", 0)))
 

@@ -135,7 +135,7 @@ class Series:
         try:
             self.parts = prune(self._root, self.parts, self._origin.server, self._keep)
         except OSError as error:
-            _log.warning("old checkpoints in %s stay for now: %s", self._root, error)
+            _log.warning("old checkpoints in %s are not removed yet: %s", self._root, error)
         return outcome
 
     def abandon(self) -> None:
@@ -213,9 +213,9 @@ class Periodic:
             return False
         if self.series.is_busy and version != self._skipped:
             self._skipped = version
-            text = f"no checkpoint of batch {version}: that of batch {self._begun} is still being written"
+            text = f"no checkpoint of batch {version}: the checkpoint of batch {self._begun} is still being written"
             self.unsaved = f"{text} in {self._root}"
-            _log.warning("%s; a larger --checkpoint_period suits this disk", text)
+            _log.warning("%s; use a larger --checkpoint_period for this disk", text)
         return not self.series.is_busy
 
     def begin(self, engine: Mapping[str, Any]) -> None:
@@ -253,12 +253,16 @@ class Periodic:
         try:
             free = f"{shutil.disk_usage(self._root).free} bytes are free"
         except OSError:
-            free = "the folder cannot be examined"
+            free = "cannot examine the directory"
         self.unsaved = f"no checkpoint of batch {self._begun} in {self._root}: {error.strerror}"
-        have = f"the last one is of batch {self._whole}" if self._whole else "there is none of this job yet"
+        have = (
+            f"the last checkpoint is of batch {self._whole}"
+            if self._whole
+            else "this job has no checkpoint yet"
+        )
         _log.warning(
-            "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training continues, %s, "
-            "the next try is at batch %d",
+            "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training continues, "
+            "%s, the next attempt is at batch %d",
             self._begun,
             self._root,
             error.strerror,

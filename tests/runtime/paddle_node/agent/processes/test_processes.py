@@ -194,7 +194,7 @@ def test_a_log_outside_the_job_directory_is_refused(node: Node, log: str) -> Non
 def test_the_same_name_cannot_run_twice_at_a_time(node: Node) -> None:
     node.start(["sleep", "30"])
     node.link.send("start", proc="trainer-0", argv=["true"], env={}, cwd="/", log="log/train.log")
-    assert "running already" in node.expect("failed", request="start").fields["detail"]
+    assert "already running" in node.expect("failed", request="start").fields["detail"]
 
 
 def test_an_orphan_of_a_process_does_not_delay_its_exit_and_is_still_heard(node: Node) -> None:

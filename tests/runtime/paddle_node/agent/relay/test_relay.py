@@ -83,7 +83,7 @@ def test_a_source_that_gives_wrong_bytes_is_left_and_the_next_one_asked(
     chain.fetch(grandchild, [between])
     chain.fetch(child, [liar.address, source])
     assert chain.fetched(child) == chain.fetched(grandchild) == []
-    assert "wrong bytes" in chain.left_sources(child)[0]
+    assert "corrupt data" in chain.left_sources(child)[0]
     assert chain.left_sources(grandchild) == []  # the wrong file ended with who received it first
     chain.assert_has(child, [content])
     chain.assert_has(grandchild, [content])
