@@ -48,9 +48,7 @@ def main():
 
     jax.distributed.initialize()
     rank, world = jax.process_index(), jax.process_count()
-    print(
-        f"process {rank} of {world}, {jax.local_device_count()} of {jax.device_count()} devices are its own"
-    )
+    print(f"process {rank} of {world} owns {jax.local_device_count()} of {jax.device_count()} devices")
 
     mesh = Mesh(np.array(jax.devices()), ("data",))
     rows = NamedSharding(mesh, PartitionSpec("data"))

@@ -19,7 +19,7 @@ from paddle.pserver import Reader
 def main():
     """Print the tensors once, then one line per poll."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--looks", type=int, default=0, help="how often to look; 0: until the servers end")
+    parser.add_argument("--looks", type=int, default=0, help="number of reads; 0: until the servers exit")
     parser.add_argument("--every_s", type=float, default=1.0)
     args = parser.parse_args()
 
@@ -32,7 +32,7 @@ def main():
             try:
                 version = reader.pull(out)
             except PserverLost:
-                print("the servers have ended")
+                print("the servers have exited")
                 return
             norms = ", ".join(f"|{name}| = {np.linalg.norm(value):.4g}" for name, value in out.items())
             print(f"batch {version}: {norms}", flush=True)

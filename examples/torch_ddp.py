@@ -60,7 +60,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--samples", type=int, default=8192)
-    parser.add_argument("--batch_size", type=int, default=512, help="of all processes together")
+    parser.add_argument("--batch_size", type=int, default=512, help="total over all processes")
     args = parser.parse_args()
 
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

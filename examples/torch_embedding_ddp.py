@@ -58,7 +58,7 @@ def main():
     """Train, and print what was learned."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--passes", type=int, default=4)
-    parser.add_argument("--batches", type=int, default=40, help="of each trainer in a pass")
+    parser.add_argument("--batches", type=int, default=40, help="per trainer and pass")
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--width", type=int, default=8)
     args, _ = parser.parse_known_args()  # receives the servers' options from paddle.py too

@@ -47,7 +47,7 @@ def main():
     """Train, and save the whole model on rank 0."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--batch_size", type=int, default=64, help="of each process")
+    parser.add_argument("--batch_size", type=int, default=64, help="per process")
     args = parser.parse_args()
 
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

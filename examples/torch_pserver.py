@@ -87,7 +87,7 @@ def main():
     """Train, test and save the model."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch_size", type=int, default=256, help="of each process")
+    parser.add_argument("--batch_size", type=int, default=256, help="per process")
     args = parser.parse_args()
 
     with Client() as client:

@@ -43,9 +43,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--samples", type=int, default=6144)
-    parser.add_argument(
-        "--threads", type=int, default=int(os.environ["OMP_NUM_THREADS"]), help="of each process"
-    )
+    parser.add_argument("--threads", type=int, default=int(os.environ["OMP_NUM_THREADS"]), help="per process")
     args = parser.parse_args()
 
     where = {

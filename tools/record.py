@@ -34,10 +34,10 @@ def main() -> int:
     """Record and render the command."""
     parser = argparse.ArgumentParser(description="Records a command as an animated SVG.")
     parser.add_argument("svg", type=Path)
-    parser.add_argument("command", nargs="+", help="after --: what to run")
+    parser.add_argument("command", nargs="+", help="after --: the command to record")
     parser.add_argument("--columns", type=int, default=80)
     parser.add_argument("--rows", type=int, default=34)
-    parser.add_argument("--seconds", type=float, default=30.0, help="what the whole recording takes at most")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time limit of the recording")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         cast = Path(scratch, "run.cast")

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--split_count", type=int, help="pieces (default: as many as the job has trainers)")
     parser.add_argument(
-        "--out", type=Path, default=HERE, help="folder to write to (default: beside prepare.py)"
+        "--out", type=Path, default=HERE, help="directory to write to (default: that of prepare.py)"
     )
     options = parser.parse_args(ours)
     if options.split_count is not None and options.split_count < 1:
@@ -89,8 +89,8 @@ def trainers_of(job: list[str]) -> int:
         from paddle_cluster.errors import LauncherError
     except ModuleNotFoundError:
         sys.exit(
-            "prepare: neither paddle.py nor paddle-cluster is known here to ask for the number of trainers: "
-            "give --split_count=N"
+            "prepare: found neither paddle.py nor paddle-cluster to query the number of "
+            "trainers: give --split_count=N"
         )
     try:
         return resolve(arguments.parse([f"--job_dispatch_package={HERE}", *job]), os.environ).num_trainers

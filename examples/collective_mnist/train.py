@@ -56,8 +56,10 @@ def main():
     """Train; process 0 tests after every pass."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--passes", type=int, default=3)
-    arguments.add_argument("--batches", type=int, default=0, help="of a pass, at most; 0: all")
-    arguments.add_argument("--asynchronous", action="store_true", help="wait for no other process's steps")
+    arguments.add_argument("--batches", type=int, default=0, help="maximum batches per pass; 0: all")
+    arguments.add_argument(
+        "--asynchronous", action="store_true", help="do not wait for the steps of other processes"
+    )
     arguments.add_argument("--k_steps", type=int, default=1, help="steps between averages of parameters")
     options = arguments.parse_args()
 

@@ -80,11 +80,13 @@ def evaluate(executor, program, inputs, reader, probability):
 def main():
     """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--train", help="a file of rows; otherwise they are made up")
-    arguments.add_argument("--test", help="rows that are held back")
+    arguments.add_argument("--train", help="a file of rows; default: generate rows")
+    arguments.add_argument("--test", help="rows held back for the test")
     arguments.add_argument("--passes", type=int, default=1)
-    arguments.add_argument("--made_up", type=int, default=4000, help="how many rows are made up")
-    arguments.add_argument("--save_dir", default="output/parameters", help="each pserver saves its rows here")
+    arguments.add_argument("--made_up", type=int, default=4000, help="number of rows to generate")
+    arguments.add_argument(
+        "--save_dir", default="output/parameters", help="directory where each pserver saves its rows"
+    )
     options = arguments.parse_args()
 
     inputs, cost, probability = network(table_rate=20.0)

@@ -83,12 +83,12 @@ def evaluate(executor, program, inputs, files, auc, states):
 def main():
     """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--train", nargs="*", help="files of rows; otherwise they are made up")
-    arguments.add_argument("--test", help="rows that are held back")
+    arguments.add_argument("--train", nargs="*", help="files of rows; default: generate rows")
+    arguments.add_argument("--test", help="rows held back for the test")
     arguments.add_argument("--passes", type=int, default=1)
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--batch_size", type=int, default=64)
-    arguments.add_argument("--made_up", type=int, default=2000, help="how many rows each trainer makes up")
+    arguments.add_argument("--made_up", type=int, default=2000, help="rows that each trainer generates")
     options = arguments.parse_args()
 
     inputs, cost, auc, states = network(width=8)

@@ -68,7 +68,7 @@ def main():
     """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--passes", type=int, default=1)
-    arguments.add_argument("--batches", type=int, default=0, help="of a pass, at most; 0: all")
+    arguments.add_argument("--batches", type=int, default=0, help="maximum batches per pass; 0: all")
     options = arguments.parse_args()
 
     words = paddle.dataset.imikolov.build_dict()

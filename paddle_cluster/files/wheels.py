@@ -46,9 +46,7 @@ _SAID = 400  # characters of pip's output
 _ERROR = "ERROR: "
 _NO_MATCH = f"{_ERROR}No matching distribution found for "
 _CONFLICT = f"{_ERROR}Cannot install "
-_USERS_WAY = (
-    f"name a version that has one in {FILE}, or put a wheel into the directory that PIP_FIND_LINKS names"
-)
+_USERS_WAY = f"name a version that has one in {FILE}, or add a wheel to PIP_FIND_LINKS"
 _OUR_WAY = (
     "jobs need exactly this version: name a Python that has it in PYTHON in conf.py, or "
     "install it on the nodes and omit --bootstrap"

@@ -229,7 +229,7 @@ def choose(
     return ResumeChoice(
         best.first.name,
         f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the "
-        "newest one that is complete on all nodes",
+        "newest one complete on all nodes",
     )
 
 

@@ -159,6 +159,5 @@ def _cupy() -> Any:
         return importlib.import_module("cupy")
     except ImportError as error:
         raise DeviceError(
-            "a GPU was requested, but cupy is not installed here: pip install 'paddle-cluster[gpu]', "
-            "or use the CPU"
+            "a GPU was requested, but cupy is not installed: pip install 'paddle-cluster[gpu]', or use the CPU"
         ) from error

@@ -32,11 +32,11 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
     _check_scheme(endpoint, shown)
     if _is_v6(endpoint) or not colon or not host:
         raise ConfigError(
-            f"{shown}: expected 'ip:port', such as 192.168.1.1:6170 or [fe80::1]:6170; it names no "
-            f"{'host' if colon and not host else 'port'}"
+            f"{shown}: expected 'ip:port', such as 192.168.1.1:6170 or [fe80::1]:6170; the "
+            f"{'host' if colon and (not host) else 'port'} is missing"
         )
     if not port.isascii() or not port.isdigit() or len(port) > _PORT_DIGITS:
-        raise ConfigError(f"{shown}: expected 'ip:port', and {port[:_SHOWN]!r} is not a port")
+        raise ConfigError(f"{shown}: expected 'ip:port', but {port[:_SHOWN]!r} is not a valid port")
     if not first_port <= int(port) <= MAX_PORT:
         raise ConfigError(f"{shown}: expected a port from {first_port} to {MAX_PORT}")
     return _host(host, shown), int(port)
@@ -61,8 +61,8 @@ def host_of(text: str, what: str, *, ports: str) -> str:
     if text.endswith("]") or not colon:
         return _host(text, shown)
     raise ConfigError(
-        f"{shown}: expected an address without a port; write {host or 'the address'} here, and say the port "
-        f"{port} as {ports}"
+        f"{shown}: expected an address without a port; write {host or 'the address'} here, "
+        f"and give the port {port} as {ports}"
     )
 
 
@@ -93,7 +93,7 @@ def listed(endpoints: Iterable[str], most: int = 4) -> str:
 def _check_scheme(text: str, shown: str) -> None:
     scheme, found, _ = text.partition("://")
     if found:
-        raise ConfigError(f"{shown}: expected an address alone, without {scheme[:_SHOWN]}://")
+        raise ConfigError(f"{shown}: expected an address without {scheme[:_SHOWN]}://")
 
 
 def _host(text: str, shown: str) -> str:
@@ -104,16 +104,16 @@ def _host(text: str, shown: str) -> str:
             raise ConfigError(f"{shown}: expected an IPv6 address in brackets, such as [fe80::1]")
         return bare
     if not text or any(letter.isspace() or letter in "/@," for letter in text):
-        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a host name")
+        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a valid host name")
     try:
         text.encode("idna")  # what looking it up does first, and no OSError comes of
     except UnicodeError as error:
-        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a host name: {error}") from None
+        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a valid host name: {error}") from None
     if not set(text) - set("0123456789."):
         try:
             ipaddress.IPv4Address(text)
         except ValueError as error:
-            raise ConfigError(f"{shown}: no IPv4 address such as 192.168.1.1: {error}") from None
+            raise ConfigError(f"{shown}: not an IPv4 address such as 192.168.1.1: {error}") from None
     return text
 
 

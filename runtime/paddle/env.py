@@ -79,7 +79,7 @@ def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
             text = Path(path).read_text(encoding="ascii")
         except (OSError, UnicodeError) as error:
             raise ConfigError(
-                f"environment variable {name}_FILE: {path!r} cannot be read as a list: {error}"
+                f"environment variable {name}_FILE: cannot read {path!r} as a list: {error}"
             ) from None
     return tuple(word.strip() for word in text.split(",") if word.strip())
 

@@ -101,7 +101,7 @@ _PORTS = {
     "ports_num": Flag(1, "ports for dense parameters", 1, 1024),
     "ports_num_for_sparse": Flag(0, "ports for sparse parameters, after the dense ones", 0, 1024),
     "num_gradient_servers": Flag(1, "number of trainers in the job", 1, _MAX_TRAINERS),
-    "nics": Flag("", "comma separated network devices to listen on"),
+    "nics": Flag("", "comma-separated network devices to listen on"),
     "comment": Flag("", "free text, visible in the process list"),
     "async_lagged_ratio_min": Flag(
         1.0, "a discard ratio at or below this is replaced by the default", 0, MAX_RATIO
@@ -119,15 +119,15 @@ _PORTS_UNUSED = _unused(
     """
 )
 _TRAINER = {
-    "pservers": Flag("127.0.0.1", "comma separated addresses of the parameter servers"),
+    "pservers": Flag("127.0.0.1", "comma-separated addresses of the parameter servers"),
     "trainer_id": Flag(
         0, "rank of this trainer; trainer 0 provides the initial values", 0, _MAX_TRAINERS - 1
     ),
     "use_gpu": Flag(False, "compute on a GPU"),
-    "gpu_id": Flag(0, "number of the first GPU to use", 0, _MAX_COUNT),
+    "gpu_id": Flag(0, "index of the first GPU to use", 0, _MAX_COUNT),
     "trainer_count": Flag(1, "threads or GPUs inside this trainer", 1, _MAX_COUNT),
-    "seed": Flag(1, "seed of every random number; 0 takes the time", 0, (1 << 32) - 1),
-    "log_period": Flag(100, "batches between two lines of a trainer's log; 0: none", 0, _MAX_COUNT),
+    "seed": Flag(1, "seed of all random numbers; 0: use the time", 0, (1 << 32) - 1),
+    "log_period": Flag(100, "batches between two lines of a trainer's log; 0: no lines", 0, _MAX_COUNT),
 }
 _TRAINER_UNUSED = _unused(
     """
@@ -148,9 +148,12 @@ _TRAIN = {
     "local": Flag(True, "train in this process alone, without parameter servers"),
     "num_passes": Flag(100, "passes over the training data", 0, _MAX_COUNT),
     "start_pass": Flag(
-        0, "number of the first pass; above 0, it starts from what the previous pass saved", 0, _MAX_COUNT
+        0,
+        "number of the first pass; above 0, start from the parameters that the previous pass saved",
+        0,
+        _MAX_COUNT,
     ),
-    "save_dir": Flag("", "directory for the directories of passes; empty: ./output/model"),
+    "save_dir": Flag("", "parent directory of pass directories; empty: ./output/model"),
     "saving_period": Flag(1, "save parameters after every n-th pass; 0: never", 0, _MAX_COUNT),
     "saving_period_by_batches": Flag(
         0, "also save within a pass, after every n-th batch; 0: never", 0, _MAX_COUNT
@@ -158,12 +161,12 @@ _TRAIN = {
     "save_only_one": Flag(False, "delete the directory of the previously saved pass"),
     "init_model_path": Flag("", "directory of the initial parameters, or of those to test"),
     "load_missing_parameter_strategy": Flag(
-        "fail", "value of a parameter without a file: fail, rand or zero"
+        "fail", "what to do if a parameter has no file: fail, rand or zero"
     ),
     "dot_period": Flag(1, "print a dot after every n-th batch; 0: never", 0, _MAX_COUNT),
     "test_period": Flag(0, "test after every n-th batch; 0: after each pass", 0, _MAX_COUNT),
     "test_pass": Flag(-1, "job=test: the first saved pass to test; -1: none", -1, _MAX_COUNT),
-    "test_wait": Flag(0, "job=test: above 0, wait for directories that are not there yet", 0, _MAX_COUNT),
+    "test_wait": Flag(0, "job=test: above 0, wait for directories that do not exist yet", 0, _MAX_COUNT),
     "model_list": Flag("", "job=test: a file that lists directories of parameters, one per line"),
     "predict_output_dir": Flag(
         "", "job=test: directory for the file rank-00000, which holds the outputs' values"
@@ -174,7 +177,7 @@ _TRAIN = {
     "show_parameter_stats_period": Flag(
         0, "print statistics of each parameter after every n-th batch; 0: never", 0, _MAX_COUNT
     ),
-    "start_pserver": Flag(False, "start a parameter server beside this trainer, for --local=false"),
+    "start_pserver": Flag(False, "start a parameter server together with this trainer, for --local=false"),
     "checkgrad_eps": Flag(1e-5, "job=checkgrad: relative change of the cost by a step", 0, 1.0),
     "version": Flag(False, "print the version and exit"),
 }
@@ -208,14 +211,15 @@ PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
         "bind": Flag("", "address to listen on, instead of POD_IP and of the devices in --nics"),
         "port_tries": Flag(
             0,
-            "how many further base ports to try when a port is taken; 0: fail and name its owner",
+            "number of further base ports to try when a port is in use; 0: fail and name its owner",
             0,
             MAX_PORT,
         ),
         "state_dir": Flag(
-            "", "folder in memory, as /dev/shm: the state is kept there for this server's next process"
+            "",
+            "directory in memory, such as /dev/shm, where the state is saved for this server's next process",
         ),
-        "checkpoint_dir": Flag("", "folder of checkpoints"),
+        "checkpoint_dir": Flag("", "directory of checkpoints"),
         "checkpoint_period": Flag(0, "batches between two checkpoints; 0: none", 0, _MAX_COUNT),
         "checkpoint_keep": Flag(3, "number of checkpoints to keep", 1, 1000),
         "resume": Flag("", "checkpoint in checkpoint_dir to continue from: latest, auto, or a batch"),

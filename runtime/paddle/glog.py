@@ -62,7 +62,7 @@ class _LineHandler(logging.Handler):
         try:
             line = self.format(record)
         except Exception:  # noqa: BLE001 - a wrong log argument must not end training
-            line = f"{record.filename}:{record.lineno}] a message could not be formatted: {record.msg!r}"
+            line = f"{record.filename}:{record.lineno}] cannot format a message: {record.msg!r}"
         if self._lost:
             line = f"{line}\n{self._lost} log lines before this one could not be written"
         try:
@@ -145,7 +145,7 @@ def open_log(
     try:
         file = _FileHandler(folder.absolute(), program, environment.glog_max_log_size << 20)
     except OSError as error:
-        logger.warning("log file of %s cannot be made, logging to stderr: %s", program, error)
+        logger.warning("cannot create a log file of %s, logging to stderr: %s", program, error)
         return logger
     if echo:
         logger.removeHandler(stderr)

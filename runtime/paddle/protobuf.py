@@ -100,7 +100,9 @@ def signed(value: int) -> int:
 
 def _take(message: bytes, at: int, length: int) -> tuple[bytes, int]:
     if length > len(message) - at:
-        raise ModelFileError(f"a field at byte {at} needs {length} bytes, {len(message) - at} are left")
+        raise ModelFileError(
+            f"a field at byte {at} needs {length} bytes, but only {len(message) - at} remain"
+        )
     return message[at : at + length], at + length
 
 
@@ -108,7 +110,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):
-            raise ModelFileError(f"the message ends inside a number at byte {at}")
+            raise ModelFileError(f"the message ends in the middle of a number at byte {at}")
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -70,7 +70,7 @@ class SealedSource:
         except BlockingIOError:
             return False
         if kind != CONFIRMS or length:
-            raise SealError(f"a piece of {length} bytes of kind {kind} before the handshake is over")
+            raise SealError(f"a piece of {length} bytes of kind {kind} before the end of the handshake")
         self._opener.open(piece, memoryview(bytearray()))
         return True
 
@@ -96,7 +96,7 @@ class SealedSource:
             except BlockingIOError:
                 return 0
             if kind == CONFIRMS or not length:
-                raise SealError(f"a piece of {length} bytes of kind {kind} within messages")
+                raise SealError(f"an unexpected piece of {length} bytes of kind {kind} among messages")
             fits = length <= len(into)
             target = into[:length] if fits else memoryview(bytearray(length))
             self._opener.open(piece, target)
@@ -137,7 +137,9 @@ class SealedSource:
             raise
         if not count:
             cut = self._is_within or self._stop > self._start
-            raise ConnectionResetError("cut off in the middle of a message" if cut else "closed")
+            raise ConnectionResetError(
+                "the connection was closed in the middle of a message" if cut else "closed"
+            )
         self._stop += count
 
 
@@ -287,14 +289,14 @@ class Handshake:
         except BlockingIOError:
             return False
         if not data:
-            raise ConnectionResetError("closed before the handshake was over")
+            raise ConnectionResetError("the connection was closed during the handshake")
         self.heard += data
         theirs = Greeting.read(self.heard, self._them)
         if theirs is None:
             return False
         if self._us == CALLED:
             if not self._admits(theirs.token):
-                raise SealError("not the token that was given")
+                raise SealError("the peer's token does not match")
             self.token = theirs.token
             self._ours = self._ours._replace(token=theirs.token)
         both = (self._ours, theirs) if self._us == CALLER else (theirs, self._ours)
@@ -309,4 +311,4 @@ class Handshake:
 
     def _send(self, data: bytes) -> None:
         if self._sock.send(data) != len(data):  # so little always fits, first of all
-            raise ConnectionAbortedError("no room for a greeting")
+            raise ConnectionAbortedError("no memory for a greeting")

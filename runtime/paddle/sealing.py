@@ -91,10 +91,10 @@ class Greeting(NamedTuple):
             return None
         _, version, who, token, nonce = _GREETING.unpack(data[:GREETING_BYTES])
         if version != _VERSION:
-            raise SealError(f"sealed streams: this side speaks version {_VERSION}, the peer {version}")
+            raise SealError(f"sealed streams: this side uses version {_VERSION}, the peer {version}")
         if who != sender:
             raise SealError(
-                f"a greeting of sender {who}, expected {sender}: it was sent back, or goes the wrong way"
+                f"a greeting from sender {who}, expected {sender}: it was reflected, or sent in the wrong direction"
             )
         return cls(sender, token, nonce)
 
@@ -123,7 +123,9 @@ class _Counted:
         count = self._count
         used = count % self._rekey_every
         if used >= MOST_PIECES:
-            raise SealError(f"a key of this stream sealed {MOST_PIECES} pieces; it must not be used again")
+            raise SealError(
+                f"a key of this stream has sealed {MOST_PIECES} pieces and must not be used again"
+            )
         if count and not used:
             self._set(_derived(self._key, b"", b"next" + self._where))
         self._count = count + 1
@@ -167,14 +169,14 @@ class Opener(_Counted):
         nonce = self._next()
         try:
             if self._is_over:
-                raise SealError("a piece behind one that did not open")
+                raise SealError("a piece after one that could not be decrypted")
             self._cipher.decrypt_into(nonce, piece[HEADER_BYTES:], self._where + header, into)
         except _library().InvalidTag:
             into[:] = bytes(len(into))
             self._is_over = True
             raise SealError(
-                f"piece {self._count - 1} of a stream does not open: it was changed, repeated, left out or put"
-                " elsewhere on its way, or sealed with another job's key"
+                f"cannot decrypt piece {self._count - 1} of a stream: it was changed, repeated, "
+                "dropped or reordered in transit, or sealed with another job's key"
             ) from None
 
 
@@ -199,7 +201,7 @@ def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, byte
         SealError: the greetings do not belong to one connection.
     """
     if caller.token != called.token:
-        raise SealError("the other side answers for another connection")
+        raise SealError("the peer's answer belongs to another connection")
     salt = caller.nonce + called.nonce
     of_caller, of_called = (
         _derived(key, salt, bytes([_VERSION, sender]) + caller.token) for sender in (CALLER, CALLED)

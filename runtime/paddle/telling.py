@@ -51,5 +51,5 @@ class Telling:
 
     def __str__(self) -> str:
         """Return the time waited and the time left, for messages."""
-        rest = "" if self.left_s == math.inf else f", {self.left_s:.0f} s more at most"
+        rest = "" if self.left_s == math.inf else f", at most {self.left_s:.0f} s more"
         return f"waited {self.waited_s:.0f} s{rest}"

@@ -118,7 +118,7 @@ def test_a_piece_that_was_changed_gives_nothing_of_what_it_held_and_is_the_last(
     piece, following = sealed(sealer, b"secret" * 9), sealed(sealer, b"more")
     changed = change(piece)
     into = memoryview(bytearray(b"x" * (len(changed) - OVERHEAD)))
-    with pytest.raises(SealError, match="piece 0 of a stream does not open"):
+    with pytest.raises(SealError, match="cannot decrypt piece 0 of a stream"):
         opener.open(memoryview(changed), into)
     assert bytes(into) == bytes(len(into))
     for each in (piece, following):
@@ -139,7 +139,7 @@ def test_a_piece_that_was_changed_gives_nothing_of_what_it_held_and_is_the_last(
 def test_a_piece_opens_at_one_place_alone(elsewhere: Opener) -> None:
     sealer, opener = ends()
     piece = sealed(sealer, b"gradient")
-    with pytest.raises(SealError, match="does not open"):
+    with pytest.raises(SealError, match="cannot decrypt piece"):
         opened(elsewhere, piece)
     assert opened(opener, piece) == b"gradient"
 
@@ -151,7 +151,7 @@ def test_pieces_open_once_and_in_their_order(first: tuple[int, ...], then: int) 
     sealer, opener = ends()
     pieces = [sealed(sealer, b"gradient") for _ in range(3)]
     assert all(opened(opener, pieces[number]) == b"gradient" for number in first)
-    with pytest.raises(SealError, match="does not open"):
+    with pytest.raises(SealError, match="cannot decrypt piece"):
         opened(opener, pieces[then])
 
 
@@ -235,7 +235,7 @@ def test_a_greeting_that_is_not_whole_is_waited_for(count: int) -> None:
         (b"PDST", "not a sealed stream"),
         (b"GET / HTTP/1.1", "not a sealed stream"),
         (flipped(GREETING.to_bytes(), 4), "this side speaks version 2, the peer 6"),
-        (GREETING._replace(sender=CALLED).to_bytes(), "it was sent back, or goes the wrong way"),
+        (GREETING._replace(sender=CALLED).to_bytes(), "it was reflected"),
     ],
     ids=["a plain word", "another magic", "HTTP", "another version", "another sender"],
 )

@@ -222,9 +222,7 @@ def test_imikolov_that_cannot_be_had_says_what_to_put_where(tmp_path: Path) -> N
     blocked = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "no_proxy": ""}
     home = tmp_path / "data"
     output = run(tmp_path / "ws", "--corpus=imikolov", code=1, PADDLE_DATA_HOME=str(home), **blocked)
-    assert (
-        f"put it here: {home}/imikolov/simple-examples.tgz (md5 30177ea32e27c525793142b6bf2c8e2d)" in output
-    )
+    assert f"save it as {home}/imikolov/simple-examples.tgz (md5 30177ea32e27c525793142b6bf2c8e2d)" in output
     assert "Traceback" not in output
 
 

@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         show(f"{server.address}{'?' + urlencode({'job': job.job_id}) if job else ''}")
         show(
             "keep this address private: anyone who has it can see and stop your jobs. Ctrl+C "
-            "closes the page and leaves the jobs running"
+            "closes the page, not the jobs"
         )
         server.serve_forever(poll_interval=1.0)
     finally:

@@ -31,8 +31,8 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
         if node_id in mute:
             tried = away[node_id]
-            text = f"it reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
-            shared = f"it reaches no other node: {_reasons(tried)}; {_NEXT}"
+            text = f"reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
+            shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
     broken = {
         (source, peer): way
@@ -42,7 +42,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     shared = ""
     if len(broken) > NAMED:
         reasons = _reasons(list(broken.values()))
-        shared = f"it cannot reach some other nodes ({len(broken)} broken routes in all): {reasons}; {_NEXT}"
+        shared = f"cannot reach some other nodes ({len(broken)} broken routes in all): {reasons}; {_NEXT}"
     for (source, peer), way in broken.items():
         place = f"{chosen[peer].name} at {way.address}"
         text = f"cannot reach {place}: {way.text} ({_other_way(ways, source, peer)}); {_NEXT}"

@@ -70,7 +70,7 @@ def _reader(source: tuple[str, str], part: str) -> Reader[Sample]:
             raw = file.read(MAX_BATCH_BYTES + 1)
             if len(raw) > MAX_BATCH_BYTES:
                 raise DatasetError(
-                    path, f"{where} has more than {MAX_BATCH_BYTES} bytes: it is not a CIFAR batch"
+                    path, f"{where} has more than {MAX_BATCH_BYTES} bytes, so it is not a CIFAR batch"
                 )
             try:
                 pictures, labels = _batch(raw)

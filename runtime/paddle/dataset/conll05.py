@@ -99,14 +99,14 @@ def _corpus(path: str) -> Iterator[Roles]:
     pattern = f"{_FOLDER}({TEST_WORDS}|{TEST_PROPS})$"
     texts = {match[1]: file.read() for match, file in members(path, pattern)}
     if len(texts) != 2:
-        raise DatasetError(path, f"{path} has {list(texts)} alone, expected {TEST_WORDS} and {TEST_PROPS}")
+        raise DatasetError(path, f"{path} has only {list(texts)}, expected {TEST_WORDS} and {TEST_PROPS}")
     with telling_damage(path):
         words, props = (
             gzip.decompress(texts[name]).decode("utf-8", "replace").splitlines()
             for name in (TEST_WORDS, TEST_PROPS)
         )
     if len(words) != len(props):
-        raise DatasetError(path, f"{path} has {len(words)} lines of words, but {len(props)} of roles")
+        raise DatasetError(path, f"{path} has {len(words)} lines of words, but {len(props)} lines of roles")
     sentence: list[str] = []
     rows: list[list[str]] = []
     for number, (word, line) in enumerate(zip([*words, ""], [*props, ""], strict=True), 1):

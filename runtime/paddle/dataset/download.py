@@ -105,7 +105,7 @@ def _fetch(url: str, path: Path, md5sum: str | None) -> None:
     reason: Exception | None = None
     home = path.parent.parent
     sys.stderr.write(
-        f"Cache file {path} not found, downloading {url} (PADDLE_DATA_HOME: another root than {home})\n"
+        f"Cache file {path} not found, downloading {url} (PADDLE_DATA_HOME sets another root than {home})\n"
     )
     sys.stderr.flush()
     deadline = time.monotonic() + DEADLINE_S
@@ -122,9 +122,9 @@ def _fetch(url: str, path: Path, md5sum: str | None) -> None:
             return
     raise DatasetError(
         path,
-        f"dataset: cannot download {url} in {ATTEMPTS} attempts ({type(reason).__name__}: {reason}). "
-        f"Get the file elsewhere and put it here: {path} (md5 {md5sum or 'any'}). "
-        f"PADDLE_DATA_HOME sets another root than {path.parent.parent}.",
+        f"dataset: cannot download {url} in {ATTEMPTS} attempts ({type(reason).__name__}: "
+        f"{reason}). Download the file elsewhere and save it as {path} (md5 "
+        f"{md5sum or 'any'}). PADDLE_DATA_HOME sets another root than {path.parent.parent}.",
     ) from reason
 
 
@@ -200,8 +200,8 @@ def telling_damage(path: str) -> Iterator[None]:
         reason = str(error).partition("\n")[0].rstrip(":")  # tarfile adds a line for each kind of compression
         raise DatasetError(
             path,
-            f"{path} is cut off or damaged ({type(error).__name__}: {reason}). Remove it, so that the next "
-            "run downloads it again, or put a complete one there",
+            f"{path} is truncated or damaged ({type(error).__name__}: {reason}). Remove it, so "
+            "that the next run downloads it again, or replace it with a complete file",
         ) from error
 
 
@@ -224,5 +224,5 @@ def members(path: str, pattern: str | re.Pattern[str]) -> Iterator[tuple[re.Matc
                 yield match, file
     if not found:
         raise DatasetError(
-            path, f"{path} has no file that matches {chosen.pattern}: is it the original archive?"
+            path, f"{path} has no file that matches {chosen.pattern}; check that it is the original archive"
         )

@@ -86,7 +86,9 @@ def _reader(flag: str, mapper: Mapper, buffered_size: int, use_xmap: bool) -> Re
     labels = read_array(label_path, "labels").ravel()
     chosen = read_array(set_path, flag).ravel().astype(np.int64)
     if len(chosen) and not 1 <= chosen.min() <= chosen.max() <= len(labels):
-        raise DatasetError(set_path, f"{set_path}: {flag} has images outside the {len(labels)} labelled ones")
+        raise DatasetError(
+            set_path, f"{set_path}: {flag} has images outside the {len(labels)} labelled images"
+        )
     wanted = {int(number): int(labels[number - 1]) - 1 for number in chosen}
 
     def read() -> Iterator[Raw]:

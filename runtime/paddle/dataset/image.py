@@ -230,7 +230,7 @@ def _room(im: Image, size: int) -> tuple[int, int]:
     """Return how many rows and columns exceed a square crop."""
     if min(im.shape[:2]) < size:
         raise ConfigError(
-            f"cannot cut {size} x {size} pixels out of an image of {im.shape[0]} x {im.shape[1]}: "
+            f"cannot crop {size} x {size} pixels from an image of {im.shape[0]} x {im.shape[1]}: "
             "call resize_short first"
         )
     return im.shape[0] - size, im.shape[1] - size

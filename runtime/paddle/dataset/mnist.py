@@ -61,7 +61,8 @@ def _reader(images: tuple[str, str], labels: tuple[str, str]) -> Reader[Sample]:
             (label_count,) = _header(label_file, label_path, dimensions=1)
             if count != label_count:
                 raise DatasetError(
-                    image_path, f"{image_path} has {count} pictures, {label_path} has {label_count} labels"
+                    image_path,
+                    f"{image_path} has {count} pictures, but {label_path} has {label_count} labels",
                 )
             for start in range(0, count, BLOCK):
                 block = min(BLOCK, count - start)
@@ -86,7 +87,7 @@ def _header(file: BinaryIO, path: str, dimensions: int) -> tuple[int, ...]:
 def _bytes(file: BinaryIO, path: str, count: int) -> NDArray[np.uint8]:
     data = _read(file, path, count)
     if len(data) != count:
-        raise DatasetError(path, f"{path} ends too early: expected {count} more bytes, got {len(data)}")
+        raise DatasetError(path, f"{path} is truncated: expected {count} more bytes, got {len(data)}")
     return np.frombuffer(data, dtype=np.uint8)
 
 

@@ -168,7 +168,7 @@ def _rows(path: str, name: str) -> Iterator[list[str]]:
             file = archive.open(f"ml-1m/{name}")
         except KeyError as error:
             raise DatasetError(
-                path, f"{path} has no file ml-1m/{name}: is it the original archive?"
+                path, f"{path} has no file ml-1m/{name}; check that it is the original archive"
             ) from error
         with file:
             for line in file:

@@ -90,7 +90,9 @@ class QueryList:
         self.querylist = [] if querylist is None else list(querylist)
         numbers = {query.query_id for query in self.querylist}
         if len(numbers) > 1:
-            raise ConfigError(f"QueryList: documents of {len(numbers)} queries, expected those of one")
+            raise ConfigError(
+                f"QueryList: the documents belong to {len(numbers)} queries, expected a single query"
+            )
         if numbers:
             self.query_id = numbers.pop()
 
@@ -228,7 +230,7 @@ def _parsed(line: str, fill_missing: float) -> Query:
     for each in features:
         number, value = each.split(":")
         if not 1 <= int(number) <= FEATURES:
-            raise IndexError(f"there is no feature {number}")
+            raise IndexError(f"feature {number} does not exist")
         vector[int(number) - 1] = float(value)
     return Query(int(query.removeprefix("qid:")), int(score), vector, description.strip())
 
@@ -244,7 +246,7 @@ def _unpacked(filepath: str) -> Path:
             return found[0]
         if not is_tried:
             _unpack(archive, folder)
-    raise DatasetError(archive, f"{archive} has no file {filepath}: is it the original archive?")
+    raise DatasetError(archive, f"{archive} has no file {filepath}; check that it is the original archive")
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -37,7 +37,7 @@ def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
     except (struct.error, zlib.error) as error:
         raise ValueError(f"it is a damaged PNG file: {error}") from error
     if colour != _PALETTE or interlaced:
-        raise ValueError(f"expected a PNG file with a palette and not interlaced, got colour type {colour}")
+        raise ValueError(f"expected a non-interlaced PNG file with a palette, got colour type {colour}")
     row = -(-width * bits // 8)
     if len(plain) != height * (row + 1):
         raise ValueError(f"expected {height} rows of {row + 1} bytes, got {len(plain)} bytes")

@@ -142,9 +142,7 @@ def _numbered(suffix: str, number: int) -> str:
     try:
         return suffix % number
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"split: suffix must have one number in it, such as %05d, got {suffix!r}"
-        ) from error
+        raise ConfigError(f"split: suffix must contain one number, such as %05d, got {suffix!r}") from error
 
 
 def _unpacked(value: Any) -> Any:

@@ -67,7 +67,9 @@ def _reader(part: str) -> Reader[Sample]:
             def content(name: str) -> bytes:
                 file = archive.extractfile(places[name]) if name in places else None
                 if file is None:
-                    raise DatasetError(path, f"{path} has no file {name}: is it the original archive?")
+                    raise DatasetError(
+                        path, f"{path} has no file {name}; check that it is the original archive"
+                    )
                 return file.read()
 
             for line in content(SET_FILE.format(part)).decode().split():

@@ -103,7 +103,7 @@ def how(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"killed by {name}" + (" (perhaps for want of memory)" if -code == signal.SIGKILL else "")
+    return f"killed by {name}" + (" (possibly out of memory)" if -code == signal.SIGKILL else "")
 
 
 def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]:
@@ -210,7 +210,7 @@ class Keeper:
         try:
             self._start()
         except OSError as error:
-            self._say(f"a process cannot be started: {error}")
+            self._say(f"cannot start a process: {error}")
             code = FAILED
         else:
             code = self._watch()
@@ -276,7 +276,7 @@ class Keeper:
                 break
         left = kill_all(self._alarms)
         if left:
-            self._say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
+            self._say(f"NOT CLEANED: cannot kill pid {', '.join(map(str, left))}")
 
     def _ask_to_end(self) -> None:
         """Send TERM once to each process, and CONT so that stopped processes receive it."""
@@ -298,7 +298,7 @@ class Keeper:
                 for line in last_lines(worker.log):
                     self._say(f"  {line}")
         if self._running:
-            self._say("the other processes are stopped")
+            self._say("stopping the other processes")
         return True
 
     def _wait(self, deadline: float | None) -> int | None:
@@ -356,7 +356,7 @@ def run(workers: Sequence[Worker]) -> int:
         code = _wait_for(child, ours, alarms)
         left = kill_all(alarms)
     if left:
-        say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
+        say(f"NOT CLEANED: cannot kill pid {', '.join(map(str, left))}")
     return code
 
 
@@ -386,6 +386,6 @@ def _wait_for(child: int, orders: socket.socket, alarms: socket.socket) -> int:
                 orders.send(stops)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        say(f"the process that supervises the others was {how(code)}; they are stopped")
+        say(f"the process that supervises the others was {how(code)}; stopping the others")
         return FAILED
     return code

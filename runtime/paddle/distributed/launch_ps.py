@@ -117,9 +117,9 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
         found = [_endpoint(text.strip()) for text in given.endpoints.split(",")]
         own = sum(address == where.own for address, _ in found)
         if given.server_num not in (None, own):
-            raise ConfigError(f"--endpoints has {own} of {where.own}, and --server_num is {given.server_num}")
+            raise ConfigError(f"--endpoints has {own} of {where.own}, but --server_num is {given.server_num}")
         if len(set(found)) < len(found):
-            raise ConfigError(f"--endpoints: one is listed twice: {given.endpoints}")
+            raise ConfigError(f"--endpoints: an endpoint is listed twice: {given.endpoints}")
         for address, port in found:
             if address == where.own and nodes.is_taken(address, port):
                 raise ConfigError(f"--endpoints: {endpoint_of(address, port)} is in use")

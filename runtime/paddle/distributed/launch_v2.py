@@ -96,15 +96,16 @@ def _nodes(pservers: str, rank: int) -> Nodes:
         if text.strip()
     ]
     if not names or len(set(names)) < len(names):
-        raise ConfigError(f"{what} expected different hosts such as 10.0.0.1,10.0.0.2, got {pservers!r}")
+        raise ConfigError(f"{what} expected distinct hosts such as 10.0.0.1,10.0.0.2, got {pservers!r}")
     if len(names) > 1 and (local := [name for name in names if name == "localhost" or is_loopback(name)]):
         raise ConfigError(f"{what} the other machines cannot reach {local[0]}: {pservers}")
     found = [_address(name) for name in names]
     own = [at for at, address in enumerate(found) if _is_own(address)]
     if not own:
         raise ConfigError(
-            f"{what} none of {pservers} is an address of this machine ({socket.gethostname()}), which is to run one of "
-            "these pservers: start launch_v2 on those machines alone, once on each"
+            f"{what} none of {pservers} is an address of this machine ({socket.gethostname()}), "
+            "which should run one of these pservers: start launch_v2 only on those machines, "
+            "once on each"
         )
     return Nodes(tuple(found), rank if rank in own else own[0])
 
@@ -129,7 +130,7 @@ def _is_own(address: str) -> bool:
 
 def _flags() -> argparse.ArgumentParser:
     flags = script.parser(
-        _MODULE, "Starts a pserver and a trainer of a v2 job on this machine, by PADDLE_INIT_*."
+        _MODULE, "Starts a pserver and a trainer of a v2 job on this machine, as PADDLE_INIT_* variables say."
     )
     script.add_common(flags, "logs")
     return flags

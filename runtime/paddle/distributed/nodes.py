@@ -54,7 +54,7 @@ def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[
         said = where if text is not None else "--node_ip (POD_IP)"
         host_of(address, f"{said}:", ports="--started_port (launch_ps: --start_port)")
     if not all(addresses) or len(set(addresses)) < len(addresses):
-        raise ConfigError(f"{where}: expected different addresses such as 10.0.0.1,10.0.0.2, got {text!r}")
+        raise ConfigError(f"{where}: expected distinct addresses such as 10.0.0.1,10.0.0.2, got {text!r}")
     _check_count(addresses, environ)
     return Nodes(addresses, _index(addresses, where, node_ip, environ))
 
@@ -81,8 +81,8 @@ def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bo
         start = taken + 1
     raise ConfigError(
         f"port {taken} of {address} is in use"
-        + (f", and so is one of every {count} up to {last + count - 1}" if movable else "")
-        + f"; give other ones with {flag}"
+        + (f", and so is one of every {count} ports up to {last + count - 1}" if movable else "")
+        + f"; give other ports with {flag}"
     )
 
 
@@ -108,9 +108,10 @@ def _check_count(addresses: tuple[str, ...], environ: Mapping[str, str]) -> None
         )
     if int(text) != len(addresses):
         raise ConfigError(
-            f"PADDLE_NUM_TRAINERS={text} nodes, and {len(addresses)} known: {', '.join(addresses)}. "
-            "Give --cluster_node_ips=IP,IP,... (or PADDLE_TRAINERS), and on each node its own --node_ip (or POD_IP). "
-            "For several processes on this machine alone give --gpus=N instead"
+            f"PADDLE_NUM_TRAINERS={text} nodes, but {len(addresses)} addresses are known: "
+            f"{', '.join(addresses)}. Give --cluster_node_ips=IP,IP,... (or PADDLE_TRAINERS), and "
+            "on each node its own --node_ip (or POD_IP). For several processes on this machine "
+            "alone, give --gpus=N instead"
         )
 
 
@@ -128,8 +129,8 @@ def _index(addresses: tuple[str, ...], where: str, node_ip: str | None, environ:
         return 0
     if own not in addresses:
         raise ConfigError(
-            f"which of {', '.join(addresses)} is this node? "
-            + (f"{own} is none of them; " if own else "")
+            f"cannot tell which of {', '.join(addresses)} is this node; "
+            + (f"{own} is not one of them; " if own else "")
             + "give --node_ip, or set POD_IP"
         )
     return addresses.index(own)

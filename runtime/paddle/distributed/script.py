@@ -65,7 +65,7 @@ def add_nodes(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
     )
-    flags.add_argument("--node_ip", metavar="IP", help="which of them this node is (POD_IP)")
+    flags.add_argument("--node_ip", metavar="IP", help="the address of this node (POD_IP)")
 
 
 def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
@@ -78,11 +78,14 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
         "--print_config", type=_truth, default=True, metavar="BOOL", help="print what is started (True)"
     )
     flags.add_argument(
-        "--log_dir", default=log_dir, metavar="DIR", help=f"where logs go; empty: to the screen ({log_dir})"
+        "--log_dir",
+        default=log_dir,
+        metavar="DIR",
+        help=f"directory of logs; empty: print to the screen ({log_dir})",
     )
-    flags.add_argument("--parent", type=_pid, metavar="PID", help="end when this process, our parent, exits")
+    flags.add_argument("--parent", type=_pid, metavar="PID", help="exit when the parent process exits")
     flags.add_argument("training_script", help="the script to run")
-    flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
+    flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="arguments of the script")
 
 
 def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
@@ -107,7 +110,7 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
     script: str = given.training_script
     if not Path(script).is_file():
         raise ConfigError(
-            f"no such script: {script}; put flags of the launcher before it and its own flags after it"
+            f"no such script: {script}; put the launcher's flags before it and the script's flags after it"
         )
     arguments: Sequence[str] = given.training_script_args
     return (sys.executable, "-u", script, *arguments)
@@ -140,7 +143,7 @@ def log_folder(text: str) -> Path | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--log_dir: {folder} cannot be made: {error.strerror}") from error
+        raise ConfigError(f"--log_dir: cannot create {folder}: {error.strerror}") from error
     return folder
 
 
@@ -149,7 +152,7 @@ def _pid(text: str) -> int:
     if text != str(os.getppid()):
         raise argparse.ArgumentTypeError(
             f"expected the id of the process that starts this one, {os.getppid()}, got {text!r}; "
-            "or the one that started it has ended in the meantime"
+            "if it was right, that process has exited in the meantime"
         )
     return int(text)
 
@@ -176,9 +179,10 @@ def _misplaced(module: str, given: argparse.Namespace, arguments: Sequence[str])
         return ""
     moved = shlex.join([*before, *flags, given.training_script, *rest])
     return (
-        f"{shlex.join(flags)} comes after {given.training_script}, so the script gets it and the launcher ignores it. "
-        f"If it is for the launcher: python -m {module} {moved}. If it is for the script, put -- before the "
-        "script's flags, or set the launcher's flag of that name too, to silence this message"
+        f"{shlex.join(flags)} comes after {given.training_script}, so it is passed to the "
+        f"script and the launcher ignores it. If it is for the launcher: python -m {module} "
+        f"{moved}. If it is for the script, put -- before the script's flags, or set the "
+        "launcher's flag of that name as well, to silence this message"
     )
 
 

@@ -59,8 +59,8 @@ def reaching(
             lost.update(dict.fromkeys(outputs, op))
     for name in lost.keys() & set(targets):
         raise BackwardError(
-            f"{name!r} depends on operator {lost[name].describe()}, which computes a gradient and has none "
-            "itself: set stop_gradient on that gradient if it is to count as given"
+            f"{name!r} depends on operator {lost[name].describe()}, which computes a gradient but "
+            "has none itself: set stop_gradient on that gradient to treat it as a constant"
         )
     for name in rewritten(path):
         _check_rewritten(path, name, required)
@@ -82,8 +82,9 @@ def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> Non
         again = writers[-1] > position or (writers[-1] == position and name in op.reads)
         if again and _keeps(op, name):
             raise BackwardError(
-                f"variable {name!r} is written {len(writers)} times on the way to the loss, and the gradient of "
-                f"operator {op.describe()} needs its value from before: name each once"
+                f"variable {name!r} is written {len(writers)} times on the path to the loss, but the "
+                f"gradient of operator {op.describe()} needs an earlier value: use a different name "
+                "each time"
             )
 
 
@@ -208,10 +209,10 @@ def _derivable(block: Block, asked: Name) -> Variable:
     """
     variable = block.reach(asked if isinstance(asked, str) else asked.name)
     if not isinstance(variable, Parameter) and not allowed(variable, set()):
-        what = f"parameter_list: {variable.describe()} can have no gradient"
+        what = f"parameter_list: {variable.describe()} cannot have a gradient"
         if not np.issubdtype(variable.dtype, np.floating):
-            raise BackwardError(f"{what}: only floating point numbers have one")
-        raise BackwardError(f"{what}: set {variable.name}.stop_gradient = False before")
+            raise BackwardError(f"{what}: only floating-point variables have a gradient")
+        raise BackwardError(f"{what}: set {variable.name}.stop_gradient = False first")
     return variable
 
 

@@ -288,8 +288,8 @@ class Block:
             old.shape = spec.shape
         elif not _fits(old.spec, spec):
             raise OpError(
-                f"operator {op.describe()}: output {slot!r} is {spec.shape} {spec.dtype}, "
-                f"and the variable there is {old.describe()}"
+                f"operator {op.describe()}: output {slot!r} is {spec.shape} {spec.dtype}, but the "
+                f"existing variable is {old.describe()}"
             )
 
 

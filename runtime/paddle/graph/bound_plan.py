@@ -53,7 +53,7 @@ class BoundPlan:
         specs = {name: variable.spec for name, variable in variables.items()}
         for name in plan.asked.feeds:
             if name not in specs:
-                raise FeedError(f"{name!r} was fed, and the program has no variable of that name")
+                raise FeedError(f"{name!r} was fed, but the program has no variable of that name")
         self.asked = plan.asked
         self._plan = plan
         self._device = device

@@ -206,8 +206,8 @@ def gradient_of(op: Operator, reached: set[str], bodies: BodyGradients) -> list[
     rule = op.definition.gradient
     if rule is None:
         raise BackwardError(
-            f"operator {op.describe()} has no gradient, and the loss depends on a parameter through it: "
-            "set stop_gradient on one of its inputs if that is meant"
+            f"operator {op.describe()} has no gradient, but the loss depends on a parameter "
+            "through it: set stop_gradient on one of its inputs if that is intended"
         )
     own = {name: value for name, value in op.attrs.items() if name in op.definition.attrs}
     if callable(rule):

@@ -277,8 +277,8 @@ def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
 def _missing(variable: Variable | None, name: str, feeds: set[str]) -> str:
     """Return advice for the user about a missing value."""
     if variable is None:
-        return "; the program has none of that name"
-    return f"; fed are {sorted(feeds) or 'none'}: is {name!r} missing there?"
+        return "; the program has no variable of that name"
+    return f"; fed variables: {sorted(feeds) or 'none'}; feed {name!r} as well"
 
 
 def _check_reads(
@@ -294,7 +294,7 @@ def _check_reads(
         variable = block.find(name)
         if variable is None or not variable.persistable:
             raise FeedError(
-                f"variable {name!r}, read by {who}, is neither fed, persistable nor computed before it"
+                f"variable {name!r}, read by {who}, is neither fed nor persistable, and nothing computes it first"
                 + _missing(variable, name, feeds)
             )
         known.add(name)

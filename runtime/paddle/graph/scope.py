@@ -101,7 +101,7 @@ class Fetched(np.ndarray[Any, Any]):
     def __index__(self) -> int:
         number = self._number()
         if not isinstance(number, int):
-            raise TypeError(f"an array of {self.dtype} cannot be an index: it holds {number!r}")
+            raise TypeError(f"an array of {self.dtype} cannot be an index: it contains {number!r}")
         return number
 
     def __round__(self, ndigits: int | None = None) -> float:
@@ -125,7 +125,7 @@ class Fetched(np.ndarray[Any, Any]):
     def _number(self) -> Any:
         if self.size != 1:
             raise TypeError(
-                f"an array of shape {self.shape} is not a number: only an array of one element converts"
+                f"an array of shape {self.shape} is not a number: only an array with one element converts"
             )
         return self.item()
 

@@ -129,7 +129,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
     if library.is_usable(path):
         return path
     if target not in TARGETS:
-        raise BuildError(f"there are no kernels for {target}")
+        raise BuildError(f"kernels do not support {target}")
     try:
         folder.mkdir(exist_ok=True)
         with (folder / ".lock").open("a") as lock:
@@ -140,7 +140,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
     except OSError as error:
         raise BuildError(f"{folder}: {error.strerror}") from error
     if not library.is_usable(path):  # such as on a file system that is mounted noexec
-        raise BuildError(f"{path} was compiled, and cannot be loaded")
+        raise BuildError(f"{path} was compiled, but cannot be loaded")
     return path
 
 
@@ -160,8 +160,8 @@ def _build_by_any(may_download: bool, target: str, folder: Path) -> None:
         raise failures[0]
     else:
         raise NoCompiler(
-            f"no C compiler found: looked for {', '.join(_COMPILERS)}; install one, or run "
-            "`python -m paddle.kernels.build`, which fetches one for the time of the build"
+            f"no C compiler found (searched for {', '.join(_COMPILERS)}). Install one, or run "
+            "`python -m paddle.kernels.build`, which downloads one for the time of the build"
         )
 
 
@@ -210,7 +210,7 @@ def _started(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
 def main() -> int:
     """Build as requested on the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m paddle.kernels.build", description=__doc__)
-    parser.add_argument("--all", action="store_true", help="for all platforms, by zig: what a wheel carries")
+    parser.add_argument("--all", action="store_true", help="build for all platforms of a wheel, with zig")
     parser.add_argument("--offline", action="store_true", help="never install a compiler")
     options = parser.parse_args()
     folder = library.FOLDER / library.BUILT

@@ -109,8 +109,8 @@ def address(
         raise ValueError(f"a kernel cannot change a read-only array: {array.shape} {array.dtype}")
     if array.dtype != dtype or not flags.c_contiguous or not flags.aligned or size not in (None, array.size):
         raise ValueError(
-            f"a kernel takes {'' if size is None else f'{size} '}aligned, contiguous {dtype}, "
-            f"got {array.shape} {array.dtype} with strides {array.strides}"
+            f"a kernel needs {'' if size is None else f'{size} '}aligned, contiguous {dtype}, got "
+            f"{array.shape} {array.dtype} with strides {array.strides}"
         )
     found: int = array.__array_interface__["data"][0]
     return found
@@ -190,11 +190,11 @@ def _opened(path: Path) -> _Library:
         handle.paddle_kernels_digest.restype = ctypes.c_char_p
         made_from = handle.paddle_kernels_digest().decode()
     except (OSError, AttributeError) as error:
-        why = f"{path.name} cannot be loaded: {error}" if os.path.exists(path) else f"{path.name} is missing"
+        why = f"cannot load {path.name}: {error}" if os.path.exists(path) else f"{path.name} is missing"
         return _Library(None, 0, f"no compiled kernels: {why}; run `python -m paddle.kernels.build`")
     if made_from != digest():
         return _Library(
-            None, 0, f"no compiled kernels: {path.name} was made from other sources ({made_from})"
+            None, 0, f"no compiled kernels: {path.name} was built from other sources ({made_from})"
         )
     runs = handle.paddle_kernels_level()
     number = max((each for each in LEVELS[os.uname().machine] if each <= runs), default=0)

@@ -36,13 +36,13 @@ class DenseUpdater:
         self._rule = rule_of(optimizer)
         if self._rule.row_keeps:
             raise ConfigError(
-                f"parameter {parameter.name}: {optimizer.rule} keeps one number per row and needs a sparse "
-                "parameter; use adagrad or fluid_adagrad"
+                f"parameter {parameter.name}: {optimizer.rule} stores one number per row and needs a "
+                "sparse parameter; use adagrad or fluid_adagrad"
             )
         if self._rule.penalises_gradient and parameter.momentum:
             raise ConfigError(
-                f"parameter {parameter.name}: momentum: {optimizer.rule} takes none from a parameter, got "
-                f"{parameter.momentum}; see the rule's hyperparameters"
+                f"parameter {parameter.name}: {optimizer.rule} does not use a parameter's momentum, "
+                f"got {parameter.momentum}; set the rule's hyperparameters instead"
             )
         self._state: dict[str, Array] = {}
         self._batches = 0

@@ -59,7 +59,7 @@ class LearningRate:
         if self._step_rate is not None:
             if num_updates is None:
                 raise ConfigError(
-                    f"learning rate schedule {self._spec.schedule} counts updates: give their number"
+                    f"learning rate schedule {self._spec.schedule} counts updates: pass the number of updates"
                 )
             try:
                 rate = self._step_rate(num_updates)

@@ -45,7 +45,9 @@ def check_arguments(schedule: str, a: float, b: float) -> None:
     if schedule == "caffe_poly" and b < 0:
         raise ConfigError(f"learning_rate_decay_b: schedule caffe_poly expects 0 or more, got {b:g}")
     if schedule == "linear" and b < 0:
-        raise ConfigError(f"learning_rate_decay_b: schedule linear ends at it, expected 0 or more, got {b:g}")
+        raise ConfigError(
+            f"learning_rate_decay_b: the lower limit of schedule linear must be 0 or more, got {b:g}"
+        )
 
 
 FORMULAS: Mapping[str, Formula] = MappingProxyType(

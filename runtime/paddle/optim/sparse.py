@@ -154,7 +154,7 @@ def check_rows(rows: npt.NDArray[np.int64], height: int, what: str) -> None:
     if wrong_order.any():
         at = int(np.argmax(wrong_order))
         raise ConfigError(
-            f"{what}: expected row ids strictly ascending, got {rows[at]} before {rows[at + 1]}"
+            f"{what}: expected strictly ascending row ids, got {rows[at]} before {rows[at + 1]}"
         )
     if rows[0] < 0 or rows[-1] >= height:
         beyond = rows[0] if rows[0] < 0 else rows[-1]
@@ -228,7 +228,7 @@ class _MomentumRows(SparseUpdater):
             )
         if parameter.l1:
             raise ConfigError(
-                f"parameter {parameter.name}: sparse momentum has no L1 decay, got l1={parameter.l1}"
+                f"parameter {parameter.name}: sparse momentum does not support L1 decay, got l1={parameter.l1}"
             )
         # w is a difference of numbers up to α times as large: float32 would leave it two digits.
         self._u, self._v = (np.zeros((height, width), np.float64) for _ in range(2))

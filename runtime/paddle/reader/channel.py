@@ -131,7 +131,7 @@ def _join(threads: list[ServiceThread[None]]) -> None:
     # The garbage collector may close an abandoned reader on any thread, also on one of these: `join` allows for it.
     stuck = sum(not thread.join(max(0.0, deadline - time.monotonic())) for thread in threads)
     if stuck:
-        logger.warning("%d reader threads still wait for their source after %.0f s", stuck, STOP_S)
+        logger.warning("%d reader threads are still waiting for their source after %.0f s", stuck, STOP_S)
 
 
 _MARK = "may_be_read_ahead"

@@ -79,8 +79,9 @@ def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple
             ended = [place for place, sample in enumerate(row) if sample is _ENDED]
             if ended and check_alignment:
                 raise ComposeNotAligned(
-                    f"compose: readers {ended} of {len(readers)} (from 0) ended after {index} samples "
-                    f"and the others have more; give readers of one length or check_alignment=False"
+                    f"compose: readers {ended} of {len(readers)} (counted from 0) ended after {index} "
+                    "samples, but the others have more; give readers of equal length, or "
+                    "check_alignment=False"
                 )
             if ended:
                 return

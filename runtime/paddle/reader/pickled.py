@@ -173,7 +173,7 @@ class _Machine:
     def take(self, size: int) -> bytes:
         if not 0 <= size <= len(self.raw) - self.at:
             raise PickleRefused(
-                f"damaged pickle: {size} bytes are needed at byte {self.at}, {len(self.raw) - self.at} are left"
+                f"damaged pickle: expected {size} bytes at byte {self.at}, but only {len(self.raw) - self.at} remain"
             )
         self.at += size
         return self.raw[self.at - size : self.at]
@@ -233,7 +233,8 @@ class _Machine:
         known = _NAMES.get(text)
         if known is None:
             raise PickleRefused(
-                f"the pickle names {text.replace(' ', '.')!r:.80}, which samples cannot contain; it was not unpickled"
+                f"the pickle refers to {text.replace(' ', '.')!r:.80}, which samples must not "
+                "contain; it was not unpickled"
             )
         self.push(_Name(known))
 

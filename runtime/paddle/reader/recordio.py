@@ -221,7 +221,7 @@ def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tupl
             return header, payload
     if cut:
         raise RecordFileError(path, f"it is truncated or damaged: the chunk at byte {at} is incomplete")
-    raise RecordFileError(path, f"the chunk at byte {at} is damaged: its checksum is wrong")
+    raise RecordFileError(path, f"the chunk at byte {at} is damaged: its checksum does not match")
 
 
 def _unpacked(path: str | PathLike[str], at: int, header: _Header, payload: bytes) -> bytes:
@@ -255,7 +255,7 @@ def _gunzip(payload: bytes) -> bytes:
     if reader.unconsumed_tail:
         raise ValueError(f"it has more than {MAX_CHUNK} bytes")
     if not reader.eof:
-        raise ValueError("its gzip data ends too early")
+        raise ValueError("its gzip data is truncated")
     return plain
 
 

@@ -47,7 +47,7 @@ def decompress(data: bytes, most: int) -> bytes:
         kind, length = data[at], int.from_bytes(data[at + 1 : at + 4], "little")
         content = data[at + 4 : at + 4 + length]
         if len(content) < length:
-            raise SnappyError(f"the frame at byte {at} needs {length} bytes, {len(content)} are left")
+            raise SnappyError(f"the frame at byte {at} needs {length} bytes, but only {len(content)} remain")
         if kind in (_COMPRESSED, _STORED):
             if length < 4:
                 raise SnappyError(f"the frame at byte {at} has no checksum")

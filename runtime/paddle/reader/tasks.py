@@ -103,7 +103,7 @@ class TaskQueues:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"malformed question to the task queue: {error!r}") from error
+            raise ConfigError(f"malformed request to the task queue: {error!r}") from error
 
     def lose(self, address: bytes) -> None:
         """Record that a connection broke."""
@@ -119,7 +119,7 @@ class TaskQueues:
                 client = self._clients.get(lease.holder)
                 is_lost = client is not None and client.lost_at is not None and now - client.lost_at >= LOST_S
                 if is_lost or now >= lease.ends_at:
-                    why = "its connection is lost" if is_lost else f"it reported nothing for {LEASE_S:.0f} s"
+                    why = "its connection was lost" if is_lost else f"it sent no report for {LEASE_S:.0f} s"
                     _log.warning(
                         "task %d of %s returns to the queue from trainer %d: %s",
                         number,
@@ -159,9 +159,9 @@ class TaskQueues:
             known = set(self._pieces[name])
             first = next((mine for mine in pieces if mine not in known), pieces[-1:])
             raise ConfigError(
-                f"the data set {name} differs between trainers: trainer {holder.trainer} has {len(pieces)} chunks, the "
-                f"first trainer had {len(self._pieces[name])} (for example: {first}). All trainers must see the same "
-                "files under the same paths"
+                f"the data set {name} differs between trainers: trainer {holder.trainer} has "
+                f"{len(pieces)} chunks, but the first trainer had {len(self._pieces[name])} (for "
+                f"example: {first}). All trainers must see the same files under the same paths"
             )
         return {"tasks": self._count(name)}
 
@@ -197,7 +197,7 @@ class TaskQueues:
         name, number, epoch = str(question["name"]), int(question["number"]), int(question["epoch"])
         if self._note(["return", name, number, epoch, True]):
             _log.error(
-                "task %d of %s failed %d times and is given up for this pass; the last time on trainer %d: %s",
+                "task %d of %s failed %d times and is skipped for this pass; the last failure was on trainer %d: %s",
                 number,
                 name,
                 MOST_FAILURES,

@@ -99,10 +99,10 @@ class CheckInputTypeWrapper:
         """Yield the samples of a file."""
         for item in self.generator(obj, filename):
             if len(self.input_types) > 1 and not isinstance(item, (list, tuple)):
-                self.logger.error("a provider of %d columns yields %r", len(self.input_types), item)
+                self.logger.error("a provider with %d columns yields %r", len(self.input_types), item)
                 raise UsageTypeError(
-                    f"a provider of {len(self.input_types)} columns must yield a list or tuple of as many, "
-                    f"got {item!r:.80}"
+                    f"a provider with {len(self.input_types)} columns must yield a list or tuple of that "
+                    f"length, got {item!r:.80}"
                 )
             yield item
 
@@ -159,7 +159,7 @@ class CheckWrapper:
             columns = [pair[0] for pair in each]
         wrong = [column for column in columns if not 0 <= int(column) < input_type.dim]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} does not lie in [0, {input_type.dim})")
+            raise ValueError(f"{wrong[0]!r} is not in [0, {input_type.dim})")
 
     @staticmethod
     def loop_check(callback: Callable[[Any], None], item: Any) -> None:
@@ -253,7 +253,8 @@ def provider(
         near = difflib.get_close_matches(name, made_by, n=1)
         if near:
             getLogger("paddle.provider").warning(
-                "@provider: %r is not an argument, only a setting of your own; did you mean %r?",
+                "@provider: %r is not an argument of @provider, so it becomes a setting of your own; "
+                "did you mean %r?",
                 name,
                 near[0],
             )

@@ -133,10 +133,10 @@ def _without_effect(name: str, why: str) -> Callable[[Any], None]:
     return ignore
 
 
-_OWN_START = "layers of trainer_config_helpers say how their parameters start"
-default_device = _without_effect("default_device", "a layer has no device of its own")
+_OWN_START = "layers of trainer_config_helpers define the initial values of their parameters"
+default_device = _without_effect("default_device", "a layer cannot be assigned its own device")
 default_num_batches_regularization = _without_effect(
-    "default_num_batches_regularization", "every batch decays"
+    "default_num_batches_regularization", "decay is applied in every batch"
 )
 default_initial_mean = _without_effect("default_initial_mean", _OWN_START)
 default_initial_std = _without_effect("default_initial_std", _OWN_START)
@@ -149,8 +149,8 @@ def _run(path: Path) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        near = "" if path.exists() or path.is_absolute() else f"; it is searched for in {Path.cwd()}"
-        raise UsageError(f"the configuration {path} cannot be read: {why}{near}") from error
+        near = "" if path.exists() or path.is_absolute() else f"; it was searched for in {Path.cwd()}"
+        raise UsageError(f"cannot read the configuration {path}: {why}{near}") from error
     folder = str(path.parent.absolute())
     if folder not in sys.path:  # for the modules beside it
         sys.path.insert(0, folder)
@@ -160,7 +160,7 @@ def _run(path: Path) -> None:
         exec(compile(text, str(path), "exec"), scope)  # noqa: S102 - a configuration is a program
     except SyntaxError as error:
         hint = python2_hint(error, path.name)
-        raise UsageError(f"the configuration {path} cannot be read: {error}{hint}") from error
+        raise UsageError(f"cannot read the configuration {path}: {error}{hint}") from error
     except (NameError, AttributeError, ModuleNotFoundError) as error:
         line = next(
             (

@@ -147,9 +147,7 @@ def _tested(session: Session) -> list[Path | None]:
         try:
             lines = Path(str(flags["model_list"])).read_text(encoding="utf-8").split()
         except OSError as error:
-            raise UsageError(
-                f"--model_list={flags['model_list']} cannot be read: {error.strerror}"
-            ) from error
+            raise UsageError(f"cannot read --model_list={flags['model_list']}: {error.strerror}") from error
         return [Path(line) for line in lines]
     first, end = int(flags["test_pass"]), int(flags["num_passes"])
     if first >= 0:

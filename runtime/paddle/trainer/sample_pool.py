@@ -48,9 +48,9 @@ class SampleSource:
         except TypeError as error:
             if "argument" in str(error):
                 error.add_note(
-                    "init_hook gets the settings, file_list, is_train, input_order and the args of "
-                    f"define_py_data_sources2 ({', '.join(source.arguments) or 'none'}): end its parameters with "
-                    "**kwargs"
+                    "init_hook receives the settings, file_list, is_train, input_order and the args of "
+                    f"define_py_data_sources2 ({', '.join(source.arguments) or 'none'}): end its "
+                    "parameters with **kwargs"
                 )
             raise
         self._provider = provider
@@ -135,7 +135,7 @@ class SampleSource:
             if isinstance(error, OSError) and error.filename == name:
                 base = "" if Path(name).is_absolute() else f". Paths are relative to {Path.cwd()}"
                 raise UsageError(
-                    f"the data file {name!r}{self._listed_in} cannot be read: {error.strerror}{base}"
+                    f"cannot read the data file {name!r}{self._listed_in}: {error.strerror}{base}"
                 ) from error
             error.add_note(f"{self.name} failed on the data file {name!r}{python2_hint(error, self._file)}")
             raise
@@ -153,8 +153,8 @@ def _listed(files: str | Sequence[str]) -> list[str]:
         lines = Path(files).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(
-            f"define_py_data_sources2: the list file {files!r} cannot be read: {error.strerror}. It must list "
-            "the paths of data files, one per line"
+            f"define_py_data_sources2: cannot read the list file {files!r}: {error.strerror}. It "
+            "must list the paths of data files, one per line"
         ) from error
     return [line.strip() for line in lines if line.strip()]
 
@@ -164,18 +164,16 @@ def _provider(source: DataSource) -> Callable[..., DataProvider]:
         module = importlib.import_module(source.module)
     except SyntaxError as error:
         raise UsageError(
-            f"the data provider {source.module} cannot be read: {error}{python2_hint(error, f'{source.module}.py')}"
+            f"cannot read the data provider {source.module}: {error}{python2_hint(error, f'{source.module}.py')}"
         ) from error
     except ModuleNotFoundError as error:
         if error.name != source.module:
             if hint := python2_hint(error, f"{source.module}.py"):
-                raise UsageError(
-                    f"the data provider {source.module} cannot be imported: {error}{hint}"
-                ) from error
+                raise UsageError(f"cannot import the data provider {source.module}: {error}{hint}") from error
             raise
         raise UsageError(
-            f"the data provider's module {source.module!r} does not exist: put {source.module}.py beside the "
-            "configuration"
+            f"the data provider's module {source.module!r} does not exist: put {source.module}.py "
+            "into the configuration's directory"
         ) from error
     found = getattr(module, source.provider, None)
     if found is None:

@@ -38,7 +38,8 @@ def _source(files: Files | None, module: str, provider: str, arguments: Any) -> 
         return None
     if arguments is not None and not isinstance(arguments, Mapping):
         raise UsageTypeError(
-            f"define_py_data_sources2: args must be a dict, got {arguments!r:.80}; init_hook gets its items by name"
+            f"define_py_data_sources2: args must be a dict, got {arguments!r:.80}; init_hook "
+            "receives its items by name"
         )
     return DataSource(files, module, provider, dict(arguments or {}))
 

@@ -44,7 +44,7 @@ def make_diagram(config_file: str, dot_file: str, config_arg_str: str = "") -> N
     try:
         Path(dot_file).write_text(draw(network), encoding="utf-8")
     except OSError as error:
-        raise ModelFileError(f"the drawing {dot_file} cannot be written: {error.strerror}") from error
+        raise ModelFileError(f"cannot write the drawing {dot_file}: {error.strerror}") from error
 
 
 def dot(network: Network) -> str:

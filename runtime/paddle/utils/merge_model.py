@@ -64,7 +64,7 @@ def merge_v2_model(net: LayerOutput | Sequence[LayerOutput], param_file: str, ou
             file: Any = gzip.GzipFile(fileobj=raw) if is_packed else raw
             parameters = Parameters.from_tar(file)
     except OSError as error:
-        raise ModelFileError(f"{param_file} cannot be read: {error.strerror or error}") from error
+        raise ModelFileError(f"cannot read {param_file}: {error.strerror or error}") from error
     write(Topology(net).network, parameters, output_file)
 
 
@@ -84,7 +84,7 @@ def write(network: Network, parameters: Parameters, path: str) -> None:
             for name in network.parameters:
                 parameters.serialize(name, file)
     except OSError as error:
-        raise ModelFileError(f"{path} cannot be written: {error.strerror}") from error
+        raise ModelFileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read(path: str) -> tuple[Network, Parameters]:
@@ -104,7 +104,7 @@ def read(path: str) -> tuple[Network, Parameters]:
             for name in network.parameters:
                 parameters.deserialize(name, file)
     except OSError as error:
-        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     return network, parameters
 
 

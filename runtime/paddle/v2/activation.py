@@ -39,7 +39,7 @@ Exp = _activation("Exp", "exponential", "exp", "exp(x).")
 Relu = _activation("Relu", "relu", "relu", "max(x, 0).")
 BRelu = _activation("BRelu", "brelu", "brelu", "X cut to [0, 24].", t_min=0.0, t_max=24.0)
 SoftRelu = _activation(
-    "SoftRelu", "softrelu", "soft_relu", "ln(1 + exp(x)), x cut to [-40, 40].", threshold=40.0
+    "SoftRelu", "softrelu", "soft_relu", "ln(1 + exp(x)), with x clipped to [-40, 40].", threshold=40.0
 )
 STanh = _activation("STanh", "stanh", "stanh", "1.7159 * tanh(2x / 3).", scale_a=2.0 / 3.0, scale_b=1.7159)
 Abs = _activation("Abs", "abs", "abs", "|x|.")

@@ -23,9 +23,9 @@ class HookAttribute:
     def __init__(self, type: str, sparsity_ratio: float | None = None) -> None:
         ratio = 0.6 if sparsity_ratio is None else float(sparsity_ratio)
         if type != "pruning":
-            raise UsageError(f"update hook {type!r} is unknown, the only one is 'pruning'")
+            raise UsageError(f"update hook {type!r} is unknown; only 'pruning' is supported")
         if not 0 <= ratio <= 1:
-            raise UsageError(f"sparsity_ratio must lie in [0, 1], got {ratio}")
+            raise UsageError(f"sparsity_ratio must be in [0, 1], got {ratio}")
         self.hook = UpdateHook(type, ratio)
 
 
@@ -113,7 +113,7 @@ class ExtraLayerAttribute:
 
     def __post_init__(self) -> None:
         if self.drop_rate is not None and not 0 <= self.drop_rate <= 1:
-            raise UsageError(f"drop_rate must lie in [0, 1], got {self.drop_rate}")
+            raise UsageError(f"drop_rate must be in [0, 1], got {self.drop_rate}")
         if self.error_clipping_threshold is not None and self.error_clipping_threshold < 0:
             raise UsageError(
                 f"error_clipping_threshold must not be negative, got {self.error_clipping_threshold}"

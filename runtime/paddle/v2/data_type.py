@@ -74,7 +74,9 @@ def whole_number(value: object, what: str) -> int:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         hint = (
-            ": in Python 3 `/` gives a float, and `//` the whole number" if isinstance(value, float) else ""
+            ": `/` returns a float in Python 3; use `//` for a whole number"
+            if isinstance(value, float)
+            else ""
         )
         raise UsageError(f"{what} must be a whole number, got {value!r}{hint}") from None
 

@@ -42,11 +42,11 @@ classification_error = _metric(
     """Share of rows whose label is not among the ``top_k`` largest columns (not on its side of ``threshold``).
 
     Args:
-        input: a column a class, or one column.
+        input: one column per class, or a single column.
         label: class of each row.
         weight: of each row.
         top_k: 1 by default.
-        threshold: of one column, 0.5 by default.
+        threshold: of a single column, 0.5 by default.
     """,
     top_k=1,
     threshold=0.5,
@@ -60,7 +60,7 @@ precision_recall = _metric(
     "Precision, recall (key ``recal``, as in the original) and F1 of one class, or averaged over all classes.",
     positive_label=-1,
 )
-sum = _metric("sum(input, name=None, weight=None)", "Sum of all values over the number of rows.")
+sum = _metric("sum(input, name=None, weight=None)", "Sum of all values divided by the number of rows.")
 column_sum = _metric("column_sum(input, name=None, weight=None)", "Mean of the last column.")
 
 
@@ -106,7 +106,7 @@ def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -
 
 pnpair = _metric(
     "pnpair(input, label, query_id, weight=None, name=None)",
-    """Pairs of rows of one query that the last column orders as their labels, over the pairs that it orders otherwise.
+    """Ratio of row pairs of a query that the last column orders like their labels to pairs that it does not.
 
     Args:
         input: scores.
@@ -140,17 +140,18 @@ gradient_printer = _printer(
 )
 maxid_printer = _printer(
     "maxid_printer(input, num_results=None, name=None)",
-    "Print the columns with the `num_results` (1) largest values of each row, and these, to stderr.",
+    "Print the columns with the `num_results` (1) largest values of each row, and the values, to stderr.",
     num_results=1,
 )
 maxframe_printer = _printer(
     "maxframe_printer(input, num_results=None, name=None)",
-    "Print which `num_results` (1) rows of each sequence of a layer of size 1 are the largest, and these, to stderr.",
+    "Print which `num_results` (1) rows of each sequence of a layer of size 1 are the "
+    "largest, and their values, to stderr.",
     num_results=1,
 )
 classification_error_printer = _printer(
     "classification_error_printer(input, label, threshold=0.5, name=None)",
-    "Print for each row whether its class is wrong, 1, or right, 0, to stderr; see `classification_error`.",
+    "Print to stderr whether the class of each row is wrong (1) or right (0); see `classification_error`.",
     top_k=1,
 )
 
@@ -263,7 +264,7 @@ def evaluator_base(
         key: value for key, value in locals().items() if key not in ("input", "type") and value is not None
     }
     if type not in _TYPES:
-        raise UsageError(f"evaluator_base: unknown type {type!r}; there are {', '.join(_TYPES)}")
+        raise UsageError(f"evaluator_base: unknown type {type!r}; expected one of {', '.join(_TYPES)}")
     declare, names = _TYPES[type]
     layers = list(input) if isinstance(input, (list, tuple)) else [input]
     if type == "seq_text_printer" and len(layers) == 1:
@@ -276,7 +277,7 @@ def evaluator_base(
         given["threshold"] = given.pop("classification_threshold")
     wrong = sorted(given.keys() - signature(declare).parameters.keys())
     if wrong:
-        raise UsageError(f"evaluator_base: {type!r} does not have {', '.join(wrong)}")
+        raise UsageError(f"evaluator_base: {type!r} has no argument {', '.join(wrong)}")
     declare(**given)
 
 

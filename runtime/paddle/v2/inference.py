@@ -106,7 +106,7 @@ def _stack(arrays: list[Array]) -> Array:
     widths = {array.shape[1:] for array in arrays}
     if len(widths) > 1:
         raise UsageError(
-            f"the output layers differ in width {sorted(widths)} and cannot be stacked: infer them one by one, or with "
-            "flatten_result=False"
+            f"the output layers have different widths {sorted(widths)} and cannot be stacked: "
+            "infer them one by one, or with flatten_result=False"
         )
     return fetched(np.concatenate(arrays, axis=0))

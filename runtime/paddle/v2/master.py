@@ -156,7 +156,7 @@ class client:  # noqa: N801 - the original's name
             yield from records
             if not self._ask({"ask": "read", "read": read, **about})["held"]:
                 _log.warning(
-                    "the lease of task %d of %s has expired: another trainer has the task",
+                    "the lease of task %d of %s has expired: another trainer has taken the task",
                     task["number"],
                     self._name,
                 )
@@ -170,7 +170,7 @@ def get_c_lib() -> NoReturn:
         MissingNameError: always.
     """
     raise MissingNameError(
-        "paddle.v2.master.get_c_lib is not available: the master's client is not a C library here"
+        "paddle.v2.master.get_c_lib is not available: this master client is not a C library"
     )
 
 
@@ -188,8 +188,8 @@ class _OwnQueue:
         """
         if len(chunks) < self._trainers:
             raise ConfigError(
-                f"set_dataset({name!r}): {len(chunks)} chunks for {self._trainers} trainers: write more files, see "
-                "dataset.common.convert"
+                f"set_dataset({name!r}): {len(chunks)} chunks are too few for {self._trainers} "
+                "trainers: write more files, see dataset.common.convert"
             )
         return chunks[self._holder.trainer :: self._trainers]
 

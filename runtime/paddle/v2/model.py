@@ -159,7 +159,7 @@ class Model:
         """Register a layer under a new name; layers of a group's step may only read layers of that step."""
         if config.name in self.layers:
             raise UsageError(
-                f"Duplicated layer name {config.name!r}: layer names are unique within a process"
+                f"Duplicated layer name {config.name!r}: layer names must be unique within a process"
             )
         if self.group and config.type != "group_output":
             readable = self._around if config.type in READS_AROUND_GROUPS else self.group
@@ -167,8 +167,9 @@ class Model:
                 read = self.layers.get(link.layer)
                 if read is not None and read.group != readable:
                     raise UsageError(
-                        f"layer {config.name!r} is a step of a recurrent group and reads {link.layer!r} around it: "
-                        "pass that to the group as an input, in StaticInput if it is the same at every step"
+                        f"layer {config.name!r} is part of the step of a recurrent group, but reads "
+                        f"{link.layer!r} outside it: pass that layer to the group as an input, in StaticInput "
+                        "if it is the same at every step"
                     )
         self.layers[config.name] = replace(config, group=self.group) if self.group else config
 
@@ -195,8 +196,8 @@ class Model:
         if known is not None:
             if (known.size, known.dims) != (count, shape):
                 raise UsageError(
-                    f"parameter {name!r} is shared with other dims: {known.dims or known.size} before, "
-                    f"{shape or count} now"
+                    f"parameter {name!r} is shared with different dims: {known.dims or known.size} "
+                    f"before, {shape or count} now"
                 )
             if attribute.is_static and not known.is_static:
                 warnings.warn(

@@ -68,8 +68,8 @@ class Network:
             content = json.loads(raw)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise ModelFileError(
-                "this is not a topology of this runtime (topologies of the original are pickles, which are never "
-                "loaded); write it with Topology(...).serialize_for_inference(file)"
+                "this is not a topology of this runtime (the original's topologies are pickles, "
+                "which are never loaded); write it with Topology(...).serialize_for_inference(file)"
             ) from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ModelFileError(f"this is not a topology: expected a JSON object with format {FORMAT!r}")
@@ -182,7 +182,7 @@ def _needed(layers: Mapping[str, LayerConfig], names: Iterable[str]) -> set[str]
             continue
         if name not in layers:
             raise UsageError(
-                f"layer {name!r} is not declared in this name space (is its mixed layer finished?)"
+                f"unknown layer {name!r} in this name space (if it is a mixed layer, finish it first)"
             )
         needed.add(name)
         waiting.extend(sources(layers[name]))

@@ -93,11 +93,11 @@ class ParameterConfig:
     def _check_size(self) -> None:
         count = math.prod(self.shape)
         if not 0 < self.size <= MAX_ELEMENTS:
-            raise ModelFileError(f"parameter {self.name!r} says it has {self.size} elements")
+            raise ModelFileError(f"parameter {self.name!r} declares {self.size} elements")
         # An lstm weight stores [size, size, 4] and the same count; a bias may store [1, size].
         if count != self.size:
             raise ModelFileError(
-                f"parameter {self.name!r}: dims {self.dims} hold {count} elements, size is {self.size}"
+                f"parameter {self.name!r}: dims {self.dims} hold {count} elements, but size is {self.size}"
             )
 
 

@@ -35,7 +35,7 @@ def binary(file: IO[Any]) -> IO[bytes]:
     stream.flush()
     buffer: IO[bytes] | None = getattr(stream, "buffer", None)
     if buffer is None:
-        raise ModelFileError(f"{file!r} holds text; open the file with mode 'wb' or 'rb'")
+        raise ModelFileError(f"{file!r} is a text file; open it with mode 'wb' or 'rb'")
     return buffer
 
 
@@ -53,7 +53,7 @@ def read_blob(raw: bytes, config: ParameterConfig, where: str) -> NDArray[np.flo
     """
     if len(raw) < HEADER.size:
         raise ModelFileError(
-            f"{where}: {config.name!r} has {len(raw)} bytes, a parameter header alone has {HEADER.size}"
+            f"{where}: {config.name!r} has {len(raw)} bytes, but the parameter header alone needs {HEADER.size}"
         )
     form, width, count = HEADER.unpack_from(raw)
     if form != 0:
@@ -64,8 +64,8 @@ def read_blob(raw: bytes, config: ParameterConfig, where: str) -> NDArray[np.flo
         raise ModelFileError(f"{where}: {config.name!r} has {width}-byte values, expected 4-byte floats")
     if count != config.size or len(raw) != HEADER.size + 4 * count:
         raise ModelFileError(
-            f"{where}: {config.name!r} should have {config.size} values; its header says {count}, "
-            f"its data holds {(len(raw) - HEADER.size) / 4:g}"
+            f"{where}: {config.name!r} should have {config.size} values, but its header declares "
+            f"{count}, and its data holds {(len(raw) - HEADER.size) / 4:g}"
         )
     value = np.frombuffer(raw, _FLOAT32, count, HEADER.size)
     return value.astype(np.float32).reshape(config.shape)
@@ -99,12 +99,12 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
                     yield _read_parameter(tar, members, member, where)
     except tarfile.ReadError as error:
         if "end of data" in str(error):
-            raise ModelFileError(f"{where} ends too early, inside a member") from error
+            raise ModelFileError(f"{where} is truncated inside a member") from error
         raise ModelFileError(
             f"{where} is not a tar of parameters ({error}); open a .tar.gz with gzip.open first"
         ) from error
     except EOFError as error:
-        raise ModelFileError(f"{where} ends too early: {error}") from error
+        raise ModelFileError(f"{where} is truncated: {error}") from error
     except ModelFileError:
         raise
     except (
@@ -125,7 +125,7 @@ def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> Non
     stream.seek(end)
     rest = stream.read(tarfile.BLOCKSIZE)
     if any(rest):
-        raise ModelFileError(f"{where} ends too early, inside the header after {names[-1:]}")
+        raise ModelFileError(f"{where} is truncated inside the header after {names[-1:]}")
     if (
         not rest
         and names
@@ -133,7 +133,7 @@ def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> Non
         and not names[-1].endswith(CONFIG_SUFFIX)
     ):
         raise ModelFileError(
-            f"{where} ends too early: {names[-1]!r} has no configuration ({names[-1]}{CONFIG_SUFFIX}) after it"
+            f"{where} is truncated: {names[-1]!r} has no configuration ({names[-1]}{CONFIG_SUFFIX}) after it"
         )
 
 
@@ -141,7 +141,9 @@ def _read_parameter(
     tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo], member: tarfile.TarInfo, where: str
 ) -> tuple[ParameterConfig, NDArray[np.float32]]:
     if member.size > _MAX_CONFIG_BYTES:
-        raise ModelFileError(f"{where}: {member.name} has {member.size} bytes, more than any configuration")
+        raise ModelFileError(
+            f"{where}: {member.name} has {member.size} bytes, which is too large for a configuration"
+        )
     config = ParameterConfig.decode(_member_bytes(tar, member, where))
     data = members.get(config.name)
     if data is None or config.name + CONFIG_SUFFIX != member.name:
@@ -150,8 +152,8 @@ def _read_parameter(
         )
     if data.size != HEADER.size + 4 * config.size:
         raise ModelFileError(
-            f"{where}: {config.name!r} takes {data.size} bytes; "
-            f"{config.size} values need {HEADER.size + 4 * config.size}"
+            f"{where}: {config.name!r} has {data.size} bytes, but {config.size} values need "
+            f"{HEADER.size + 4 * config.size}"
         )
     return config, read_blob(_member_bytes(tar, data, where), config, where)
 

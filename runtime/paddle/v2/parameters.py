@@ -136,7 +136,7 @@ class Parameters:
             value = np.asarray(initializer(config.name), np.float32)
             if value.shape != config.shape:
                 raise UsageError(
-                    f"initializer of {config.name!r} gave shape {value.shape}, expected {config.shape}"
+                    f"the initializer of {config.name!r} returned shape {value.shape}, expected {config.shape}"
                 )
         self._configs[config.name] = config
         if value is not None:
@@ -172,7 +172,7 @@ class Parameters:
             value = self._values.get(config.name)
             if value is not None and value.size != config.size:
                 raise UsageError(
-                    f"parameter {config.name!r} has {value.size} values here, {config.size} in the network given"
+                    f"parameter {config.name!r} has {value.size} values here, but {config.size} in the given network"
                 )
             self._configs[config.name] = config
 
@@ -213,12 +213,13 @@ class Parameters:
         shared = {name: value for name, value in found.items() if name in self._configs}
         if not shared:
             raise UsageError(
-                f"the tar has none of the network's parameters: it has {list(found)}, the network {self.names()}"
+                f"the tar has none of the network's parameters: it has {list(found)}, but the network "
+                f"has {self.names()}"
             )
         for name, value in shared.items():
             if value.size != self.config(name).size and name not in exclude_params:
                 raise UsageError(
-                    f"parameter {name!r} has {value.size} values in the tar, {self.config(name).size} in the network"
+                    f"parameter {name!r} has {value.size} values in the tar, not {self.config(name).size} as here"
                 )
         for name, value in shared.items():
             if name not in exclude_params:

@@ -99,6 +99,6 @@ def _library(name: str, otherwise: str) -> Any:
     except ImportError as error:
         package = name.partition(".")[0]
         raise NotAvailableError(
-            f"plotting needs {package}, which cannot be imported here ({error}): "
-            f"pip install {package.lower()}, or {otherwise}"
+            f"plotting needs {package}, which cannot be imported ({error}): pip install "
+            f"{package.lower()}, or {otherwise}"
         ) from error

@@ -37,12 +37,12 @@ def _pool(kind: str, name: str, does: str) -> type[_Plain]:
 
 
 MaxWithMask = _pool("MaxWithMask", "max-pool-with-mask", "The largest item, with its position.")
-CudnnMax = _pool("CudnnMax", "cudnn-max-pool", "Max pooling; the name asks the original for cuDNN.")
+CudnnMax = _pool("CudnnMax", "cudnn-max-pool", "Max pooling; the original uses cuDNN for this name.")
 CudnnAvg = _pool(
-    "CudnnAvg", "cudnn-avg-pool", "Average pooling that leaves padding out; for cuDNN in the original."
+    "CudnnAvg", "cudnn-avg-pool", "Average pooling that excludes padding; the original uses cuDNN for it."
 )
 CudnnAvgInclPad = _pool(
-    "CudnnAvgInclPad", "cudnn-avg-incl-pad-pool", "Average pooling that counts padding cells."
+    "CudnnAvgInclPad", "cudnn-avg-incl-pad-pool", "Average pooling that includes padding cells."
 )
 
 

@@ -90,7 +90,7 @@ def _bidirectional(name: str, one: Callable[..., LayerOutput], arguments: str) -
 
     Args:
         size: of each direction.
-        return_seq: all rows; False: the last row of the one and the first row of the other.
+        return_seq: return all rows; False: the last row of the forward and the first row of the backward layer.
         fwd_act: arguments with fwd_ and bwd_ are those of `{one.__name__}` for one direction.
         last_seq_attr: of the layer that takes the last row.
         first_seq_attr: of the layer that takes the first row.

@@ -56,14 +56,14 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
         UsageError: parallel_nn is requested, or IDs and counts contradict each other.
     """
     if given.get("parallel_nn"):
-        raise UsageError("parallel_nn is not supported: a layer cannot be put on a device of its own")
+        raise UsageError("parallel_nn is not supported: a layer cannot be assigned its own device")
     from_env = _read_environment(environment)
     flags = read_flags(INIT_FLAGS, {**environment.init_flags, **given})
     trainer_id, trainers = int(flags["trainer_id"]), int(flags["num_gradient_servers"])
     if trainer_id >= trainers:
         raise UsageError(
-            f"trainer_id {trainer_id} does not fit num_gradient_servers {trainers}: ids run from 0 to the number of "
-            "trainers minus 1"
+            f"trainer_id {trainer_id} does not fit num_gradient_servers {trainers}: ids range "
+            "from 0 to the number of trainers minus 1"
         )
     published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
     if published:

@@ -42,9 +42,7 @@ class Topology:
             UsageError: there is no such layer.
         """
         if name not in self.network.layers:
-            raise UsageError(
-                f"there is no layer {name!r} in this topology; it has {list(self.network.layers)}"
-            )
+            raise UsageError(f"unknown layer {name!r} in this topology; it has {list(self.network.layers)}")
         found = {layer.name: layer for layer in self._known}
         waiting = list(self._known)
         while name not in found and waiting:

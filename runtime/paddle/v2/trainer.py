@@ -69,7 +69,9 @@ class SGD:
         use_etcd: bool = True,
     ) -> None:
         if not isinstance(parameters, Parameters):
-            raise UsageTypeError("parameters should be parameters")
+            raise UsageTypeError(
+                "parameters must be Parameters, from paddle.parameters.create or Parameters.from_tar"
+            )
         if not isinstance(update_equation, Optimizer):
             raise UsageTypeError(
                 f"update_equation must be an optimizer of paddle.optimizer, got {update_equation!r}"
@@ -92,7 +94,7 @@ class SGD:
         self._remote_tables = _remote_tables(network, self._is_local)
         if update_equation.model_average is not None and self._topology.use_sparse_updater():
             raise NotAvailableError(
-                "model_average does not cover sparse_update parameters; leave one of them out"
+                "model_average does not support sparse_update parameters; omit one of them"
             )
         self._machine = GradientMachine(
             network,
@@ -188,13 +190,13 @@ class SGD:
         if name not in self._remote_tables:
             return self._machine.newest(name)
         if self._closed:
-            raise UsageError(f"parameter {name!r} lives on parameter servers, and this trainer has left them")
+            raise UsageError(f"parameter {name!r} is on parameter servers, and this trainer has left them")
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
         """Use a value that the user set."""
         if not self._is_local and self._updater is not None:
-            raise UsageError(f"parameter {name!r} lives on parameter servers now; set it before train()")
+            raise UsageError(f"parameter {name!r} is on parameter servers now; set it before train()")
         if name in self._remote_tables:
             self._parameters.array(name)[...] = value
         else:
@@ -226,9 +228,9 @@ class SGD:
             step = self._machine.train(feed, self._step, self._evaluated)
             if not math.isfinite(step.cost):
                 raise TrainingError(
-                    f"the cost is {step.cost} in pass {pass_id}, batch {batch_id}: training has diverged or a sample "
-                    "holds NaN; try a smaller learning_rate (gradients are sums over the batch) or "
-                    "gradient_clipping_threshold"
+                    f"the cost is {step.cost} in pass {pass_id}, batch {batch_id}: training has diverged, "
+                    "or a sample contains NaN; try a smaller learning_rate (gradients are summed over "
+                    "the batch) or gradient_clipping_threshold"
                 )
             outputs = LayerOutputs(self._machine, feed, self._step, step.values)
             self._step += 1
@@ -267,8 +269,8 @@ class SGD:
             servers = self._settings.environment.endpoints
             if servers:
                 _log.warning(
-                    "SGD(is_local=True) in a job with %d servers: this trainer learns alone and the other trainers "
-                    "learn nothing from it; give is_local=False to learn together",
+                    "SGD(is_local=True) in a job with %d servers: this trainer trains by itself and "
+                    "shares nothing with the other trainers; use is_local=False to train together",
                     len(servers),
                 )
             updater = LocalUpdater(self._machine, spec)

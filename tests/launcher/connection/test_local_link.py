@@ -44,7 +44,7 @@ def test_a_python_that_is_not_there_is_told() -> None:
 
 def test_a_child_that_ends_without_a_word_is_told_with_its_last_words() -> None:
     link, events = link_to("echo no python here >&2; exit 3")
-    assert lost(events) == "no node agent started; the login session exited with status 3: no python here"
+    assert lost(events) == "no node agent started; the login session ended with status 3: no python here"
     link.close()
 
 

@@ -21,7 +21,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind
         ("import pickle\npickle.dump({}, open(FILE, 'w'))", 'open(path, "wb")'),
         ("import pickle\npickle.load(open(FILE))", 'open(path, "rb")'),
         ("import pickle\npickle.load(open(FILE, encoding='latin-1'))", 'open(path, "rb")'),
-        ("for n in range(6 / 2): pass", "`//` the whole number"),
+        ("for n in range(6 / 2): pass", "`//` for"),
         ("for n in xrange(3): pass", "Python 3 has range"),
         ("import cPickle", "Python 3 has pickle"),
         ("import subprocess\nsubprocess.run(['no-program'])", "if no-program is a program"),

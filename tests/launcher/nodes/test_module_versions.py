@@ -25,8 +25,8 @@ SEALED = {"numpy": "2.4.6", "zmq": "27.3.0"}
 @pytest.mark.parametrize(
     ("have", "said"),
     [
-        ({"cryptography": None}, "python3 has no cryptography; with 47 or newer"),
-        ({"cryptography": "46.0.5"}, "python3 has cryptography 46.0.5; with 47 or newer"),
+        ({"cryptography": None}, "python3 has no cryptography; 47 or newer"),
+        ({"cryptography": "46.0.5"}, "python3 has cryptography 46.0.5; 47 or newer"),
         ({"cryptography": "47.0.0"}, ""),
         ({}, ""),
     ],
@@ -88,7 +88,7 @@ def test_what_seals_is_asked_for_where_something_is_sealed(
         (
             "3.9.2",
             ["cpython", "", "x86_64", "64", "glibc-2.31"],
-            "python3 is 3.9.2, the job needs 3.11 or newer; --boot",
+            "python3 is 3.9.2, but the job needs 3.11 or newer; --boot",
         ),
         (
             "3.11.9",

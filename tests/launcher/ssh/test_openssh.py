@@ -198,7 +198,7 @@ def test_a_login_that_asks_for_no_command_is_told_as_such(client: Client, server
     client.knows(server)
     client.config.write_text("SessionType none\n")
     error = client.error(url(server), identity_files=(server.client_key,), connect_timeout_s=0.5)
-    assert "accepted the login, and ssh requested no command within 2 s" in error.reason
+    assert "accepted the login, but ssh requested no command within 2 s" in error.reason
     assert "SessionType" in error.hint
 
 
@@ -210,7 +210,7 @@ def test_an_ssh_that_tells_nothing_about_a_node_is_not_believed(
     program.write_text("#!/bin/sh\necho something else\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(ConnectError, match="ssh ended before"):
+    with pytest.raises(ConnectError, match="ssh exited before"):
         client.logins().route(parse_host("ada@node-a"))
 
 

@@ -96,7 +96,7 @@ def damaged_batches(canary: Path) -> dict[str, bytes]:
         "a call of something else": pickle.dumps({"data": Bomb(canary), "labels": []}, 2),
         "a call written by hand": b"cos\nsystem\n(X\x04\x00\x00\x00truetR.",
         "an object": b"(ios\nsystem\n.",
-        "cut off": whole[:-100],
+        "truncated": whole[:-100],
         "empty": b"",
         "no pickle": b"\xff" * 40,
         "no dictionary": pickle.dumps([1, 2], 2),
@@ -274,16 +274,16 @@ TARS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", TARS)
-@pytest.mark.parametrize("damage", ["cut off", "no tar", "empty"])
+@pytest.mark.parametrize("damage", ["truncated", "no tar", "empty"])
 def test_a_damaged_archive_is_told_with_its_path_and_what_to_do(
     empty_home: Path, name: str, damage: str
 ) -> None:
     put_conll05(empty_home)
     noise = np.random.default_rng(0).bytes(20000)  # does not compress: the cut lies in the middle of a file
     whole = tar_of({"aclImdb/train/pos/0.txt": b"fine", "wmt14/train/train": noise})
-    put(empty_home, name, {"cut off": whole[:9000], "no tar": b"<html>", "empty": b""}[damage])
+    put(empty_home, name, {"truncated": whole[:9000], "no tar": b"<html>", "empty": b""}[damage])
     with pytest.raises(
-        DatasetError, match=rf"{name} is cut off or damaged .*Remove it, so that the next run"
+        DatasetError, match=rf"{name} is truncated or damaged .*Remove it, so that the next run"
     ):
         TARS[name]()
 
@@ -292,7 +292,7 @@ def test_mnist_pictures_whose_packed_file_is_cut_off_are_told_the_same_way(empty
     labels = gzip.compress(struct.pack(">4Bi", 0, 0, 8, 1, 2) + b"\x07\x02")
     put(empty_home, "mnist/t10k-labels-idx1-ubyte.gz", labels)
     put(empty_home, "mnist/t10k-images-idx3-ubyte.gz", labels[:-12])
-    with pytest.raises(DatasetError, match=r"images-idx3-ubyte\.gz is cut off or damaged \(EOFError"):
+    with pytest.raises(DatasetError, match=r"images-idx3-ubyte\.gz is truncated or damaged \(EOFError"):
         list(mnist.test()())
 
 

@@ -88,7 +88,7 @@ def test_a_missing_file_says_what_to_put_where(site: Any, empty_home: Path) -> N
     wanted = empty_home / "mod" / "set.tgz"
     assert f"{site.url}/set.tgz" in text
     assert "404" in text
-    assert f"put it here: {wanted} (md5 {MD5})" in text
+    assert f"save it as {wanted} (md5 {MD5})" in text
     assert failure.value.path == wanted
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_is_not_there_says_what_to_put_where(empty_home: Path) -> 
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        with pytest.raises(DatasetError, match=r"ConnectionRefused|refused.*put it here: .*set\.tgz"):
+        with pytest.raises(DatasetError, match=r"ConnectionRefused|refused.*save it as .*set\.tgz"):
             common.download(f"http://127.0.0.1:{port}/set.tgz", "mod", MD5)
 
 

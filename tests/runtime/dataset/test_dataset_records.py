@@ -128,7 +128,7 @@ def test_pieces_of_json_that_an_earlier_version_wrote_are_read(tmp_path: Path) -
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="suffix must have one number in it"):
+    with pytest.raises(ValueError, match="suffix must contain one number"):
         split(lambda: iter([1]), 1, suffix="piece.pickle")
     with pytest.raises(ValueError, match="trainer_id must be from 0 to 1, got 2"):
         cluster_files_reader("x-*", 2, 2)

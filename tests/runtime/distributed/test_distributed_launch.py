@@ -144,7 +144,7 @@ def test_nodes_are_named_by_flags_or_by_the_environment_alike(tmp_path: Path) ->
         (["--selected_gpus=1,1"], {}, "different numbers"),
         (["--cluster_node_ips=127.0.0.1,127.0.0.9"], {}, "--node_ip"),
         ([], {"PADDLE_TRAINER_ID": "4"}, "0 to 0"),
-        (["--log_dir=script.py/logs"], {}, "cannot be made"),
+        (["--log_dir=script.py/logs"], {}, "cannot create"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_starts(

@@ -75,7 +75,7 @@ def test_a_pserver_and_a_trainer_run_by_the_variables_and_the_logs_lie_beside_ea
     [
         ({"PADDLE_INIT_PSERVERS": "10.255.255.1,10.255.255.2"}, "none of 10.255.255.1"),
         ({"PADDLE_INIT_PSERVERS": "127.0.0.1,10.255.255.2"}, "cannot reach 127.0.0.1"),
-        ({"PADDLE_INIT_PSERVERS": "10.255.255.1,10.255.255.1"}, "expected different hosts"),
+        ({"PADDLE_INIT_PSERVERS": "10.255.255.1,10.255.255.1"}, "expected distinct hosts"),
         ({"PADDLE_INIT_PSERVERS": "127.0.0.1:7164"}, "PADDLE_INIT_PORT"),
         ({"PADDLE_INIT_PORTS_NUM": "many"}, "ports_num"),
         ({"PADDLE_INIT_TRAINER_IDD": "1"}, "did you mean 'trainer_id'"),

@@ -163,7 +163,10 @@ def test_roles_that_a_script_gives() -> None:
             lambda: collective_fleet.init(role_maker.PaddleCloudRoleMaker()),
             "goes with fleet.parameter_server",
         ),
-        (lambda: collective_fleet.distributed_optimizer(None, DistributeTranspilerConfig()), "takes none"),
+        (
+            lambda: collective_fleet.distributed_optimizer(None, DistributeTranspilerConfig()),
+            "does not take a strategy",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(make: object, text: str) -> None:

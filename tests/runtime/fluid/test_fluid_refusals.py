@@ -60,7 +60,9 @@ def test_a_name_that_the_program_lacks_is_told_apart_from_one_not_computed() -> 
     classifier()
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
-    with pytest.raises(ValueError, match=r"'nope', read by fetch_list.*the program has none of that name"):
+    with pytest.raises(
+        ValueError, match=r"'nope', read by fetch_list.*the program has no variable of that name"
+    ):
         exe.run(feed={"x": X, "y": Y}, fetch_list=["nope"])
 
 

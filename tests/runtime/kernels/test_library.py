@@ -95,9 +95,11 @@ def test_a_library_of_other_sources_under_this_name_is_refused(runtime: Path) ->
     content = made.read_bytes()
     digest = made.stem.rpartition("-")[2]
     made.write_bytes(content.replace(digest.encode(), b"0" * len(digest)))
-    assert ask(runtime).startswith(f"False no compiled kernels: {made.name} was made from other sources (000")
+    assert ask(runtime).startswith(
+        f"False no compiled kernels: {made.name} was built from other sources (000"
+    )
     made.write_bytes(b"no library")
-    assert ask(runtime).startswith(f"False no compiled kernels: {made.name} cannot be loaded: ")
+    assert ask(runtime).startswith(f"False no compiled kernels: cannot load {made.name}: ")
 
 
 def test_a_library_that_cannot_be_loaded_is_built_again(runtime: Path) -> None:
@@ -120,7 +122,7 @@ def test_what_was_built_and_cannot_be_loaded_is_no_success(
 
     needs_compiler()
     monkeypatch.setattr(build, "build", useless)
-    with pytest.raises(build.BuildError, match=r"was compiled, and cannot be loaded"):
+    with pytest.raises(build.BuildError, match=r"was compiled, but cannot be loaded"):
         build.build_here(may_download=False, folder=tmp_path / "built")
 
 

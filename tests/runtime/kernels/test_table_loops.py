@@ -145,7 +145,7 @@ def test_arrays_of_another_size_or_kind_do_not_reach_the_loops() -> None:
         (np.zeros(4, np.int64), np.zeros((3, 4), np.float32).T),
     ]
     for ids, out in wrong:
-        with pytest.raises(ValueError, match="a kernel takes"):
+        with pytest.raises(ValueError, match="a kernel needs"):
             form.read(numbers, ids, out, False)
 
 

@@ -157,7 +157,7 @@ def test_a_schedule_without_usable_arguments_is_refused(schedule: str, args: str
         ("exp", -0.5, 2.0, "decay_a: schedule exp expects more than 0, got -0.5"),
         ("discexp", 0.0, -1.0, "decay_a: schedule discexp expects more than 0, got 0"),
         ("caffe_poly", 100.0, -1.0, "decay_b: schedule caffe_poly expects 0 or more, got -1"),
-        ("linear", 1.0, -1.0, "decay_b: schedule linear ends at it"),
+        ("linear", 1.0, -1.0, "decay_b: the lower limit of schedule linear"),
     ],
 )
 def test_arguments_that_lead_out_of_the_real_numbers_are_refused(

@@ -173,7 +173,7 @@ def test_other_files_malformed_questions_and_empty_data_are_refused(clock: Clock
         {"ask": "get", "name": "d", "pass": math.inf},
         {"ask": "read", "name": "d", "number": math.inf, "epoch": 1, "read": 1},
     ):
-        with pytest.raises(ConfigError, match="malformed question"):
+        with pytest.raises(ConfigError, match="malformed request"):
             queues.ask(FIRST, question)
 
 

@@ -73,7 +73,7 @@ def test_infer_stacks_outputs_and_gives_fields_in_order() -> None:
     assert paddle.infer(a, parameters, []) == []
     with pytest.raises(TypeError, match="list or tuple of samples, got generator"):
         paddle.infer(a, parameters, (sample for sample in samples))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="differ in width"):
+    with pytest.raises(ValueError, match="have different widths"):
         paddle.infer([a, c], parameters, samples)
     inference = paddle.inference.Inference(parameters, [a, c])
     kept = inference.infer(samples, flatten_result=False)

@@ -77,7 +77,7 @@ def test_a_damaged_file_fails_its_task_and_the_rest_is_read(
     found = list(itertools.takewhile(lambda each: each[1] != -2, iter(client.next_record, None)))
     assert [pickled.loads(record) for record, error in found if record is not None] == [0, 1, 2, 6, 7, 8]
     assert [error for _, error in found].count(-1) == 3
-    assert "is given up for this pass" in caplog.text
+    assert "is skipped for this pass" in caplog.text
     path.write_bytes(whole)
     assert records(client, 1) == list(range(9))
     client.release()

@@ -171,14 +171,14 @@ def test_a_tar_cut_in_any_member_is_refused(block: int, more: int) -> None:
 
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_tar_cut_behind_the_data_of_a_parameter_is_refused(members: int) -> None:
-    with pytest.raises(ModelFileError, match=r"ends too early: '.' has no configuration|has no member"):
+    with pytest.raises(ModelFileError, match=r"is truncated: '.' has no configuration|has no member"):
         Parameters.from_tar(io.BytesIO(whole_tar()[: 1024 * members]))
 
 
 def test_a_gzip_file_that_was_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "params.tar.gz"
     path.write_bytes(gzip.compress(whole_tar()[: 4 * 512])[:-9])
-    with gzip.open(path) as zipped, pytest.raises(ModelFileError, match="ends too early"):
+    with gzip.open(path) as zipped, pytest.raises(ModelFileError, match="is truncated"):
         Parameters.from_tar(zipped)  # type: ignore[arg-type]
 
 

@@ -67,7 +67,7 @@ def test_a_trainer_that_learns_alone_in_a_job_is_told(
         monkeypatch.undo()
         paddle.init()
     assert "SGD(is_local=True) in a job with 2 servers: this trainer learns alone" in caplog.text
-    assert "give is_local=False" in caplog.text
+    assert "use is_local=False" in caplog.text
 
 
 class TestOptimizersLeakDefaults:

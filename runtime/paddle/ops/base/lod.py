@@ -118,7 +118,7 @@ def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
     """
     if not isinstance(value, LoDArray):
         raise InputError(
-            f"{slot} {tuple(value.shape)} has no LoD: feed a LoDTensor, or make one of it with lod_reset"
+            f"{slot} {tuple(value.shape)} has no LoD: feed a LoDTensor, or create one from it with lod_reset"
         )
     return value.data, value.lod[-1]
 
@@ -146,7 +146,7 @@ class TensorArray:
             InputError: no value was written there.
         """
         if not 0 <= index < len(self.items) or self.items[index] is None:
-            raise InputError(f"nothing was written at {index} of an array of {len(self.items)}")
+            raise InputError(f"nothing was written at index {index} of an array of {len(self.items)}")
         return self.items[index]
 
     def copy(self) -> TensorArray:

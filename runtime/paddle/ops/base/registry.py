@@ -353,7 +353,7 @@ def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, ob
     unknown = {attribute_of(name) for name in names} - set(attrs) - _SPECIAL
     if unknown:
         raise OpError(
-            f"operator {op_type!r}: its function names attributes it does not have: {sorted(unknown)}"
+            f"operator {op_type!r}: its function has parameters that are not attributes: {sorted(unknown)}"
         )
     return names
 
@@ -385,8 +385,8 @@ def _idle(op_type: str, name: str, value: object) -> object:
     found = _canonical(op_type, name, value, expected[0])
     if found not in expected:
         raise AttrError(
-            f"operator {op_type!r} has no attribute {name!r} here, and {found!r} would change what it computes: "
-            f"leave it out, or give {' or '.join(map(repr, expected))}"
+            f"operator {op_type!r} does not support attribute {name!r}, and {found!r} would "
+            f"change the result: omit it, or give {' or '.join(map(repr, expected))}"
         )
     return found
 

@@ -75,8 +75,8 @@ class SelectedRows:
         if not found.all():
             missing = ids[~found]
             raise InputError(
-                f"row {int(missing[0])} is not among the {len(self.rows)} rows held here "
-                f"({len(missing)} missing of {len(ids)} asked for)"
+                f"row {int(missing[0])} is not among the {len(self.rows)} rows of this SelectedRows "
+                f"({len(missing)} of {len(ids)} requested rows are missing)"
             )
         values: Array = self.values.take(places, axis=0)
         return values

@@ -36,7 +36,7 @@ def axis_of(axis: int, rank: int) -> int:
         AttrError: it is out of range for the rank.
     """
     if not -rank <= axis < rank:
-        raise AttrError(f"axis {axis} is outside of a value of {rank} dimensions")
+        raise AttrError(f"axis {axis} is out of range for a value of {rank} dimensions")
     return axis % rank
 
 
@@ -58,7 +58,7 @@ def as_many_rows(left: Array, right: Array, what: str) -> None:
         ShapeError: the numbers differ.
     """
     if len(left) != len(right):
-        raise ShapeError(f"{what} must have as many rows, got {left.shape} and {right.shape}")
+        raise ShapeError(f"{what} must have the same number of rows, got {left.shape} and {right.shape}")
 
 
 def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int]) -> tuple[int, ...]:
@@ -74,6 +74,6 @@ def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int
     found: list[int] = []
     for tensor in parts or ([] if given is None else [given]):
         if tensor.dtype.kind not in "iu":
-            raise InputError(f"expected whole numbers for sizes or places, got a tensor of {tensor.dtype}")
+            raise InputError(f"expected whole numbers as sizes or positions, got a tensor of {tensor.dtype}")
         found.extend(tensor.reshape(-1).tolist())
     return tuple(found if parts or given is not None else attribute)

@@ -96,14 +96,12 @@ def _goes_on(
 def _sentences(lod: tuple[Offsets, ...], level: int, prefixes: int) -> Offsets:
     """Return the offsets of sentences, counted in prefixes."""
     if len(lod) <= level:
-        raise InputError(
-            f"beam_search: scores have {len(lod)} levels of LoD, level {level} says the sentences"
-        )
+        raise InputError(f"beam_search: scores have {len(lod)} levels of LoD, but level {level} is requested")
     found = lod[level]
     for deeper in lod[level + 1 :]:
         found = deeper[found]
     if found[-1] != prefixes:
-        raise InputError(f"beam_search: the LoD says {found[-1]} prefixes, pre_ids has {prefixes}")
+        raise InputError(f"beam_search: the LoD has {found[-1]} prefixes, but pre_ids has {prefixes}")
     return found
 
 
@@ -170,6 +168,6 @@ def _ways(
 def _host(value: Any) -> LoDArray:
     if len(lod_of(value)) != 2:
         raise InputError(
-            "beam_search_decode: each step must have two levels of LoD, as beam_search gives them"
+            "beam_search_decode: each step must have two levels of LoD, as beam_search returns them"
         )
     return LoDArray(to_host(value.data), value.lod)

@@ -46,7 +46,9 @@ def _infer_table(x: Spec) -> Spec:
 def lod_rank_table(x: Any, *, level: int) -> RankTable:
     """Return the rank table of one level of X's LoD."""
     if level >= len(lod_of(x)):
-        raise InputError(f"lod_rank_table: X has {len(lod_of(x))} levels of LoD, asked for level {level}")
+        raise InputError(
+            f"lod_rank_table: X has {len(lod_of(x))} levels of LoD, but level {level} was requested"
+        )
     return RankTable(lod_of(x)[level])
 
 
@@ -146,7 +148,7 @@ def _ranked(x: Any, table: RankTable) -> tuple[Offsets, Offsets]:
     order = table.steps.order
     if len(lod_of(x)) > 1 or len(offsets) - 1 != len(order):
         raise InputError(
-            f"the table ranks {len(order)} sequences, X has {len(offsets) - 1} in its first level"
+            f"the table ranks {len(order)} sequences, but X has {len(offsets) - 1} in its first level"
         )
     counts = lengths(offsets)[order]
     return ranges(offsets[:-1][order], counts), counts

@@ -98,8 +98,8 @@ def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec
     channels = x.shape[_channel_axis(data_layout)] if len(x.shape) > 1 else -1
     if len(x.shape) < 2 or product(scale.shape) != channels or product(bias.shape) != channels:
         raise ShapeError(
-            f"expected Scale and Bias of the {channels} channels of X {x.shape}, which is {data_layout}, "
-            f"got {scale.shape} and {bias.shape}"
+            f"expected Scale and Bias with the {channels} channels of X {x.shape}, which is "
+            f"{data_layout}, got {scale.shape} and {bias.shape}"
         )
     return x
 

@@ -31,8 +31,9 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
         count, per_group = filters.shape[:2]
         if x.shape[1] != per_group * groups or count % groups:
             raise ShapeError(
-                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter {filters.shape}: with {groups} "
-                f"groups it takes {per_group * groups}, and {count} filters must divide into the groups"
+                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter "
+                f"{filters.shape}: with {groups} groups it needs {per_group * groups}, and {count} "
+                "filters must divide into the groups"
             )
         window = _window(filters, attrs)
         return Spec((x.shape[0], count, *window.places(x.shape[2:])), x.dtype)
@@ -68,8 +69,9 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
         _check_images(x, filters, sides)
         if x.shape[1] != filters.shape[0] or filters.shape[0] % groups:
             raise ShapeError(
-                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter {filters.shape}: it takes "
-                f"{filters.shape[0]}, and they must divide into {groups} groups"
+                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter "
+                f"{filters.shape}: it needs {filters.shape[0]}, and they must divide into {groups} "
+                "groups"
             )
         window = _window(filters, attrs)
         least = window.grown(x.shape[2:])
@@ -82,7 +84,7 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
             )
         ):
             raise AttrError(
-                f"output_size {output_size} does not give an image of {x.shape[2:]} under {window}"
+                f"output_size {output_size} does not give an image of {x.shape[2:]} with {window}"
             )
         return Spec((x.shape[0], filters.shape[1] * groups, *(output_size or least)), x.dtype)
 

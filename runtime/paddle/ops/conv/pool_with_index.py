@@ -110,7 +110,9 @@ def _infer_unpool(
     x: Spec, indices: Spec, *, ksize: Sizes, strides: Sizes, paddings: Sizes, unpooling_type: str
 ) -> Spec:
     if len(x.shape) != 4 or x.shape[1:] != indices.shape[1:]:
-        raise ShapeError(f"expected X (N, C, H, W) and as many Indices, got {x.shape} and {indices.shape}")
+        raise ShapeError(
+            f"expected X (N, C, H, W) and Indices of the same shape, got {x.shape} and {indices.shape}"
+        )
     if unpooling_type != "max":
         raise AttrError(f"unpooling_type: expected 'max', got {unpooling_type!r}")
     window = window_of(ksize, strides, paddings, (1, 1))

@@ -77,11 +77,13 @@ def _images(rois: Any, of: Array | None, count: int) -> Any:
     if of is not None:
         found = to_host(of).reshape(-1).astype(int)
         if found.size and not 0 <= found.min() <= found.max() < count:
-            raise InputError(f"Images name {found.min()} to {found.max()}, there are {count} images")
+            raise InputError(
+                f"Images has indices from {found.min()} to {found.max()}, but there are {count} images"
+            )
         return found
     offsets = sequences(rois, "ROIs")[1]
     if len(offsets) - 1 > count:
-        raise InputError(f"ROIs have {len(offsets) - 1} sequences, there are {count} images")
+        raise InputError(f"ROIs have {len(offsets) - 1} sequences, but there are {count} images")
     return owners(offsets)
 
 

@@ -34,7 +34,7 @@ class Window:
             or any(len(each) != rank for each in others)
             or min(self.kernel + self.strides + self.dilations) < 1
         ):
-            raise AttrError(f"a window needs positive numbers, as many each, got {self}")
+            raise AttrError(f"a window needs positive numbers, the same count of each, got {self}")
         if min(self.paddings) < 0:
             raise AttrError(f"paddings must not be negative, got {self.paddings}")
 
@@ -78,7 +78,9 @@ class Window:
         stride = self.strides[axis]
         room = size + 2 * self.paddings[axis] - self.extent[axis] + (stride - 1 if ceil_mode else 0)
         if room <= -stride:
-            raise ShapeError(f"an image of {size} with paddings {self.paddings[axis]} has no room for {self}")
+            raise ShapeError(
+                f"an image of {size} with paddings {self.paddings[axis]} is too small for {self}"
+            )
         return max(room, 0) // stride + 1
 
 

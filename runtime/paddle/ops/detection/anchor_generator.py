@@ -90,7 +90,7 @@ def box_clip(boxes: Any, info: Array) -> Any:
     data, images = host(boxes), to_host(info)
     offsets = images_of(boxes, len(data))
     if len(offsets) - 1 != len(images):
-        raise InputError(f"Input has boxes of {len(offsets) - 1} images, ImInfo has {len(images)} rows")
+        raise InputError(f"Input has boxes of {len(offsets) - 1} images, but ImInfo has {len(images)} rows")
     sizes = rounded(images[:, :2] / images[:, 2:3])[owners(offsets)]
     height, width = (sizes[:, at].reshape(-1, *[1] * (data.ndim - 2)) for at in (0, 1))
     cut = within(data, height, width).astype(data.dtype)

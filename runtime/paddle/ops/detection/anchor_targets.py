@@ -138,7 +138,9 @@ def _objects(boxes: Any, crowd: Any, labels: Any, info: Array) -> list[tuple[Arr
     """Return the boxes (n, 4) of each image, scaled, and their classes (n,), without crowds."""
     data, offsets = sequences(boxes, "GtBoxes")
     if len(offsets) - 1 != len(info):
-        raise InputError(f"GtBoxes has the objects of {len(offsets) - 1} images, ImInfo has {len(info)} rows")
+        raise InputError(
+            f"GtBoxes has the objects of {len(offsets) - 1} images, but ImInfo has {len(info)} rows"
+        )
     rows, crowds = host(data), host(crowd).reshape(-1)
     classes = np.zeros(len(rows), _INT32) if labels is None else host(labels).reshape(-1)
     found = []

@@ -76,7 +76,7 @@ def detection_map(
         # [[-1]] means that there is no detection in any image.
         rows, found_at = np.zeros((0, 6), rows.dtype), np.zeros_like(objects_at)
     if len(found_at) != len(objects_at):
-        raise InputError(f"DetectRes has {len(found_at) - 1} images, Label has {len(objects_at) - 1}")
+        raise InputError(f"DetectRes has {len(found_at) - 1} images, but Label has {len(objects_at) - 1}")
     counts: dict[int, int] = {}
     true: Marks = {}
     false: Marks = {}

@@ -82,8 +82,8 @@ def collect_fpn_proposals(rois: Sequence[Any], scores: Sequence[Any], *, post_nm
     parts = [sequences(each, "MultiLevelRois") for each in rois]
     if any(len(offsets) != len(parts[0][1]) for _, offsets in parts):
         raise InputError(
-            f"MultiLevelRois: levels have the regions of {[len(offsets) - 1 for _, offsets in parts]} images, which "
-            "must be as many"
+            "MultiLevelRois: levels have the regions of "
+            f"{[len(offsets) - 1 for _, offsets in parts]} images; the numbers must be equal"
         )
     boxes = np.concatenate([host(data) for data, _ in parts])
     images = np.concatenate([owners(offsets) for _, offsets in parts])

@@ -50,7 +50,7 @@ def generate_mask_labels(
     _, objects_at = sequences(classes, "GtClasses")
     points, _ = sequences(segms, "GtSegms")
     if len(segms.lod) != 3:
-        raise InputError(f"GtSegms needs three levels of sequences, it has {len(segms.lod)}")
+        raise InputError(f"GtSegms needs three levels of sequences, but has {len(segms.lod)}")
     rows, wanted, outline = to_host(regions), host(labels).reshape(-1), to_host(points)
     real = (host(classes).reshape(-1) > 0) & (host(crowd).reshape(-1) == 0)
     parts = []
@@ -89,7 +89,7 @@ def _masks(
     if not len(chosen):
         return regions[:1], np.flatnonzero(labels == 0)[:1, None], masks.reshape(1, -1)
     if not shapes:
-        raise InputError("Rois has regions with an object in an image for which GtSegms has none")
+        raise InputError("Rois has a region with an object in an image that has none in GtSegms")
     boxes = regions[chosen] / scale
     around = np.array([_around(np.concatenate(each)) for each in shapes])
     best = overlaps(boxes, around, True).argmax(axis=1)

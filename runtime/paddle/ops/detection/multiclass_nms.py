@@ -93,7 +93,9 @@ def _images(data: Array, chances: Array, lod: tuple[Offsets, ...]) -> Any:
             yield boxes[None], scores, number * data.shape[1]
         return
     if not lod:
-        raise InputError(f"Scores {chances.shape} have no LoD, which assigns the rows of BBoxes to images")
+        raise InputError(
+            f"Scores {chances.shape} have no LoD, which is needed to assign the rows of BBoxes to images"
+        )
     for start, end in zip(lod[-1][:-1], lod[-1][1:], strict=True):
         yield data[start:end].swapaxes(0, 1), chances[start:end].T, start * chances.shape[1]
 

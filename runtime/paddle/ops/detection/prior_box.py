@@ -39,7 +39,9 @@ def _shared(features: Spec, image: Spec, attrs: dict[str, Any], count: int) -> t
 def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
     least, most = attrs["min_sizes"], attrs["max_sizes"]
     if not least or (most and len(most) != len(least)):
-        raise AttrError(f"expected min_sizes and as many max_sizes or none, got {least} and {most}")
+        raise AttrError(
+            f"expected min_sizes, and max_sizes empty or of the same length, got {least} and {most}"
+        )
     if any(a <= 0 for a in least) or any(b <= a for a, b in zip(least, most, strict=False)):
         raise AttrError(
             f"sizes must be positive and each max_sizes above its min_sizes, got {least} and {most}"
@@ -84,7 +86,9 @@ def prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[
 def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
     sizes, densities = attrs["fixed_sizes"], attrs["densities"]
     if len(sizes) != len(densities) or any(each <= 0 for each in (*sizes, *densities)):
-        raise AttrError(f"expected as many fixed_sizes as densities, positive, got {sizes} and {densities}")
+        raise AttrError(
+            f"expected the same number of positive fixed_sizes and densities, got {sizes} and {densities}"
+        )
     count = sum(each * each for each in densities) * len(attrs["fixed_ratios"])
     return _shared(features, image, attrs, count)
 

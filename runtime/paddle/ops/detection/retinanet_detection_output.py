@@ -20,7 +20,8 @@ from paddle.ops.detection.suppression import best_first, suppressed
 def _infer(boxes: Sequence[Spec], scores: Sequence[Spec], anchors: Sequence[Spec], info: Spec) -> Spec:
     if not len(boxes) == len(scores) == len(anchors):
         raise ShapeError(
-            f"expected as many BBoxes as Scores and Anchors, got {len(boxes)}, {len(scores)} and {len(anchors)}"
+            f"expected the same number of BBoxes, Scores and Anchors, got {len(boxes)}, "
+            f"{len(scores)} and {len(anchors)}"
         )
     for box, score, anchor in zip(boxes, scores, anchors, strict=True):
         if (len(box.shape), len(score.shape), len(anchor.shape)) != (3, 3, 2):

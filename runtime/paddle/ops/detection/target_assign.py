@@ -50,7 +50,7 @@ def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int)
     values, indices = to_host(data), to_host(matched)
     if len(offsets) - 1 != len(indices):
         raise InputError(
-            f"X has the objects of {len(offsets) - 1} images, MatchIndices has {len(indices)} rows"
+            f"X has the objects of {len(offsets) - 1} images, but MatchIndices has {len(indices)} rows"
         )
     images, places = np.nonzero(indices > -1)
     rows = offsets[images] + indices[images, places]

@@ -55,7 +55,7 @@ def expect_channels(x: Spec, anchors: int, classes: int) -> None:
 
 def _infer(x: Spec, size: Spec, *, anchors: tuple[int, ...], class_num: int) -> tuple[Spec, Spec]:
     if not anchors or len(anchors) % 2:
-        raise AttrError(f"anchors: expected a width and a height for each, got {anchors}")
+        raise AttrError(f"anchors: expected pairs of width and height, got {anchors}")
     expect_channels(x, len(anchors) // 2, class_num)
     same((x.shape[0], 2), size.shape, "sizes (N, 2) of the images of X and ImgSize")
     count = product([len(anchors) // 2, *x.shape[2:]])

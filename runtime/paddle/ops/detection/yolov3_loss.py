@@ -53,7 +53,9 @@ def _infer(
 ) -> tuple[Spec, Spec, Spec]:
     anchors, mask = attrs["anchors"], attrs["anchor_mask"]
     if not anchors or len(anchors) % 2 or not mask or not all(0 <= each < len(anchors) // 2 for each in mask):
-        raise AttrError(f"expected pairs of anchors and places among them, got {anchors} and {mask}")
+        raise AttrError(
+            f"expected pairs of anchors and a mask of indices among them, got {anchors} and {mask}"
+        )
     expect_channels(x, len(mask), attrs["class_num"])
     if len(box.shape) != 3 or len(label.shape) != 2:
         raise ShapeError(

@@ -115,8 +115,9 @@ def _of_sample(
         base = int(lod[0][sample]) if expansion else sample
         if expansion and int(lod[0][sample + 1]) - base != len(trails):
             raise InputError(
-                f"sample {sample} kept {len(trails)} candidates in expansion {expansion - 1}, but has "
-                f"{int(lod[0][sample + 1]) - base} sub-sequences of scores in expansion {expansion}"
+                f"sample {sample} selected {len(trails)} candidates in expansion {expansion - 1}, but "
+                f"has {int(lod[0][sample + 1]) - base} sub-sequences of scores in expansion "
+                f"{expansion}"
             )
         grown, places, here = [], [], trails[at]
         for number, trail in enumerate(trails):
@@ -129,8 +130,8 @@ def _of_sample(
             ]
             if wrong:
                 raise InputError(
-                    f"sample {sample}, expansion {expansion}: there is no candidate {wrong[0]} in a sequence of "
-                    f"{end - start} scores"
+                    f"sample {sample}, expansion {expansion}: candidate {wrong[0]} is out of range for a "
+                    f"sequence of {end - start} scores"
                 )
             if number == at:
                 here = [*trail, start + gold]
@@ -152,8 +153,9 @@ def _check(scores: Sequence[Any], tables: Sequence[Offsets], golds: Sequence[Off
             )
         if len(lod[0]) - 1 != samples or len(gold) != samples or len(table) != len(lod[-1]) - 1:
             raise InputError(
-                f"expansion {number}: {len(lod[0]) - 1} samples and {len(lod[-1]) - 1} sequences of scores, "
-                f"{len(table)} rows of kept candidates, {len(gold)} right ones of {samples} samples"
+                f"expansion {number}: {len(lod[0]) - 1} samples and {len(lod[-1]) - 1} sequences of "
+                f"scores do not match {len(table)} rows of selected candidates and {len(gold)} gold "
+                f"candidates of {samples} samples"
             )
         if plain(each).size != len(each):
-            raise InputError(f"scores of expansion {number} must be one number a row, got {each.shape}")
+            raise InputError(f"scores of expansion {number} must have one number per row, got {each.shape}")

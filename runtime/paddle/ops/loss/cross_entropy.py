@@ -25,7 +25,7 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
     if soft_label:
         same(x.shape, label.shape, "values and soft labels")
         if label.dtype != x.dtype:
-            raise ShapeError(f"soft labels must be {x.dtype} as the values are, got {label.dtype}")
+            raise ShapeError(f"soft labels must be {x.dtype} like the values, got {label.dtype}")
         return
     if not label.shape or label.shape[-1] != 1 or not np.issubdtype(label.dtype, np.integer):
         raise ShapeError(f"expected a label (..., 1) of whole numbers, got {label.shape} {label.dtype}")
@@ -36,7 +36,8 @@ def check_rows(x: Array, label: Array) -> None:
     """Raise InputError unless values and labels of a batch have the same number of rows."""
     if x.shape[:-1] != label.shape[:-1]:
         raise InputError(
-            f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed as many of both"
+            f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed the "
+            "same number of both"
         )
 
 

@@ -37,7 +37,9 @@ def check(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
     """Raise ShapeError unless Y can be broadcast to X."""
     start, run = _place(x, y, axis)
     if start < 0 or start + len(run) > len(x) or not all(map(agree, x[start : start + len(run)], run)):
-        raise ShapeError(f"Y {y} does not fit X {x} at axis {axis}: its sizes must be a run of those of X")
+        raise ShapeError(
+            f"Y {y} does not fit X {x} at axis {axis}: its sizes must equal consecutive sizes of X"
+        )
 
 
 def aligned(x: Array, y: Array, axis: int) -> Array:
@@ -83,7 +85,7 @@ _ATTRS = {"axis": -1}
 def _infer(x: Spec, y: Spec, *, axis: int) -> Spec:
     check_ranks(x.shape, y.shape, axis)
     if x.dtype != y.dtype:
-        raise ShapeError(f"X is {x.dtype}, Y is {y.dtype}: cast one of them")
+        raise ShapeError(f"X is {x.dtype}, but Y is {y.dtype}: cast one of them")
     return x._replace(lod_level=x.lod_level or y.lod_level)
 
 
@@ -120,7 +122,7 @@ def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_S
     """Out = X Y; X may be selected rows if Y is a single number."""
     if isinstance(x, SelectedRows):
         if y.size != 1:
-            raise ShapeError(f"X is selected rows: expected one number as Y, got {y.shape}")
+            raise ShapeError(f"X is selected rows: expected a single number as Y, got {y.shape}")
         return replace(x, values=x.values * y.reshape(()))
     return array_module(x).multiply(x, aligned(x, y, axis), out=x if "X" in spent else None)
 

@@ -26,7 +26,9 @@ def _infer(x: Spec, y: Spec, *, x_num_col_dims: int, y_num_col_dims: int) -> Spe
         )
     inner, outer = product(x.shape[x_num_col_dims:]), product(y.shape[:y_num_col_dims])
     if not agree(inner, outer) or x.dtype != y.dtype:
-        raise ShapeError(f"X {x.shape} {x.dtype} has {inner} columns, Y {y.shape} {y.dtype} has {outer} rows")
+        raise ShapeError(
+            f"X {x.shape} {x.dtype} has {inner} columns, but Y {y.shape} {y.dtype} has {outer} rows"
+        )
     return Spec(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:], x.dtype, x.lod_level)
 
 

@@ -23,7 +23,9 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
     rows, inner = left[-2:][::-1] if transpose_X else left[-2:]
     outer, columns = right[-2:][::-1] if transpose_Y else right[-2:]
     if not agree(inner, outer) or x.dtype != y.dtype:
-        raise ShapeError(f"X {x.shape} {x.dtype} has {inner} columns, Y {y.shape} {y.dtype} has {outer} rows")
+        raise ShapeError(
+            f"X {x.shape} {x.dtype} has {inner} columns, but Y {y.shape} {y.dtype} has {outer} rows"
+        )
     if len(left) > 2 and len(right) > 2:
         batch = same(left[:-2], right[:-2], "the batches of X and Y")
     else:

@@ -78,7 +78,7 @@ def _infer(x: list[Spec]) -> Spec:
     shape = reduce(lambda left, right: same(left, right, "inputs of a sum"), (spec.shape for spec in x))
     if len({spec.dtype for spec in x}) != 1:
         raise ShapeError(
-            f"inputs of a sum must have one dtype, got {', '.join(str(spec.dtype) for spec in x)}"
+            f"inputs of a sum must have the same dtype, got {', '.join(str(spec.dtype) for spec in x)}"
         )
     return x[0]._replace(shape=shape, lod_level=max(spec.lod_level for spec in x))
 

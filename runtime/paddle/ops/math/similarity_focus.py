@@ -32,7 +32,7 @@ def similarity_focus(x: Array, *, axis: int, indexes: tuple[int, ...]) -> Array:
         for index in indexes:
             if not 0 <= index < len(images):
                 raise AttrError(
-                    f"index {index} is outside of X {x.shape} along axis {axis} (sample {sample})"
+                    f"index {index} is out of range for X {x.shape} along axis {axis} (sample {sample})"
                 )
             for row, column in _chosen(images[index]):
                 into[:, row, column] = 1

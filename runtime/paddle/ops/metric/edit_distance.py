@@ -30,10 +30,12 @@ def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Arr
     left, hyp_offsets = sequences(hyps, "Hyps")
     right, ref_offsets = sequences(refs, "Refs")
     if len(hyp_offsets) != len(ref_offsets):
-        raise InputError(f"there are {len(hyp_offsets) - 1} Hyps and {len(ref_offsets) - 1} Refs")
+        raise InputError(f"Hyps has {len(hyp_offsets) - 1} sequences, but Refs has {len(ref_offsets) - 1}")
     m, n = lengths(hyp_offsets), lengths(ref_offsets)
     if normalized and (n == 0).any():
-        raise InputError(f"Refs {int((n == 0).argmax())} is empty: a distance over its length means nothing")
+        raise InputError(
+            f"Refs {int((n == 0).argmax())} is empty, so a distance normalised by its length is undefined"
+        )
     distance = _distances(_box(left, hyp_offsets, -1), _box(right, ref_offsets, -2), m, n)
     out = distance / n if normalized else distance
     return out.astype(_FLOAT32)[:, None], np.array([len(m)], _INT64)

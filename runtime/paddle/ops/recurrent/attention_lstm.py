@@ -77,7 +77,7 @@ def attention_lstm(
     """
     data, offsets = sequences(x, "X")
     if (offsets[1:] == offsets[:-1]).any():
-        raise InputError("attention_lstm: X has an empty sequence, which no step can look at")
+        raise InputError("attention_lstm: X has an empty sequence, which leaves nothing to attend to")
     gate, seen, proposed = (
         activation(each).function for each in (gate_activation, cell_activation, candidate_activation)
     )

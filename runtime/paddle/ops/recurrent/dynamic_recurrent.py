@@ -164,12 +164,12 @@ def dynamic_recurrent_grad(
 
 def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
     if not parts:
-        raise InputError(f"no sequence has a row, so nothing says how the output {name!r} would look")
+        raise InputError(f"no sequence has a row, so the shape of output {name!r} is unknown")
     for part, count in zip(parts, counts, strict=True):
         if count_of(part) != count or len(lod_of(part)) > 1:
             what = "sequences" if lod_of(part) else "rows"
             raise InputError(
                 f"output {name!r} has {count_of(part)} {what} at a step of {count} sequences"
                 if len(lod_of(part)) < 2
-                else f"output {name!r} has sequences of sequences at a step: two levels are the most outside"
+                else f"output {name!r} has sequences of sequences at a step; at most two levels are supported"
             )

@@ -94,14 +94,14 @@ def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
         sequences(x, "Inputs")
     lods = [lod_of(x) for x in inputs]
     if any(len(lod) > 2 for lod in lods):
-        raise InputError("step inputs have sequences, or sequences of sequences: one or two levels of LoD")
+        raise InputError("step inputs must have one or two levels of LoD")
     for lod in lods[1:]:
         if not np.array_equal(lods[0][0], lod[0]):
             counts = [np.diff(each[0]).tolist() for each in (lods[0], lod)]
             what = ["sub-sequences" if len(each) == 2 else "rows" for each in (lods[0], lod)]
             raise InputError(
-                f"step inputs must have as many items in each sequence: one has {counts[0]} {what[0]}, another "
-                f"{counts[1]} {what[1]}"
+                "step inputs must have the same number of items in each sequence: one has "
+                f"{counts[0]} {what[0]}, another has {counts[1]} {what[1]}"
             )
     return TimeSteps.of(lods[0][0], reverse)
 
@@ -110,7 +110,7 @@ def ranked(value: Any, steps: TimeSteps) -> Any:
     """Return a static input or a state with its entries ordered longest sequence first."""
     if count_of(value) != len(steps.order):
         what = "sequences" if lod_of(value) else "rows"
-        raise InputError(f"there are {len(steps.order)} sequences, and a state with {count_of(value)} {what}")
+        raise InputError(f"there are {len(steps.order)} sequences, but a state has {count_of(value)} {what}")
     return taken(value, steps.order)
 
 

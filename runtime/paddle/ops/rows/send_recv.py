@@ -27,7 +27,7 @@ def connected(op_type: str, remote: Remote | None) -> Remote:
         OpError: the executor has no connection.
     """
     if remote is None:
-        raise OpError(f"{op_type} needs parameter servers, and this executor is connected to none")
+        raise OpError(f"{op_type} needs parameter servers, but this executor is not connected to any")
     return remote
 
 
@@ -109,7 +109,7 @@ def fetch_barrier(
         OpError: there are outputs but no X for them.
     """
     if len(x) != len(names["Out"]):
-        raise OpError(f"fetch_barrier: {len(names['Out'])} outputs and {len(x)} inputs that they are")
+        raise OpError(f"fetch_barrier: {len(names['Out'])} outputs do not match {len(x)} inputs")
     connected("fetch_barrier", remote).finish_receiving(endpoints)
     return x
 
@@ -173,7 +173,7 @@ def listen_and_serv(x: list[Any]) -> tuple[()]:
     Raises:
         OpError: always.
     """
-    raise OpError("listen_and_serv can be run only by Executor.run of paddle.fluid")
+    raise OpError("listen_and_serv must be run by Executor.run of paddle.fluid")
 
 
 @operator(

@@ -58,7 +58,7 @@ def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
     values = xp.concatenate([each.reshape(-1, each.shape[-1]) for each in x])
     if len(known) != len(values) or len(xp.unique(known)) != len(known):
         raise InputError(
-            f"merge_ids: Rows name {len(known)} ids, which must be distinct, X has {len(values)} rows"
+            f"merge_ids: Rows has {len(known)} ids, which must be distinct, but X has {len(values)} rows"
         )
     order = known.argsort(kind="stable")
     table = SelectedRows(known[order], values[order], len(known))
@@ -101,7 +101,7 @@ def _infer_sparse(x: Spec, *, height_sections: tuple[int, ...]) -> list[Spec]:
 
 def _pieces(x: Spec, heights: tuple[int, ...]) -> list[Spec]:
     if x.shape[0] >= 0 and sum(heights) != x.shape[0]:
-        raise ShapeError(f"X {x.shape} cannot be cut into {heights} rows")
+        raise ShapeError(f"X {x.shape} cannot be split into {heights} rows")
     return [x._replace(shape=(height, *x.shape[1:]), lod_level=0) for height in heights]
 
 

@@ -35,7 +35,7 @@ def sequence_best(x: Any, *, k: int) -> Array:
     data, offsets = sequences(x, "X")
     scores = to_host(data)
     if scores.size != len(scores):
-        raise InputError(f"X must have one number a row, got {tuple(scores.shape)}")
+        raise InputError(f"X must have one number per row, got {tuple(scores.shape)}")
     owner = owners(offsets)
     order = np.lexsort((-scores.reshape(-1), owner))  # stable, so that rows stay within their sequences
     rank = positions(offsets)
@@ -117,7 +117,7 @@ def _pieces(x: Any, starts: Array | None, ends: Array | None) -> tuple[Offsets, 
         if each is not None
     ]
     if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):
-        raise InputError("Starts and Ends must have as many places in each row")
+        raise InputError("each row of Starts and Ends must have the same number of positions")
     per_sequence = found[0][1]
     owner = owners(per_sequence)
     size = lengths(level)[owner]
@@ -128,7 +128,7 @@ def _pieces(x: Any, starts: Array | None, ends: Array | None) -> tuple[Offsets, 
         bad = int(wrong.argmax())
         what = "sub-sequence" if len(x.lod) > 1 else "sequence"
         raise InputError(
-            f"{what} {owner[bad]} has {size[bad]} rows: there is no piece from row {first[bad]} to row {last[bad]}"
+            f"{what} {owner[bad]} has {size[bad]} rows, so rows {first[bad]} to {last[bad]} are out of range"
         )
     counts = last - first + 1
     outer = tuple(per_sequence[each] for each in x.lod[:-1])
@@ -145,7 +145,8 @@ def _sub_sequences(x: Any, which: Array) -> tuple[Offsets, Lod]:
     if wrong.any():
         bad = int(wrong.argmax())
         raise InputError(
-            f"sequence {owner[bad]} has {lengths(lod[0])[owner[bad]]} sub-sequences, none with number {places_[bad]}"
+            f"sequence {owner[bad]} has {lengths(lod[0])[owner[bad]]} sub-sequences, so number "
+            f"{places_[bad]} is out of range"
         )
     rows, inner = chosen(lod[1:], lod[0][:-1][owner] + places_)
     return rows, (outer, *inner)

@@ -112,7 +112,7 @@ _POOLS: dict[str, Callable[[Array, Offsets], Array]] = {
 
 def _infer_softmax(x: Spec) -> Spec:
     if product(x.shape[1:]) not in (1, -1):
-        raise ShapeError(f"expected one number a row, got {x.shape}")
+        raise ShapeError(f"expected one number per row, got {x.shape}")
     return x
 
 

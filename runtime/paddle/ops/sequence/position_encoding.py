@@ -17,7 +17,8 @@ from paddle.ops.base.segments import positions
 def _infer(x: Spec) -> Spec:
     if len(x.shape) != (2 if x.lod_level else 3) or x.shape[-1] % 2:
         raise ShapeError(
-            f"expected X (N, length, D) or sequences (rows, D), D even, got {x.shape} of lod_level {x.lod_level}"
+            f"expected X (N, length, D) or sequences (rows, D) with even D, got {x.shape} of "
+            f"lod_level {x.lod_level}"
         )
     return x
 

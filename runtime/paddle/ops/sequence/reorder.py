@@ -83,7 +83,8 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
     if wrong.any():
         bad = int(wrong.argmax())
         raise InputError(
-            f"sequence {bad} has {lengths(offsets)[bad]} rows: {counts[bad]} from row {starts[bad]} on are not in it"
+            f"sequence {bad} has {lengths(offsets)[bad]} rows, so {counts[bad]} rows from row "
+            f"{starts[bad]} on are out of range"
         )
     return ranges(offsets[:-1] + starts, counts), counts
 

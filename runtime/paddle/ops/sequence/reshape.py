@@ -35,7 +35,9 @@ def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
     data, offsets = sequences(x, "X")
     moved = offsets * data.shape[1]
     if (moved % new_dim).any():
-        raise InputError(f"sequences of rows of {data.shape[1]} numbers are not all whole rows of {new_dim}")
+        raise InputError(
+            f"sequences with rows of {data.shape[1]} numbers cannot be reshaped to whole rows of {new_dim}"
+        )
     return LoDArray(data.reshape(-1, new_dim), (*x.lod[:-1], moved // new_dim))
 
 
@@ -156,5 +158,5 @@ def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
 
 def _repeated(count: int, reference: Offsets) -> Offsets:
     if len(reference) - 1 != count:
-        raise InputError(f"X has {count} entries to repeat, Y's level has {len(reference) - 1}")
+        raise InputError(f"X has {count} entries to repeat, but the level of Y has {len(reference) - 1}")
     return np.repeat(np.arange(count), lengths(reference))

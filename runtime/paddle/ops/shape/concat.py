@@ -82,7 +82,7 @@ def stack_grad(dout: Array, *, axis: int) -> list[Array]:
 def _sizes(total: int, sections: tuple[int, ...], num: int) -> tuple[int, ...]:
     if sections:
         if total >= 0 and sum(sections) != total:
-            raise AttrError(f"sections {sections} add up to {sum(sections)}, the axis has {total}")
+            raise AttrError(f"sections {sections} add up to {sum(sections)}, but the axis has size {total}")
         return sections
     if num <= 0 or total % num:
         raise AttrError(

@@ -11,7 +11,9 @@ from paddle.ops.shape.pad import pad
 
 def _infer(x: Spec, y: Spec) -> Spec:
     if len(x.shape) != len(y.shape) or any(0 <= x < y for x, y in zip(x.shape, y.shape, strict=True)):
-        raise ShapeError(f"Y {y.shape} must have the rank of X {x.shape} and be nowhere larger")
+        raise ShapeError(
+            f"Y {y.shape} must have the same rank as X {x.shape} and must not exceed it in any dimension"
+        )
     return y._replace(shape=x.shape)
 
 

@@ -31,14 +31,14 @@ def _reshaped(x: Shape, shape: Shape) -> Shape:
         raise AttrError(f"shape {shape}: only one size may be -1")
     if -1 not in shape:
         if product(x) >= 0 and product(sizes) >= 0 and product(x) != product(sizes):
-            raise ShapeError(f"X {x} has {product(x)} elements, shape {shape} asks for {product(sizes)}")
+            raise ShapeError(f"X {x} has {product(x)} elements, but shape {shape} needs {product(sizes)}")
         return tuple(sizes)
     at = shape.index(-1)
     rest = product(sizes[:at] + sizes[at + 1 :])
     if product(x) < 0 or rest <= 0:
         return tuple(sizes)
     if product(x) % rest:
-        raise ShapeError(f"X {x} has {product(x)} elements, which shape {shape} cannot divide")
+        raise ShapeError(f"X {x} has {product(x)} elements, which cannot be divided into shape {shape}")
     return (*sizes[:at], product(x) // rest, *sizes[at + 1 :])
 
 
@@ -57,7 +57,7 @@ def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
     sizes = list(x)
     for axis in axes:
         if not -len(sizes) - 1 <= axis <= len(sizes):
-            raise AttrError(f"axis {axis} cannot be put into a shape of {len(sizes)} dimensions")
+            raise AttrError(f"axis {axis} cannot be inserted into a shape of {len(sizes)} dimensions")
         sizes.insert(axis if axis >= 0 else axis + len(sizes) + 1, 1)
     return tuple(sizes)
 
@@ -140,7 +140,7 @@ _shaping("flatten", {"axis": 1}, flattened)
 
 def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
     if sorted(axis) != list(range(len(x.shape))):
-        raise AttrError(f"axis {axis} is not an order of the dimensions of {x.shape}")
+        raise AttrError(f"axis {axis} is not a permutation of the dimensions of {x.shape}")
     return x._replace(shape=tuple(x.shape[at] for at in axis))
 
 

@@ -20,10 +20,12 @@ def _infer_crop(x: Spec, y: Spec | None, given: Spec | None, *, offsets: Sizes, 
 
 def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
     if len(wanted) != len(x) or len(offsets) != len(x):
-        raise AttrError(f"crop: X {x} needs offsets and a shape of as many sizes, got {offsets} and {wanted}")
+        raise AttrError(
+            f"crop: X {x} needs offsets and a shape of the same length, got {offsets} and {wanted}"
+        )
     for size, offset, part in zip(x, offsets, wanted, strict=True):
         if offset < 0 or (size >= 0 and part >= 0 and offset + part > size):
-            raise ShapeError(f"crop: {wanted} at {offsets} is not inside of X {x}")
+            raise ShapeError(f"crop: {wanted} at {offsets} is outside X {x}")
 
 
 @operator("crop", "X Y? Offsets? -> Out", attrs={"offsets": (), "shape": ()}, infer=_infer_crop)
@@ -60,7 +62,7 @@ def _infer_slice(
     begins = starts if len(starts) or not open_ else (0,) * len(axes)
     stops = ends if len(ends) or not open_ else (0,) * len(axes)
     if not len(axes) == len(begins) == len(stops) == len(known):
-        raise AttrError(f"axes, starts and ends must be as many, got {axes}, {starts}, {ends}")
+        raise AttrError(f"axes, starts and ends must have the same length, got {axes}, {starts}, {ends}")
     sizes = list(x.shape)
     for axis, first, last, flag in zip(axes, begins, stops, known, strict=True):
         at = axis_of(axis, len(sizes))
@@ -126,7 +128,7 @@ def _window(x: Sizes, offsets: Sizes, shape: Sizes) -> tuple[slice, ...]:
 
 def _slices(rank: int, axes: Sizes, starts: Sizes, ends: Sizes) -> tuple[slice, ...]:
     if not len(axes) == len(starts) == len(ends):
-        raise AttrError(f"axes, starts and ends must be as many, got {axes}, {starts}, {ends}")
+        raise AttrError(f"axes, starts and ends must have the same length, got {axes}, {starts}, {ends}")
     slices = [slice(None)] * rank
     for axis, start, end in zip(axes, starts, ends, strict=True):
         slices[axis] = slice(start, end)

@@ -41,7 +41,8 @@ class Adam(Rule):
     fluid=Fluid(
         "Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, regularization=None, name=None, "
         "lazy_mode=False)",
-        "w −= αm/(√v + ε), with α = η √(1 − β₂^t)/(1 − β₁^t). With lazy_mode only the rows of a sparse gradient move.",
+        "w −= αm/(√v + ε), with α = η √(1 − β₂^t)/(1 − β₁^t). With lazy_mode, only the rows "
+        "of a sparse gradient change.",
         "adam: Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
         {
             "beta1": 0.9,

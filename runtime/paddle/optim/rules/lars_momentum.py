@@ -18,7 +18,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
     fluid=Fluid(
         "LarsMomentum(learning_rate, momentum, lars_coeff=0.001, lars_weight_decay=0.0005, regularization=None, "
         "name=None)",
-        "Momentum at a rate of each parameter's own, η c‖w‖/(‖g‖ + λ‖w‖).",
+        "Momentum with a learning rate per parameter, η c‖w‖/(‖g‖ + λ‖w‖).",
         "lars_momentum: Param Grad Velocity LearningRate -> ParamOut VelocityOut",
         {"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
         (Kept("v", "Velocity", "velocity"),),

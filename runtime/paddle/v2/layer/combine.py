@@ -240,7 +240,7 @@ def prelu(
     if channel_shared is not None:
         channels = num_channels or input.num_filters
         if not channels:
-            raise UsageError(f"prelu: give num_channels, input {input.name!r} is not an image")
+            raise UsageError(f"prelu: give num_channels, because input {input.name!r} is not an image")
         partial_sum = input.size if channel_shared else input.size // channels
     if partial_sum < 1 or input.size % partial_sum:
         raise UsageError(f"prelu: partial_sum {partial_sum} does not divide the size {input.size}")

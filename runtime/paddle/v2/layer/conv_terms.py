@@ -83,8 +83,8 @@ def conv_operator(
     require_size(filter, made.weights, "conv_operator: filter")
     if trans and any(pad >= size for pad, size in zip(window.paddings, window.filter, strict=True)):
         raise UsageError(
-            f"conv_operator(trans=True): padding {window.paddings[::-1]} must be below the filter's size "
-            f"{window.filter[::-1]}"
+            f"conv_operator(trans=True): padding {window.paddings[::-1]} must be smaller than the "
+            f"filter size {window.filter[::-1]}"
         )
     attrs = {**image.attrs, **made.attrs, "image": (num_filters, *made.sizes)}
     return Projection("conv_operator", (img, filter), num_filters * math.prod(made.sizes), attrs=attrs)

@@ -68,7 +68,7 @@ def convolved(
     channels, *inside = image
     if groups < 1 or channels % groups or num_filters < 1 or num_filters % groups:
         raise UsageError(
-            f"{who}: {channels} channels and {num_filters} filters do not split into {groups} groups"
+            f"{who}: {channels} channels and {num_filters} filters cannot be split into {groups} groups"
         )
     sizes = window.places(tuple(inside), trans)
     if min(sizes) < 1:

@@ -47,8 +47,8 @@ def priorbox(
     features, whole = geometry(input, None, "priorbox"), geometry(image, image.num_filters or 3, "priorbox")
     if len(variance) != 4 or not min_size or len(max_size) not in (0, len(min_size)):
         raise UsageError(
-            f"priorbox: expected 4 variances, and as many max_size as min_size or none, got {variance!r}, "
-            f"{max_size!r} and {min_size!r}"
+            "priorbox: expected 4 variances, and max_size empty or as long as min_size, got "
+            f"{variance!r}, {max_size!r} and {min_size!r}"
         )
     ratios = [each for each in aspect_ratio if abs(each - 1) >= 1e-6]
     count = (2 * len(dict.fromkeys(ratios)) + 1) * len(min_size) + len(max_size)
@@ -179,7 +179,8 @@ def _detector(
     require_layer(priorbox, who)
     if len(locations) != len(classes):
         raise UsageError(
-            f"{who}: expected as many input_conf as input_loc, got {len(classes)} and {len(locations)}"
+            f"{who}: expected the same number of input_conf as of input_loc, got {len(classes)} "
+            f"and {len(locations)}"
         )
     priors, number = priorbox.size // 8, attrs["num_classes"]
     for layers, each, what in ((locations, 4, "input_loc"), (classes, int(number), "input_conf")):  # type: ignore[arg-type]

@@ -53,8 +53,9 @@ class Layer(NamedTuple):
 
 
 ONE_LEVEL = (
-    "layer {layer!r} goes through sub-sequences, but its input {input!r} has one level of sequences: declare the data "
-    "layer behind it with two, such as integer_value_sub_sequence, or use the level TO_NO_SEQUENCE"
+    "layer {layer!r} operates on sub-sequences, but its input {input!r} has only one "
+    "level of sequences: declare the underlying data layer with two levels, such as "
+    "integer_value_sub_sequence, or use the level TO_NO_SEQUENCE"
 )
 LAYERS: dict[str, Layer] = {}
 """Type of a layer -> its entry, from the module with its declaration."""
@@ -166,7 +167,7 @@ class Emitter:
             config = self.layers[name]
             if name not in self._images:
                 raise UsageError(
-                    f"layer {self._layer!r} cannot take {name!r} ({config.input_type or config.type}) as numbers"
+                    f"layer {self._layer!r} cannot use {name!r} ({config.input_type or config.type}) as numbers"
                 )
             # Where samples say how high and wide an image is, its rows may have another size than the layer.
             batch = 0 if -1 in self._images[name].shape[1:] else -1

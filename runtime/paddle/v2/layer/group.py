@@ -60,7 +60,7 @@ def recurrent_group(
     inputs = list(input) if isinstance(input, (list, tuple)) else [input]
     if not any(isinstance(each, LayerOutput) for each in inputs):
         raise UsageError(
-            f"recurrent group {name!r} needs a layer of sequences; StaticInputs alone have no steps"
+            f"recurrent group {name!r} needs a sequence layer as input; StaticInputs alone have no steps"
         )
     with space.steps_of(name):
         made = step(*map(seen_by_steps, inputs))
@@ -101,7 +101,7 @@ def memory(
     """
     space = model.current()
     if not space.group:
-        raise UsageError(f"memory of {name!r}: only the step of a recurrent_group has memories")
+        raise UsageError(f"memory of {name!r}: only the step of a recurrent_group can have memories")
     if sum((boot_layer is not None, bool(boot_bias), boot_with_const_id is not None)) > 1:
         raise UsageError(
             f"memory of {name!r}: give at most one of boot_layer, boot_bias and boot_with_const_id"
@@ -146,8 +146,8 @@ def memories_of(group: str) -> dict[str, str]:
             raise UsageError(f"recurrent group {group!r}: memory {memory!r} has neither name nor set_input")
         if target not in layers:
             raise UsageError(
-                f"recurrent group {group!r}: no layer {_outside(target, group)!r} for its memory: give a layer of "
-                "the step that name"
+                f"recurrent group {group!r}: no layer is named {_outside(target, group)!r} for its "
+                "memory: give a layer of the step that name"
             )
     return found
 

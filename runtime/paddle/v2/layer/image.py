@@ -40,7 +40,7 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
-        raise UsageError(f"{who}: give num_channels, input {layer.name!r} is not an image")
+        raise UsageError(f"{who}: give num_channels, because input {layer.name!r} is not an image")
     cells = layer.size // count
     side = math.isqrt(cells)
     if not (layer.height or layer.width) and count * side * side != layer.size:
@@ -146,7 +146,9 @@ def rotate(input: LayerOutput, height: int, width: int) -> Made:
     """Declare maps of `height` x `width` turned clockwise by 90 degrees: y(j, i) = x(height - 1 - i, j)."""
     height, width = pair((height, width), None, "rotate: height and width", least=1)
     if input.size % (height * width):
-        raise UsageError(f"rotate: {input.name!r} of size {input.size} has no maps of {height}x{width}")
+        raise UsageError(
+            f"rotate: the size {input.size} of {input.name!r} does not fit maps of {height}x{width}"
+        )
     image = Geometry(input.size // (height * width), height, width)
     return made_of_image(input, image, Geometry(image.channels, width, height), {})
 
@@ -179,7 +181,7 @@ def maxout(input: LayerOutput, groups: int, num_channels: int | None) -> Made:
     """Declare the largest of every ``groups`` neighbouring channels."""
     image = geometry(input, num_channels, "maxout")
     if image.channels % groups:
-        raise UsageError(f"maxout: {image.channels} channels do not split into groups of {groups}")
+        raise UsageError(f"maxout: {image.channels} channels cannot be split into groups of {groups}")
     return made_of_image(input, image, image._replace(channels=image.channels // groups), {"groups": groups})
 
 
@@ -221,12 +223,13 @@ def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[i
     image = geometry(input, None, "crop")
     if shape is None or len(shape) != 4 or axis not in (1, 2, 3) or len(offset) != 4 - axis:
         raise UsageError(
-            f"crop: shape must be (N, C, H, W) and offset have {4 - axis} numbers, got {shape} and {offset}"
+            f"crop: shape must be (N, C, H, W), and offset must have {4 - axis} numbers; got "
+            f"{shape} and {offset}"
         )
     starts = [0] * (axis - 1) + [int(value) for value in offset]
     sizes = [*image[: axis - 1], *(int(value) for value in shape[axis:])]
     if any(start < 0 or start + size > end for start, size, end in zip(starts, sizes, image, strict=True)):
-        raise UsageError(f"crop: {sizes} at {starts} does not lie within an image of {tuple(image)}")
+        raise UsageError(f"crop: {sizes} at {starts} is outside an image of {tuple(image)}")
     return made_of_image(input, image, Geometry(*sizes), {"starts": tuple(starts), "sizes": tuple(sizes)})
 
 

@@ -59,9 +59,9 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
         origin = known.get(inputs[place])
         if origin == ONE_A_SAMPLE:
             raise UsageError(
-                f"layer {config.name!r} ({called}) takes a sequence, but its input {inputs[place]!r} has one row a "
-                "sample: declare the data layer behind it as a sequence, such as dense_vector_sequence or "
-                "integer_value_sequence"
+                f"layer {config.name!r} ({called}) needs a sequence, but its input {inputs[place]!r} "
+                "has one row per sample: declare the underlying data layer as a sequence, such as "
+                "dense_vector_sequence or integer_value_sequence"
             )
         must_be_nested = goes_into_levels or (config.type in LAYERS and LAYERS[config.type].nested)
         if must_be_nested and origin is not None and origin.levels < 2:
@@ -117,16 +117,17 @@ def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
         for sample in np.flatnonzero(here != there):
             if other == ONE_A_SAMPLE:
                 raise UsageError(
-                    f"layer {layer!r} goes through its inputs row by row, but of sample {sample} one has "
-                    f"{here[sample]} rows, the sequence of data layer {one.layer!r}, and another has 1 row: "
-                    "layer.pooling makes one row of a sequence, layer.expand repeats a row, and the labels of a "
-                    "sequence's items are an integer_value_sequence"
+                    f"layer {layer!r} combines its inputs row by row, but in sample {sample} one input "
+                    f"has {here[sample]} rows (the sequence of data layer {one.layer!r}) and another has "
+                    "1 row. layer.pooling reduces a sequence to one row, layer.expand repeats a row, and "
+                    "labels of the items of a sequence need integer_value_sequence"
                 )
             what, others = _items(one, feed), _items(other, feed)
             raise UsageError(
-                f"data layers {one.layer!r} and {other.layer!r} meet in layer {layer!r} and need sequences of equal "
-                f"lengths: sample {sample} has {here[sample]} {what} of {one.layer!r}, but {there[sample]} "
-                f"{'' if others == what else f'{others} '}of {other.layer!r}"
+                f"layer {layer!r} combines data layers {one.layer!r} and {other.layer!r}, which need "
+                f"sequences of equal lengths: sample {sample} has {here[sample]} {what} of "
+                f"{one.layer!r}, but {there[sample]} {'' if others == what else f'{others} '}of "
+                f"{other.layer!r}"
             )
         if one.levels == other.levels == 2:
             _check_sub_sequences(feed, layer, one, other)

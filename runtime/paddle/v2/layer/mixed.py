@@ -54,7 +54,7 @@ class MixedLayer(LayerOutput):
     def __iadd__(self, term: Projection) -> MixedLayer:  # type: ignore[misc,override]
         """Add a projection or operator; refused once the layer is finished."""
         if self._finished:
-            raise UsageError(f"mixed layer {self.name!r} is finished; += works inside its with block only")
+            raise UsageError(f"mixed layer {self.name!r} is finished; += works only inside its with block")
         if not isinstance(term, Projection):
             raise UsageTypeError(
                 f"mixed layer {self.name!r} adds projections, got {term!r:.80}; wrap a layer: "
@@ -84,7 +84,7 @@ class MixedLayer(LayerOutput):
         for link in links:
             if link.size != size:
                 raise UsageError(
-                    f"mixed layer {self.name!r} has size {size}, its term over {link.layer!r} {link.size}"
+                    f"mixed layer {self.name!r} has size {size}, but its term over {link.layer!r} has size {link.size}"
                 )
         image = image_of(self._terms[:1])
         bias = add_bias(self.name, [1, image[0] or size], self._bias_attr)
@@ -198,7 +198,7 @@ def weight_attrs(
     """One attribute for each of a layer's ``count`` weights."""
     if isinstance(param_attr, Sequence):
         if len(param_attr) != count:
-            raise UsageError(f"layer {layer!r} has {count} inputs and {len(param_attr)} param_attr")
+            raise UsageError(f"layer {layer!r} has {count} inputs but {len(param_attr)} param_attr")
         return [weight_attr(attr) for attr in param_attr]
     attr = weight_attr(param_attr)
     if attr.name and count > 1:
@@ -253,13 +253,13 @@ def concat(
     if len(layers) != len(items):
         raise UsageTypeError(f"concat {name!r} takes layers only or projections only, got {items!r:.200}")
     if bias_attr:
-        raise UsageError(f"concat {name!r} of layers has no bias")
+        raise UsageError(f"concat {name!r} of layers cannot have a bias")
     image = NO_IMAGE
     if all(layer.num_filters and layer.height for layer in as_list(layers, "concat")):
         places = {layer.image[1:] for layer in layers}
         if len(places) > 1:
             sizes = [layer.image[1:] for layer in layers]
-            raise UsageError(f"concat {name!r}: images differ in height or width: {sizes}")
+            raise UsageError(f"concat {name!r}: images have different heights or widths: {sizes}")
         image = (sum(layer.num_filters for layer in layers), *places.pop())
     size = sum(layer.size for layer in layers)
     return build("concat", layers, size, name, act=act, layer_attr=layer_attr, image=image)

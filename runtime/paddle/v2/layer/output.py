@@ -257,7 +257,9 @@ def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
     if left.size == 1 and right.size > 1:
         left, right = right, left
     if right.size not in (1, left.size):
-        raise UsageError(f"cannot add {left!r} and {right!r}: sizes must be equal or one of them 1")
+        raise UsageError(
+            f"cannot add {left!r} and {right!r}: their sizes must be equal, or one of them must be 1"
+        )
     if right.size != left.size:
         attrs = {"times": left.size, "as_row_vector": True}
         right = build("repeat", [right], left.size, prefix="repeat_layer", attrs=attrs)

@@ -145,8 +145,9 @@ def spp(
     for level in range(pyramid_height):
         if any(pad >= kernel for side in image[1:] for kernel, pad in [_cell(side, 2**level)]):
             raise UsageError(
-                f"spp: {image.height}x{image.width} pixels do not make {2**level}x{2**level} cells: some would lie "
-                f"outside of the image. Give a pyramid_height of at most {level}, or a larger image"
+                f"spp: {image.height}x{image.width} pixels cannot be divided into "
+                f"{2**level}x{2**level} cells, because some would be outside the image. Give a "
+                f"pyramid_height of at most {level}, or a larger image"
             )
     size = image.channels * (4**pyramid_height - 1) // 3
     return Made([input], size, {**image.attrs, "pooling_type": kind, "height": pyramid_height})
@@ -195,7 +196,7 @@ def roi_pool(
     image = geometry(input, num_channels, "roi_pool")
     require_layer(rois, "roi_pool")
     if rois.size < 5:
-        raise UsageError(f"roi_pool: rois need 5 columns, layer {rois.name!r} has {rois.size}")
+        raise UsageError(f"roi_pool: rois need 5 columns, but layer {rois.name!r} has {rois.size}")
     width, height = pair((pooled_width, pooled_height), None, "roi_pool: pooled size", least=1)
     attrs: Attrs = {**image.attrs, "spatial_scale": float(spatial_scale)}
     return Made([input, rois], image.channels * height * width, attrs, image=(image.channels, height, width))

@@ -76,8 +76,9 @@ def table_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr =
     require_layer(input, "table_projection")
     if input.data_type is not None and input.data_type.type != DataType.Index:
         raise UsageError(
-            f"a table (embedding, table_projection) is looked up by ids, but data layer {input.name!r} is "
-            f"{input.data_type}; declare it as integer_value or integer_value_sequence"
+            "tables (embedding, table_projection) look up integer ids, but data layer "
+            f"{input.name!r} is {input.data_type}; declare it as integer_value or "
+            "integer_value_sequence"
         )
     return Projection("table", (input,), size, param_attr)
 
@@ -154,7 +155,7 @@ def project(emitter: Emitter, link: InputConfig) -> Variable:
 def _check_range(layer: LayerOutput, start: int, end: int) -> None:
     if not 0 <= start < end <= layer.size:
         raise UsageError(
-            f"columns [{start}, {end}) do not lie within layer {layer.name!r} of size {layer.size}"
+            f"columns [{start}, {end}) are out of range for layer {layer.name!r} of size {layer.size}"
         )
 
 

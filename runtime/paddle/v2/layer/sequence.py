@@ -73,7 +73,8 @@ def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
         """Declare it."""
         if input.config.attrs.get("reverse") is own_last:
             warnings.warn(
-                f"{who} of {input.name!r} takes the row that it computed first, not the one that has seen all others",
+                f"{who} of {input.name!r} returns the row that was computed first, not the row that "
+                "has seen all others",
                 stacklevel=4,
             )
         return Made([input], input.size, _pooled(which, agg_level, stride, who))
@@ -184,8 +185,9 @@ def _pooling(emitter: Emitter, config: LayerConfig) -> Variable:
     elif stride > 0:
         if value.lod_level > 1:
             raise UsageError(
-                f"layer {config.name!r}: stride is for sequences, but {config.inputs[0].layer!r} has sequences of "
-                "sequences: bring it to one level first with agg_level=AggregateLevel.TO_SEQUENCE"
+                f"layer {config.name!r}: stride needs sequences, but {config.inputs[0].layer!r} has "
+                "sequences of sequences: reduce it to one level first with "
+                "agg_level=AggregateLevel.TO_SEQUENCE"
             )
         value = emitter.unary("sequence_windows", value, stride=stride, from_end=kind == "FIRST")
     else:
@@ -198,8 +200,8 @@ def _pooled(kind: str, agg_level: str, stride: int, who: str) -> Attrs:
     level = _level(agg_level, who)
     if stride != -1 and (stride < 1 or level == AggregateLevel.TO_SEQUENCE):
         raise UsageError(
-            f"{who}: stride is -1 or a number of rows, and goes with agg_level TO_NO_SEQUENCE; got stride {stride} "
-            f"and {level!r}"
+            f"{who}: stride must be -1 or a number of rows, with agg_level TO_NO_SEQUENCE; got "
+            f"stride {stride} and {level!r}"
         )
     return {"pooltype": kind, "trans_type": level, "stride": stride}
 
@@ -207,7 +209,8 @@ def _pooled(kind: str, agg_level: str, stride: int, who: str) -> Attrs:
 def _level(level: str, who: str) -> str:
     if level not in (AggregateLevel.TO_NO_SEQUENCE, AggregateLevel.TO_SEQUENCE):
         raise UsageError(
-            f"{who}: the level is a member of AggregateLevel or ExpandLevel, 'non-seq' or 'seq', got {level!r}"
+            f"{who}: the level must be a member of AggregateLevel or ExpandLevel, 'non-seq' or "
+            f"'seq', got {level!r}"
         )
     return level
 

@@ -78,7 +78,7 @@ def warp_ctc(given: dict[str, Any]) -> LayerOutput:
     input = given["input"]
     if input.activation == "softmax":
         raise UsageError(
-            f"warp_ctc: input {input.name!r} must have activation Linear; it has its own softmax"
+            f"warp_ctc: input {input.name!r} must have activation Linear, because the layer has its own softmax"
         )
     return _unplaced("warp_ctc", **given)
 

@@ -46,15 +46,15 @@ class DataFeeder:
         """
         if not isinstance(batch, (list, tuple)):
             raise UsageTypeError(
-                f"a batch must be a list or tuple of samples, got {type(batch).__name__}; "
-                "is the reader wrapped in paddle.batch?"
+                f"a batch must be a list or tuple of samples, got {type(batch).__name__}; wrap the "
+                "reader in paddle.batch"
             )
         if not batch:
-            raise UsageError("a batch must hold at least one sample")
+            raise UsageError("a batch must contain at least one sample")
         if not isinstance(batch[0], (list, tuple)):
             raise UsageTypeError(
-                f"a sample must be a tuple or list with one item per data layer, got {type(batch[0]).__name__}; "
-                "is the reader wrapped in paddle.batch?"
+                "a sample must be a tuple or list with one item per data layer, got "
+                f"{type(batch[0]).__name__}; wrap the reader in paddle.batch"
             )
         feed: Feed = {}
         for name, kind, column in self._layers:
@@ -177,7 +177,8 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
     for name in names:
         if not isinstance(columns[name], (int, np.integer)) or columns[name] < 0:
             raise UsageError(
-                f"feeding: the column of data layer {name!r} must be a whole number from 0, got {columns[name]!r}"
+                f"feeding: the column of data layer {name!r} must be a whole number of 0 or more, got "
+                f"{columns[name]!r}"
             )
     return columns
 
@@ -216,7 +217,7 @@ def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) ->
     if in_list:
         found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
     at, wrong, number = next((each for each in found if not isinstance(each[1], Sized)), found[0])
-    place = f"sample {at}" if number is None else f"place {number} of sample {at}"
+    place = f"sample {at}" if number is None else f"item {number} of sample {at}"
     expected = "a list, a sequence" if number is None else "a list, a sub-sequence"
     suffix = "_sequence" if number is None else "_sub_sequence but with _sequence"
     if number is None and kind.seq_type == SequenceType.SUB_SEQUENCE:

@@ -177,7 +177,7 @@ class GradientMachine:
         ]
         if others:
             raise UsageError(
-                f"parameter {parameter!r} is sparse_update, but operator {others[0]!r} needs all of it"
+                f"parameter {parameter!r} is sparse_update, but operator {others[0]!r} needs the whole parameter"
             )
         return list(dict.fromkeys(op.inputs["Ids"][0] for op in found))
 
@@ -370,19 +370,21 @@ def _check_layout(network: Network, parameters: Parameters) -> None:
     """Check that parameters belong to this network; dimensions of size 1 are ignored."""
     if not isinstance(parameters, Parameters):
         raise UsageTypeError(
-            f"parameters should be parameters, of paddle.parameters.create or Parameters.from_tar; "
-            f"got {parameters!r:.80}"
+            "parameters must be Parameters, from paddle.parameters.create or "
+            f"Parameters.from_tar; got {parameters!r:.80}"
         )
     for name, wanted in network.parameters.items():
         if name not in parameters:
             raise UsageError(
-                f"the parameters given lack {name!r}; create them from the same layers. They have {parameters.names()}"
+                f"the given parameters lack {name!r}; create them from the same layers. They have "
+                f"{parameters.names()}"
             )
         given = parameters.config(name)
         shapes = [[size for size in config.shape if size != 1] for config in (given, wanted)]
         if given.size != wanted.size or (given.dims and wanted.dims and shapes[0] != shapes[1]):
             raise UsageError(
-                f"parameter {name!r} has shape {given.shape} in the parameters given, {wanted.shape} in this network: "
-                "they were created from, or saved by, another network; declare the layers as they were there, or give "
-                "this layer's parameter another name"
+                f"parameter {name!r} has shape {given.shape} in the given parameters, but "
+                f"{wanted.shape} in this network: they were created from, or saved by, another "
+                "network. Declare the same layers as there, or give this layer's parameter another "
+                "name"
             )

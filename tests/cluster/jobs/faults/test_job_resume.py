@@ -63,7 +63,7 @@ def trained(job: JobRunner, oracle: Oracle, *args: str) -> list[str]:
 
 def resumed(job: JobRunner, oracle: Oracle, how: str, batch: int, *says: str) -> list[str]:
     launch = job.start(*TRAIN, *KEPT, f"--resume={how}")
-    says = (*says, f"the job continues from batch {batch}, the newest one that is complete on all nodes")
+    says = (*says, f"the job continues from batch {batch}, the newest one complete on all nodes")
     never = ["FIRST ERROR", *(f"end of pass {number}" for number in range(batch // 10))]
     oracle.check(launch, 0, *says, within_s=60, never=never)
     return learnt(launch.output)

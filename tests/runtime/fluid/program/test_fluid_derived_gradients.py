@@ -40,7 +40,7 @@ def test_a_parameter_list_that_nothing_can_be_derived_for_is_refused() -> None:
     loss = fluid.layers.mean(fluid.layers.fc(rows * x, 1, param_attr="w"))
     cases: tuple[tuple[list[Any], str], ...] = (
         ([x], "parameter_list: x .* can have no gradient: set x.stop_gradient = False"),
-        (["w", ids], "parameter_list: ids .*: only floating point numbers have one"),
+        (["w", ids], "parameter_list: ids .*: only floating-point variables have a gradient"),
         ([other], "does not depend on other"),
         ([], "does not depend on an empty list"),
         (["no_such"], "block 0 has no variable 'no_such'"),

@@ -98,7 +98,7 @@ def test_split_cuts_into_the_given_sections() -> None:
         ("softmax", {"X": _X}, {"axis": 2}, "axis 2 is outside of a value of 2 dimensions"),
         ("pool2d", {"X": _IMAGES}, {"pooling_type": "sum", "ksize": [2, 2]}, "'max' or 'avg', got 'sum'"),
         ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 3, 2, 2))}, {}, "has 4 channels.*takes 3"),
-        ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 4, 9, 9))}, {}, "has no room"),
+        ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 4, 9, 9))}, {}, "is too small"),
         ("dropout", {"X": _X}, {"dropout_prob": 1.5}, "expected a probability, got 1.5"),
         (
             "batch_norm",

@@ -70,7 +70,7 @@ STRANGERS: dict[str, tuple[bytes, bytes | None]] = {
     "too many frames": (SPEAKS + framed([b"x"] * 5000), b"PDPS"),
     "an old wire version": (
         SPEAKS + patched(4, bytes([WIRE_VERSION - 1])),
-        f"this side speaks {WIRE_VERSION}, the peer {WIRE_VERSION - 1}".encode(),
+        f"this side uses {WIRE_VERSION}, the peer {WIRE_VERSION - 1}".encode(),
     ),
     "a wire version to come": (SPEAKS + patched(4, b"\xff"), b"the peer 255"),
     "an unknown verb": (SPEAKS + patched(5, b"\x3f"), b"unknown verb 63"),

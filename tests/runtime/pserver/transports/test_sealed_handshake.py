@@ -30,7 +30,7 @@ def test_a_greeting_that_is_changed_on_its_way_ends_the_handshake(what: str, whe
 def test_a_trainers_greeting_that_is_sent_back_is_no_servers() -> None:
     with contextlib.closing(Middle()) as middle:
         middle.give(CALLER, middle.sent(CALLER, GREETING_BYTES))
-        with pytest.raises(SealError, match="it was sent back"):
+        with pytest.raises(SealError, match="it was reflected"):
             went_on(middle.trainer.handshake)
 
 

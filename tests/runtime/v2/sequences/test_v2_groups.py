@@ -172,7 +172,7 @@ def test_a_decoder_with_attention_learns_and_makes_sentences() -> None:
 
 def test_what_a_group_cannot_do_is_told() -> None:
     rows = _rows()
-    with pytest.raises(UsageError, match="only the step of a recurrent_group has memories"):
+    with pytest.raises(UsageError, match="only the step of a recurrent_group can have memories"):
         layer.memory(name="state", size=2)
     with pytest.raises(UsageError, match="StaticInputs alone have no steps"):
         layer.recurrent_group(lambda row: row, layer.StaticInput(rows))
@@ -204,7 +204,7 @@ def test_what_a_group_cannot_do_is_told() -> None:
     with pytest.raises(TypeError, match="one GeneratedInput"):
         layer.beam_search(lambda same: same, [whole, whole], 0, 1, 2)
     pooled = layer.pooling(rows)
-    with pytest.raises(UsageError, match=r"pass that to the group as an input, in StaticInput"):
+    with pytest.raises(UsageError, match=r"to the group as an input, in StaticInput"):
         layer.recurrent_group(lambda row: layer.addto([row, pooled]), rows)
 
 

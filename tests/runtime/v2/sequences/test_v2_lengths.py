@@ -60,7 +60,7 @@ def test_a_single_row_where_a_sequence_belongs_is_told_where_it_is_declared(
     declare: Callable[[LayerOutput], object], called: str
 ) -> None:
     with pytest.raises(
-        UsageError, match=rf"\(.*{called}.*\) takes a sequence.*declare the data layer behind it as"
+        UsageError, match=rf"\(.*{called}.*\) needs a sequence.*declare the underlying data layer as"
     ):
         declare(_single())
 
@@ -104,7 +104,9 @@ def test_a_sequence_beside_a_single_row_is_told_with_the_ways_out(label_is_seque
         layer.fc(rows, _TAGS, activation.Softmax()), _tags(label_is_sequence), name="cost"
     )
     row = [0.0] * 6 if label_is_sequence else [1, 2]
-    told = "layer 'cost' goes .*row by row, but of sample 0 one has 2 rows, .*'tags?', .*layer.pooling makes one row"
+    told = (
+        "layer 'cost' goes .*row by row, but of sample 0 one has 2 rows, .*'tags?', .*layer.pooling reduces"
+    )
     with pytest.raises(UsageError, match=told):
         _infer(cost, [(row, [0, 1] if label_is_sequence else 0)])
 
@@ -168,5 +170,5 @@ def test_parameters_of_the_same_numbers_in_another_shape_are_told() -> None:
 
 
 def test_parameters_that_are_none_are_told() -> None:
-    with pytest.raises(UsageTypeError, match=r"parameters should be parameters.*Parameters\.from_tar"):
+    with pytest.raises(UsageTypeError, match=r"parameters must be Parameters.*Parameters\.from_tar"):
         paddle.infer(output_layer=layer.fc(_single(), 4), parameters={"w": 1}, input=[([0.0] * 6,)])  # type: ignore[arg-type]

@@ -281,7 +281,7 @@ def test_an_lstm_of_another_width_than_its_input_is_told() -> None:
 
 def test_taking_the_wrong_end_of_a_reversed_sequence_is_warned_of() -> None:
     hidden = layer.lstmemory(layer.fc(_rows(), 8), reverse=True)
-    with pytest.warns(UserWarning, match="takes the row that it computed first"):
+    with pytest.warns(UserWarning, match="returns the row that was computed first"):
         layer.last_seq(hidden)
 
 
