@@ -188,7 +188,7 @@ def test_a_node_that_talks_nonsense_ends_the_job_as_lost(conf: Path, tmp_path: P
         [sys.executable, tmp_path / "paddle.py", *argv], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 5, done.stdout + done.stderr
-    assert re.search(r"FIRST ERROR: local-\d: its 'started' message cannot be read", done.stdout)
+    assert re.search(r"FIRST ERROR: local-\d: cannot read its 'started' message", done.stdout)
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -66,7 +66,7 @@ def test_a_host_alone_may_be_an_ipv6_address_with_and_without_brackets() -> None
 
 
 def test_a_host_with_a_port_is_told_where_the_port_belongs() -> None:
-    with pytest.raises(ConfigError, match=r"write 10.0.0.1 here, and say the port 7164 as port=7164"):
+    with pytest.raises(ConfigError, match=r"write 10.0.0.1 here, and give the port 7164 as port=7164"):
         host_of("10.0.0.1:7164", "pservers", ports="port=7164")
     with pytest.raises(ConfigError, match="without a port"):
         host_of("[fe80::1]:7164", "pservers", ports="port=7164")

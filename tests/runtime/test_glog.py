@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_made_is_told_on_stderr(
     (tmp_path / "file").write_text("")
     glog.open_log(glog.TRAINER, to_files(tmp_path / "file" / "log")).info("still heard")
     err = capfd.readouterr().err
-    assert "log file of paddle_trainer cannot be made" in err
+    assert "cannot create a log file of paddle_trainer" in err
     assert "still heard" in err
 
 
@@ -163,4 +163,4 @@ def _target(name: str) -> str:
 
 def test_a_wrong_log_argument_is_logged_and_raises_nothing(tmp_path: Path) -> None:
     glog.open_log(glog.TRAINER, to_files(tmp_path)).info("%d items", "many")
-    assert "could not be formatted: '%d items'" in (tmp_path / "paddle_trainer.INFO").read_text()
+    assert "cannot format a message: '%d items'" in (tmp_path / "paddle_trainer.INFO").read_text()

@@ -167,7 +167,7 @@ def what_the_agent_cannot_end_any_more_is_found_by_the_jobs_id(
         [sys.executable, "-c", "import signal; signal.pause()"], env={"PADDLE_JOB_ID": job.job_id}
     )
     os.kill(job.record.launcher.pid, signal.SIGKILL)
-    wait_for("the nodes to end the job", lambda: sum(processes(cluster, job).values()) <= 1, LIMIT_S)
+    wait_for("nodes to stop the job", lambda: sum(processes(cluster, job).values()) <= 1, LIMIT_S)
     done = desk.run("stop", job.job_id)
     assert done.returncode == 0, done.stdout + done.stderr
     host.end(stray)

@@ -70,7 +70,7 @@ def a_killed_pserver_is_started_again_with_its_state(
     oracle.check(
         launch,
         0,
-        r"pserver 1 on root@node-b: signal 9 \(SIGKILL\); restarting pserver 1 with its saved state",
+        r"pserver 1 on root@node-b: signal 9 \(SIGKILL\); restarting pserver 1 from saved state",
         never=["FIRST ERROR"],
         within_s=60,
     )

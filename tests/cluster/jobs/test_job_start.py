@@ -135,7 +135,7 @@ FAULTS = {
     "python missing": Fault(remove_python, (r"node-b.*/root/python",)),
     "python too old": Fault(old_python, (r"node-b.*/root/python is 3\.9\.2", r"3\.11 or newer")),
     "module of another version": Fault(
-        other_version, (r"node-b.*numpy is 1\.26\.0, most nodes have", r"--allow_mismatch")
+        other_version, (r"node-b.*numpy is 1\.26\.0, but most nodes have", r"--allow_mismatch")
     ),
     "programs forbidden": Fault(forbid_programs, (r"node-b.*/root/jobs is mounted noexec",)),
 }

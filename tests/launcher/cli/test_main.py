@@ -359,8 +359,8 @@ def test_a_command_after_options_is_told_where_it_belongs(capsys: pytest.Capture
     for argv in (["--conf=x", "status"], ["--conf", "a b", "--json", "status", "JOB1"]):
         assert main.main(argv) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "paddle.py: the command comes first: paddle.py status --conf=x"
-    assert second == "paddle.py: the command comes first: paddle.py status --conf 'a b' --json JOB1"
+    assert first == "paddle.py: the command must come first: paddle.py status --conf=x"
+    assert second == "paddle.py: the command must come first: paddle.py status --conf 'a b' --json JOB1"
 
 
 def test_a_word_like_none_of_them_is_told_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,12 +102,12 @@ def test_groups_that_contain_each_other_end(tmp_path: Path) -> None:
     [
         ("a slots=0\n", "lists no usable host"),
         ("node[3-1]\n", r":1: the range \[3-1\] ends before it starts"),
-        ("\nnode[0-999999999]\n", r":2: \[0-999999999\] is more than 100000 hosts"),
-        ("n[0-999][0-999]\n", "is more than 100000 hosts"),
+        ("\nnode[0-999999999]\n", r":2: \[0-999999999\] expands to more than 100000 hosts"),
+        ("n[0-999][0-999]\n", "expands to more than 100000 hosts"),
         ("slots=4\n", ":1: expected a host first, got 'slots=4'"),
         (
             "node-a:4\n",
-            ":1: `:4` in 'node-a:4' is a port, not a count; for 4 processes on each host give --nproc_per",
+            ":1: `:4` in 'node-a:4' is a port, not a count. For 4 processes on each host, give --nproc_per",
         ),
         ("[web]\na ansible_port=ssh\n", ":2: 'ssh' is not a port|:2: 'ssh' is not a valid port"),
         ("# site\n\nall:\n  hosts:\n    a:\n", "YAML or JSON are not supported.* in INI form"),
@@ -147,7 +147,7 @@ def test_a_range_may_not_be_larger_than_any_cluster() -> None:
 
 def test_a_count_behind_a_host_is_a_question(configured: Resolve) -> None:
     with pytest.raises(
-        ConfError, match=r"^--hosts: `:4` in 'h1:4' is a port, not a count; for 4 processes on each"
+        ConfError, match=r"^--hosts: `:4` in 'h1:4' is a port, not a count. For 4 processes on each"
     ):
         configured(HOSTS, "-p", "ws", "--hosts=h1:4,h2:4")
     for port in (22, 80, 2222):

@@ -157,7 +157,7 @@ def test_hosts_of_the_command_line_take_the_place_of_confs_and_are_read_alike(co
     ("conf", "hosts", "words"),
     [
         (HOSTS, "x,y:0", "--hosts: the string 'y:0' is not a host: '0' is not a valid port"),
-        (HOSTS, "x,", "--hosts: the string '' is not a host: a host is empty"),
+        (HOSTS, "x,", "--hosts: the string '' is not a host: a host must not be empty"),
         (HOSTS, "x,x", "--hosts: 'x' is listed 2 times"),
         (HOSTS, "x,local", "--hosts: 'local' and other machines cannot be mixed"),
         (HOSTS + "TRAINERS = [1]", "x,y", ":2: TRAINERS names entries of this file's HOSTS"),

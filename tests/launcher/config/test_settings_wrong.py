@@ -20,7 +20,7 @@ WRONG = [
     ("\n\nHOSTS = nosuch", "conf.py:3: running it raised NameError"),
     ("HOSTS = ['a']\nimport sys\nsys.exit(3)", "conf.py:3: running it raised SystemExit"),
     ("def f():\n    return 1 / 0\nHOSTS = f()", "conf.py:2: running it raised ZeroDivisionError"),
-    ("", "conf.py: HOSTS is missing; expected for example HOSTS = ["),
+    ("", "conf.py: HOSTS is missing; expected something like HOSTS = ["),
     ("hosts = ['a']", "conf.py: HOSTS is missing (hosts is assigned; names are in upper case)"),
     ("HOSTS = []", "conf.py:1: HOSTS: expected at least one host, got an empty list"),
     (

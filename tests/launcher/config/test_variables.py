@@ -110,11 +110,14 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
         ),
         (["--env", "PADDLE_INIT_SEED=1"], "give the flag --seed=VALUE instead"),
         (["--env", "PADDLE_WIRE=plain"], "give --wire instead"),
-        (["--env", "BIG=" + SECRET * 20_000], "BIG: expected at most 131071 bytes with its name, got 240004"),
+        (
+            ["--env", "BIG=" + SECRET * 20_000],
+            "BIG: expected at most 131071 bytes including its name, got 240004",
+        ),
         (["--env_file", "none.env"], "none.env: no such file"),
         (
             ["--env_file", "much.env"],
-            "much.env:9: V8: expected at most 1048576 bytes for all variables together",
+            "much.env:9: V8: all variables together exceed 1048576 bytes",
         ),
         (["--env_file", "/dev/zero"], "/dev/zero: cannot be read: has more than 8 MiB"),
         (["--env_file", "bad.env"], "bad.env:2: expected NAME=VALUE"),

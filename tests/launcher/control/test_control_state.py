@@ -310,10 +310,10 @@ def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(w
     for words in (
         "  256 nodes: 256 running\n",
         "  256 pservers: 256 running\n",
-        "  256 trainers: 255 running; 1 exited, code 1; trainer-0 on node-0 is last, at pass 1 batch 100, "
-        "the first at pass 1 batch 355; 2,560 samples/s\n",
+        "  256 trainers: 255 running; 1 exited, code 1; slowest: trainer-0 on node-0, at pass 1 batch 100; "
+        "fastest at pass 1 batch 355; 2,560 samples/s\n",
         "  last line of trainer-44: a line\n",
-        "  each of them: paddle.py status JOB1 --all\n",
+        "  details of each: paddle.py status JOB1 --all\n",
         "  failed: trainer-40 on node-40, trainer-41 on node-41, trainer-42 on node-42, trainer-43 on node-43 "
         "and 16 more: exit code 1\n",
         "  and 24 more lines like these: paddle.py status JOB1 --all",

@@ -160,7 +160,7 @@ def test_a_workspace_that_is_still_held_is_waited_for(
 
     first = job(where, "a", "n1")
     assert waited(where, first, claim=claim, timeout_s=9.0) == [
-        "waiting for nodes or the workspace of JOB1 (pid 7)",
+        "waiting for nodes or for the workspace of JOB1 (pid 7)",
         "==",
     ]
     assert len(tries) == 3
@@ -215,7 +215,7 @@ def test_a_workspace_of_an_unknown_holder_is_waited_for(bench: Bench) -> None:
     with locked(bench.place / "ws", "JOB1"):
         queued = bench.run(*bench.job("--detach", "--queue", "--name=late"))
         assert queued.returncode == 0, queued.stderr
-        assert f"waiting for nodes or the workspace of JOB1 (pid {os.getpid()})" in queued.stdout
+        assert f"waiting for nodes or for the workspace of JOB1 (pid {os.getpid()})" in queued.stdout
     wait_for("its start", lambda: store.find(bench.where, "late").status.get("phase") == "run", LIMIT_S)
     assert bench.run("stop", "late").returncode == 0
 
@@ -230,10 +230,10 @@ def test_jobs_wait_for_each_other_and_a_waiting_one_is_seen_and_stopped(bench: B
     for name in ("b", "c"):
         queued = bench.run(*bench.job("--detach", "--queue", f"--name={name}", workspace=name))
         assert queued.returncode == 0, queued.stderr
-        assert "waiting for nodes or the workspace of a (run)" in queued.stdout
+        assert "waiting for nodes or for the workspace of a (run)" in queued.stdout
         assert "METRICS_PORT" not in queued.stdout
     assert "queued, place 2" in bench.run("status").stdout
-    assert "waits for: a (run), b (queue); priority 0" in bench.run("status", "c").stdout
+    assert "waiting for: a (run), b (queue); priority 0" in bench.run("status", "c").stdout
     stopped = bench.run("stop", "b")
     assert stopped.returncode == 0, stopped.stderr
     assert bench.look(store.find(bench.where, "b")).exit_code == 143

@@ -341,7 +341,7 @@ def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -
         (
             ["--nnodes=2"],
             {"K8S_PVC": {"a": "/x", "b": "/x"}},
-            "expected another mount path for each volume claim",
+            "expected a different mount path for each volume claim",
         ),
         (["--nnodes=2"], {"K8S_QUEU": "a"}, "did you mean K8S_QUEUE?"),
         (["--nnodes=2"], {"PSERVERS": ["pod-2"]}, "'pod-2' is not in the nodes of --engine=kubernetes"),

@@ -213,7 +213,7 @@ def test_a_log_that_somebody_removes_is_begun_anew_and_what_is_missing_is_told(
     assert "removed" in told
     assert log.read_bytes() == b"\n[bytes are missing here]\ntwo\n"
     (sentence,) = collector.close()
-    assert sentence == f"{log}: 4 bytes missing: it was removed or cut here while the job ran"
+    assert sentence == f"{log}: 4 bytes missing: the local copy was removed or truncated while the job ran"
 
 
 def test_a_log_that_is_gone_at_the_end_is_told_and_a_model_is_not(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_news_of_a_connection_that_was_given_up_long_ago_does_not_end_the_next_o
     job.context.stopping = True
     now = cast("Link", Agent(1, "b", job.events))
     job.roster.nodes[1].connected(now, job.context.plan)
-    job.events.put(LinkLost(1, "the node agent does not end", before))
+    job.events.put(LinkLost(1, "the node agent does not exit", before))
     job.settle()
     assert job.roster.nodes[1].link is now
 

@@ -54,7 +54,7 @@ def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
 
 def test_a_piece_that_never_came_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
     values = split_long({"NAME": "x" * (PIECE + 1)})
-    with pytest.raises(ValueError, match="NAME has a piece that did not arrive"):
+    with pytest.raises(ValueError, match="a piece of NAME did not arrive"):
         LongValues().variables({"NAME": list(values.pieces["NAME"])})
 
 

@@ -126,7 +126,7 @@ def test_a_taken_port_moves_the_ports_of_all_trainers(planned: Planned) -> None:
     assert best not in ports.asked(1)
     everything = {node_id: [(port, "pid 7: hog") for port in ports.asked(node_id)] for node_id in range(3)}
     with pytest.raises(
-        PreflightError, match=r"node 0: port \d+, meant for the trainers, is in use by pid 7: hog"
+        PreflightError, match=r"node 0: port \d+, chosen for the trainers, is in use by pid 7: hog"
     ):
         ports.choose(everything)
     moved = trainer_processes(plan, ADDRESSES, {}, Machines(service_port=others[0]))

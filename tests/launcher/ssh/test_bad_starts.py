@@ -173,7 +173,7 @@ def test_a_user_without_a_shell_is_told_so(client: Client, make_server: Make, tm
 def test_another_command_than_the_agent_is_told_so(client: Client, make_server: Make) -> None:
     reason = lost(client, make_server("ForceCommand echo backups only; exit 3"))
     assert "'backups only'" in reason
-    assert "the login ended with status 3" in reason
+    assert "the login session ended with status 3" in reason
     assert "ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys" in reason
 
 

@@ -197,8 +197,8 @@ def test_both_sides_of_a_meeting_that_does_not_come_about_say_so_meanwhile(
         assert isinstance(failure(partial(connect, me)), PeerLate)
     first, second = (me.endpoints[me.rank] for me in everyone)
     told = warnings_of(caplog)
-    assert told[0].startswith(f"rank 0 at {first} waits for rank 1 ({second}) (waited ")
-    assert told[-1].startswith(f"rank 1 waits for rank 0 at {first}: connection refused (waited ")
+    assert told[0].startswith(f"rank 0 at {first} is waiting for rank 1 ({second}) (waited ")
+    assert told[-1].startswith(f"rank 1 is waiting for rank 0 at {first}: connection refused (waited ")
     assert len(told) > 2, "told once, and not again"
 
 
@@ -207,7 +207,7 @@ def test_a_name_that_nobody_knows_is_told_by_who_calls_it(caplog: pytest.LogCapt
     error = failure(lambda: connect(Membership.of(1, everyone, job_key=KEY, timeout_s=1.0)))
     assert isinstance(error, PeerLate)
     assert "name" in str(error)
-    assert "rank 1 waits for rank 0 at no-such-host.invalid:6170: " in warnings_of(caplog)[0]
+    assert "rank 1 is waiting for rank 0 at no-such-host.invalid:6170: " in warnings_of(caplog)[0]
 
 
 @pytest.mark.parametrize("wire", ["curve", "plain"])
@@ -244,7 +244,7 @@ def test_a_rank_with_other_endpoints_is_refused() -> None:
     everyone = members(3)
     other = replace(everyone[2], endpoints=(*everyone[2].endpoints[:1], *endpoints(2)))
     errors = at_once([partial(refusal, me) for me in (everyone[0], other)])
-    assert all("rank 2 was given different endpoints" in str(error) and error.rank == 2 for error in errors)
+    assert all("rank 2 has different endpoints" in str(error) and error.rank == 2 for error in errors)
 
 
 def test_a_taken_port_and_a_foreign_address_are_told() -> None:

@@ -188,7 +188,7 @@ def test_arrays_that_cannot_be_summed_are_refused(arrays: list[npt.NDArray[Any]]
     ("environ", "message"),
     [
         ({}, "PADDLE_TRAINER_ENDPOINTS is not set"),
-        ({"PADDLE_TRAINER_ENDPOINTS": "a:1,b:2"}, "PADDLE_CURRENT_ENDPOINT '' is none of a:1, b:2"),
+        ({"PADDLE_TRAINER_ENDPOINTS": "a:1,b:2"}, "PADDLE_CURRENT_ENDPOINT '' is not among a:1, b:2"),
         ({"PADDLE_TRAINER_ENDPOINTS": "a:1,a:1", "PADDLE_TRAINER_ID": "0"}, "listed twice"),
         (
             {"PADDLE_TRAINER_ENDPOINTS": "a:1,b", "PADDLE_TRAINER_ID": "0"},

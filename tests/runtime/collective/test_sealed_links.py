@@ -268,4 +268,4 @@ def test_where_one_rank_lacks_what_seals_all_use_tls_and_the_log_says_which(
         finally:
             other.kill()
     assert (array == 2).all()
-    assert "rank 1 has no cryptography" in caplog.text
+    assert "rank 1 lacks cryptography" in caplog.text

@@ -58,7 +58,9 @@ def test_a_download_is_told_before_it_begins_with_how_to_do_without(
     with pytest.raises(DatasetError):
         common.download(f"{site.url}/set.tgz", "mod", MD5)
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.endswith(f"downloading {site.url}/set.tgz (PADDLE_DATA_HOME: another root than {empty_home})")
+    assert said.endswith(
+        f"downloading {site.url}/set.tgz (PADDLE_DATA_HOME sets another root than {empty_home})"
+    )
 
 
 def test_damaged_and_truncated_replies_are_tried_again_and_never_kept(site: Any, empty_home: Path) -> None:

@@ -83,7 +83,7 @@ def test_who_says_that_a_flag_is_the_scripts_is_told_nothing(words: str, count: 
 def test_launch_ps_tells_of_its_own_flags(tmp_path: Path) -> None:
     trainers, said = launched(tmp_path, "train.py", "--worker_num=1", "--gpus", "2", module="launch_ps")
     assert trainers == [["--worker_num=1", "--gpus", "2"]] * 2
-    assert "launch: WARNING: --worker_num=1 comes after train.py, so the script gets it" in said
+    assert "launch: WARNING: --worker_num=1 comes after train.py, so it is passed to the script" in said
     assert "python -m paddle.distributed.launch_ps --worker_num=1 train.py --gpus 2. " in said
 
 
@@ -102,7 +102,7 @@ def test_a_node_with_a_port_in_its_address_is_told(name: str) -> None:
     given = "10.0.0.1:6170" if name == "POD_IP" else "10.0.0.1:6170,10.0.0.2"
     flag = given if name == "--cluster_node_ips" else None
     with pytest.raises(
-        ConfigError, match=rf"{name}.*write 10\.0\.0\.1 here, and say the port 6170 as --start"
+        ConfigError, match=rf"{name}.*write 10\.0\.0\.1 here, and give the port 6170 as --start"
     ):
         nodes.resolve(flag, None, {} if flag else {name: given})
 

@@ -161,7 +161,7 @@ def test_roles_that_a_script_gives() -> None:
         (lambda: role_maker.MPISymetricRoleMaker(), "PaddleCloudRoleMaker"),
         (
             lambda: collective_fleet.init(role_maker.PaddleCloudRoleMaker()),
-            "goes with fleet.parameter_server",
+            "only works with fleet.parameter_server",
         ),
         (
             lambda: collective_fleet.distributed_optimizer(None, DistributeTranspilerConfig()),

@@ -270,12 +270,12 @@ def test_pruning_does_not_change_what_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("feed", "text"),
     [
-        ({"x": np.zeros((2, 4), "float32")}, r"'x' fed: expected \(-1, 4\) float64, got \(2, 4\) float32"),
+        ({"x": np.zeros((2, 4), "float32")}, r"'x'.* \(-1, 4\) float64, .*\(2, 4\) float32"),
         ({"x": [[1.0]]}, r"'x' fed: expected an array .* got list"),
-        ({}, r"'x', read by operator 0 'mul' in slot 'X', is neither fed, persistable nor computed"),
+        ({}, r"'x', read by operator 0 'mul' in slot 'X', is neither fed nor persistable"),
         (
             {"x": np.zeros((2, 4)), "xx": np.zeros(1)},
-            "'xx' was fed, and the program has no variable of that name",
+            "'xx' was fed, but the program has no variable of that name",
         ),
     ],
 )

@@ -213,7 +213,7 @@ def test_every_platform_of_a_wheel_has_levels() -> None:
     ],
 )
 def test_an_array_that_a_kernel_cannot_take_is_refused_before_the_call(array: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="a kernel takes 8 aligned, contiguous"):
+    with pytest.raises(ValueError, match="a kernel needs 8 aligned, contiguous"):
         library.address(array, np.float32, 8)
 
 

@@ -34,5 +34,5 @@ def test_row_adagrad_follows_its_formula_over_many_steps(width: int, start: floa
 
 
 def test_a_dense_parameter_cannot_use_it() -> None:
-    with pytest.raises(ConfigError, match="parameter b: row_adagrad keeps one number per row"):
+    with pytest.raises(ConfigError, match="parameter b: row_adagrad stores one number per row"):
         DenseUpdater(OptimizerSpec("row_adagrad"), ParameterSpec("b", (3,)), 3)

@@ -196,9 +196,9 @@ def test_what_rows_cannot_do_is_refused_by_name(rule: str, more: dict[str, float
     [
         ([-1, 2], "from 0 to 10, got -1"),
         ([2, 11], "from 0 to 10, got 11"),
-        ([3, 3], "ascending, got 3 before 3"),
+        ([3, 3], "ascending row ids, got 3 before 3"),
         ([5, -(2**63)], "ascending"),
-        ([4, 1], "ascending, got 4 before 1"),
+        ([4, 1], "ascending row ids, got 4 before 1"),
     ],
 )
 def test_wrong_rows_are_refused_and_change_nothing(rows: list[int], why: str) -> None:

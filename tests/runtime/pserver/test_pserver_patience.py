@@ -94,7 +94,7 @@ def a_killed_trainer_is_named_to_those_who_wait_for_it(folder: Path) -> None:
             ):
                 one.push_pull({}, 1, {})
         _, output = process.end()
-    assert "connection of trainer 1 broke" in output
+    assert "connection to trainer 1 broke" in output
 
 
 @scenarios.each(*KEYS)

@@ -150,12 +150,12 @@ def test_weights_of_a_bag_get_the_gradient_that_torch_gives_them_in_every_form_o
             out = one(values, offsets, per_sample_weights=given.to(torch.bfloat16))
             assert out.dtype == torch.float32
             assert torch.nn.functional.linear(out, torch.ones(1, DIM)).dtype == torch.bfloat16
-        with pytest.raises(ConfigError, match="no key of the jagged tensor is a table: t, u"):
+        with pytest.raises(ConfigError, match="none of the keys of the jagged tensor is a table: t, u"):
             bag(Keyed(x=jagged))
         with pytest.raises(ConfigError, match="per_sample_weights: expected one for each of 5 ids, got 2"):
             one(values, offsets, per_sample_weights=given[:2])
         with pytest.raises(
-            ConfigError, match=r"expected \(bags, length\), or offsets beside them, got \(5,\)"
+            ConfigError, match=r"expected shape \(bags, length\), or offsets as well, got \(5,\)"
         ):
             one(values)
 
@@ -298,7 +298,7 @@ def test_a_forgotten_step_is_told() -> None:
     rows = module().Embedding("t", DIM)
     with trained(rows) as (optimizer, _):
         with (
-            pytest.warns(RuntimeWarning, match="1 lookups have gradients at the end that no step pushed"),
+            pytest.warns(RuntimeWarning, match="no step pushed the gradients of 1 lookups at the end"),
             optimizer,
         ):
             rows(torch.tensor([1])).sum().backward()

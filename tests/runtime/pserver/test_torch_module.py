@@ -235,7 +235,7 @@ def test_what_cannot_be_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="table t: two modules describe it differently"):
         module().ServerOptimizer(other, SGD(), client=object())
     both = module().Embedding(tables_of("a", "b"))
-    with pytest.raises(ConfigError, match=r"expected ids by the names of tables a, b, got \['c'\]"):
+    with pytest.raises(ConfigError, match=r"expected ids for the tables a, b, got \['c'\]"):
         both({"c": torch.tensor([1])})
     for wrong, got in (([1], "list"), (np.array([1]), "ndarray"), ((torch.tensor([1]), [0]), "list")):
         with pytest.raises(ConfigError, match=f"ids: expected a tensor of int64 or int32, got {got}"):

@@ -136,7 +136,7 @@ def test_a_task_that_fails_often_is_given_up_for_the_pass(
         assert task["state"] == "task"
         report(queues, (FIRST, SECOND)[number % 2], task, "failed")
     assert get(queues, FIRST) == {"state": "over"}
-    assert "task 0 of d failed 3 times and is given up for this pass" in caplog.text
+    assert "task 0 of d failed 3 times and is skipped for this pass" in caplog.text
     assert get(queues, FIRST, 1)["state"] == "task"
 
 
@@ -160,7 +160,7 @@ def test_other_files_malformed_questions_and_empty_data_are_refused(clock: Clock
     queues = queues_of(clock)
     other = {"ask": "dataset", "name": "d", "files": [["/data/a", [0]]]}
     with pytest.raises(
-        ConfigError, match="differs between trainers: trainer 1 has 1 chunks, the first trainer had 3"
+        ConfigError, match="differs between trainers: trainer 1 has 1 chunks, but the first trainer had 3"
     ):
         queues.ask(SECOND, other)
     with pytest.raises(ConfigError, match="has no records"):

@@ -89,7 +89,7 @@ def test_a_test_waits_for_passes_that_are_not_saved_yet(workspace: Path, lines: 
     lines.clear()
 
     def save_at_last() -> None:
-        while not any("Waiting for the parameters in out/pass-00001" in line for line in lines):
+        while not any("waiting for the parameters in out/pass-00001" in line for line in lines):
             time.sleep(0.01)
         late.rename(workspace / "out/pass-00001/done")
 

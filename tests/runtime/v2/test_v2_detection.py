@@ -186,7 +186,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         layer.multibox_loss(codes, chances, priors, layer.data("l", data_type.dense_vector_sequence(6)), 4)
     with pytest.raises(UsageError, match=r"declare it as dense_vector_sequence\(6\)"):
         layer.multibox_loss(codes, chances, priors, layer.data("flat", data_type.dense_vector(6)), 3)
-    with pytest.raises(UsageError, match="as many input_conf as input_loc, got 1 and 2"):
+    with pytest.raises(UsageError, match="the same number of input_conf as of input_loc, got 1 and 2"):
         layer.detection_output([codes, codes], chances, priors, 3)
     with pytest.raises(UsageError, match="expected 4 variances"):
         layer.priorbox(codes, pair[0], [2.0], VARIANCE, [4, 8], [16])

@@ -86,7 +86,7 @@ def test_random_cuts_reach_every_place_and_no_other() -> None:
 def test_a_cut_larger_than_the_image_is_told() -> None:
     for cut in (image.center_crop, image.random_crop):
         with pytest.raises(
-            ConfigError, match="cannot cut 6 x 6 pixels out of an image of 5 x 8: call resize_short"
+            ConfigError, match="cannot crop 6 x 6 pixels from an image of 5 x 8: call resize_short"
         ):
             cut(_picture(5, 8, 3), 6)
 

@@ -165,7 +165,7 @@ def test_a_pyramid_has_1_4_and_16_cells(kind: Any, reduce: Any) -> None:
     assert out.size == 3 * 21
     rows = [np.concatenate([pooled(x, size, reduce).ravel() for size in (8, 4, 2)]) for x in pixels]
     np.testing.assert_allclose(run(out, pixels), rows, rtol=1e-5, atol=1e-6)
-    with pytest.raises(UsageError, match=r"8x8 pixels do not make 16x16 cells.*at most 4"):
+    with pytest.raises(UsageError, match=r"8x8 pixels cannot be divided into 16x16 cells.*at most 4"):
         layer.spp(source, pyramid_height=5)
 
 
@@ -276,10 +276,10 @@ def test_gradients_of_pooled_parts() -> None:
         (lambda: layer.img_pool3d(volume(), 2, padding=-1), "padding must be at least 0"),
         (lambda: layer.img_conv3d(volume(), 5, 1), "a 5x5x5 filter does not fit an image of 3x4x3 pixels"),
         (lambda: layer.switch_order(image()), "reshape_axis must be 1, 2 or 3, got None"),
-        (lambda: layer.rotate(image(), 3, 3), "has no maps of 3x3"),
+        (lambda: layer.rotate(image(), 3, 3), "does not fit maps of 3x3"),
         (
             lambda: layer.roi_pool(image(), image_rois(4), 2, 2, 1.0),
-            "rois need 5 columns, layer 'rois' has 4",
+            "rois need 5 columns, but layer 'rois' has 4",
         ),
         (lambda: layer.bilinear_interp(image(), 4), "out_size must be at least 1"),
         (

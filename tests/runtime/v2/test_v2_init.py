@@ -78,7 +78,10 @@ def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
 @pytest.mark.parametrize(
     ("pservers", "why"),
     [
-        ("10.0.0.1:7164", "write 10.0.0.1 here, and say the port 7164 as port=..., the same for all servers"),
+        (
+            "10.0.0.1:7164",
+            "write 10.0.0.1 here, and give the port 7164 as port=..., the same for all servers",
+        ),
         ("10.0.0.2, 10.0.0.1:7165", "'10.0.0.1:7165'.* the port 7165 as port="),
         ("[fe80::1]:7164", "without a port"),
         ("10.0.0.300", "no IPv4 address"),
@@ -148,7 +151,7 @@ def trained(*numbers: int) -> tuple[int, str, str]:
 def test_other_numbers_of_ports_or_trainers_than_the_servers_end_a_script_before_the_deadline() -> None:
     with PserverProcess("--port=0", "--ports_num_for_sparse=1", key=None) as server:
         port = int(server.endpoints[0].rpartition(":")[2])
-        theirs = "was started with ports_num=1 and ports_num_for_sparse=1, but here the numbers are"
+        theirs = "was started with ports_num=1 and ports_num_for_sparse=1, but this process has"
         for ports, sparse in ((2, 1), (1, 0)):
             code, _, said = trained(port, ports, sparse, 1)
             assert code == 1

@@ -177,7 +177,9 @@ def test_fluid_within_v2_is_the_same_package(name: str) -> None:
 
 
 def test_a_size_from_an_old_division_is_told_what_python_3_wants() -> None:
-    with pytest.raises(UsageError, match=r"whole number, got 4\.5: in Python 3 `/` gives a float, and `//`"):
+    with pytest.raises(
+        UsageError, match=r"whole number, got 4\.5: `/` returns a float in Python 3; use `//`"
+    ):
         layer.fc(_x(), 9 / 2)  # type: ignore[arg-type]
 
 

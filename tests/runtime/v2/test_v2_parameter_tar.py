@@ -229,7 +229,7 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
                 ("b", W_BLOB),
                 ("b.protobuf", W_CONFIG.replace(b"w", b"b")),
             ],
-            "'b' has 6 values in the tar, 3 in the network",
+            "'b' has 6 values in the tar, not 3",
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("b", W_BLOB[:8]), ("b.protobuf", B_CONFIG)],

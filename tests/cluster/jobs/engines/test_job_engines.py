@@ -186,7 +186,7 @@ def a_killed_tool_ends_the_job_and_is_named(
         for pid in started.tools():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        oracle.check(launch, 5, rf"FIRST ERROR: .*{started.says} was ended by signal 9", within_s=30)
+        oracle.check(launch, 5, rf"FIRST ERROR: .*{started.says} was terminated by signal 9", within_s=30)
 
 
 @scenarios.each(*MOST)

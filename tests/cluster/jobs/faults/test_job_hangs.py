@@ -152,7 +152,7 @@ def nodes_are_not_blamed_for_a_launcher_that_did_not_run(
     launch = job.start("--mode=collective", "--act=hold")
     job.wait_until_holding(launch)
     launch.send(signal.SIGSTOP)  # as Ctrl+Z does
-    wait_for("the nodes to end the job", lambda: not job.processes("TRAINER"), 20)
+    wait_for("nodes to stop the job", lambda: not job.processes("TRAINER"), 20)
     launch.send(signal.SIGCONT)
     oracle.check(
         launch,

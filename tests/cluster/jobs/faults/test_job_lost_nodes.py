@@ -77,7 +77,7 @@ def fewer_than_the_least_number_of_trainers_end_the_job_as_lost(
     oracle.check(
         launch,
         5,
-        r"the job ends: 2 trainers left, --min_trainers=3",
+        r"the job ends: 2 trainers would remain, fewer than --min_trainers=3",
         r"FIRST ERROR: node root@node-c",
         within_s=60,
         unreachable=[cluster["node-c"]],

@@ -168,7 +168,7 @@ def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
     oracle.check(
         launch,
         0,
-        r"batch \d+ is not on root@node-c.*: the job continues from batch 14, the newest that is complete on all nodes",
+        r"batch \d+ is not on root@node-c.*: the job continues from batch 14, the newest one complete on all nodes",
         never=["FIRST ERROR", r"end of pass 0"],
         within_s=60,
     )

@@ -86,7 +86,7 @@ def a_pserver_that_keeps_no_state_is_never_started_again(
     oracle.check(
         launch,
         5,
-        r"the job ends: a pserver's state is lost",
+        r"the job ends: the state of a pserver is lost",
         r"FIRST ERROR: pserver 1 on root@node-b: signal 9",
         within_s=40,
     )

@@ -123,7 +123,7 @@ def test_misuse_of_cells_and_decoders_is_told() -> None:
         InitState()
     boot = InitState(init_boot=first, shape=[-1, 3], value=2.0)
     assert boot.value.shape == (-1, 3)
-    with pytest.raises(ValueError, match="out_state 'g' is none of h"):
+    with pytest.raises(ValueError, match="out_state 'g' is not one of h"):
         StateCell({}, {"h": boot}, out_state="g")
     with pytest.raises(ValueError, match="must be an InitState"):
         StateCell({}, {"h": first}, out_state="h")  # type: ignore[dict-item]

@@ -99,5 +99,5 @@ def test_a_value_of_another_shape_is_refused(tmp_path: Path) -> None:
     exe, _ = trained()
     fluid.global_scope().set("w", np.zeros((5, 1), "float32"))
     fluid.io.save_params(exe, tmp_path)
-    with pytest.raises(ModelFileError, match=r"holds \(5, 1\) float32, the program says \(3, 1\)"):
+    with pytest.raises(ModelFileError, match=r"holds \(5, 1\) float32, but the program expects \(3, 1\)"):
         fluid.io.load_params(exe, tmp_path)

@@ -277,5 +277,5 @@ def test_a_model_for_inference_that_opens_files_is_refused(tmp_path: Path) -> No
     with fluid.program_guard(fluid.Program(), program):
         fluid.layers.open_recordio_file(write(tmp_path / "x.recordio", 4), **FIELDS)
     (tmp_path / "model/__model__").write_bytes(program.serialize_to_string())
-    with pytest.raises(core.EnforceNotMet, match="'create_recordio_file_reader' acts outside of it"):
+    with pytest.raises(core.EnforceNotMet, match="'create_recordio_file_reader' has side effects"):
         fluid.io.load_inference_model(str(tmp_path / "model"), started())

@@ -238,8 +238,12 @@ def test_shapes_of_other_variables_are_sizes() -> None:
     [
         (lambda x, n: layers.topk(x, n), [7], "k: expected 1 to 6, the last size of X, got 7"),
         (lambda x, n: layers.expand(x, [n, 1]), [0], r"expected 2 positive numbers .* got \(0, 1\)"),
-        (lambda x, n: layers.reshape(x, [n, -1]), [5], r"24 elements, which shape \(5, -1\) cannot divide"),
-        (lambda x, n: layers.crop(x, [1, 1], n), [1, 6], r"\(1, 1\) at \(1, 6\) is not inside of X \(4, 6\)"),
+        (
+            lambda x, n: layers.reshape(x, [n, -1]),
+            [5],
+            r"24 elements, which cannot be divided into shape \(5, -1\)",
+        ),
+        (lambda x, n: layers.crop(x, [1, 1], n), [1, 6], r"\(1, 1\) at \(1, 6\) is outside X \(4, 6\)"),
         (
             lambda x, n: layers.slice(x, [0], n, [1]),
             [1, 2],

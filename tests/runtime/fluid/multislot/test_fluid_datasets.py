@@ -151,7 +151,7 @@ def test_samples_are_not_silently_left_unshuffled_between_trainers(tmp_path: Pat
         click_net.write(tmp_path, click_net.rows(4, 1)), click_net.inputs(), "InMemoryDataset"
     )
     made.load_into_memory()
-    with pytest.raises(RunError, match="the fleet has 2 trainers, PADDLE_TRAINER_ENDPOINTS names 0"):
+    with pytest.raises(RunError, match="the fleet has 2 trainers, but PADDLE_TRAINER_ENDPOINTS names 0"):
         made.global_shuffle(Fleet())
     queue = fluid.DatasetFactory().create_dataset()
     with pytest.raises(NotImplementedError, match="InMemoryDataset"):

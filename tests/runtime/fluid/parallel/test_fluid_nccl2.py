@@ -147,7 +147,7 @@ def test_the_number_of_trainers_must_be_that_of_the_transpiled_program() -> None
     fluid.optimizer.SGD(0.1).minimize(loss)
     config = fluid.DistributeTranspilerConfig(mode="nccl2")
     fluid.DistributeTranspiler(config).transpile(0, trainers="a:1,b:2", current_endpoint="a:1")
-    with pytest.raises(ValueError, match="num_trainers is 1, the program was transpiled for 2 trainers"):
+    with pytest.raises(ValueError, match="num_trainers is 1, but the program was transpiled for 2 trainers"):
         fluid.ParallelExecutor(False, loss.name)
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(loss.name)
     with pytest.raises(ValueError, match="num_trainers is 1"):
@@ -164,7 +164,7 @@ def test_several_rings_and_groups_have_the_names_of_the_original() -> None:
     names = set(fluid.default_startup_program().global_block().vars)
     rings = {f"Hierarchical_{way}_NCCLID_{ring}" for way in ("inter", "exter") for ring in (0, 1)}
     assert names == {"NCCLID", "NCCLID_1"} | rings
-    with pytest.raises(ValueError, match="expected 2 or more that divide 3 trainers, got 2"):
+    with pytest.raises(ValueError, match="expected a divisor of 3 trainers that is 2 or more, got 2"):
         t.transpile(0, trainers="a:1,b:1,c:1", current_endpoint="a:1")
-    with pytest.raises(ValueError, match="trainer_id is 0, which is 'a:1', and current_endpoint is 'd:1'"):
+    with pytest.raises(ValueError, match="trainer_id 0 is 'a:1', but current_endpoint is 'd:1'"):
         t.transpile(0, trainers=everyone, current_endpoint="d:1")

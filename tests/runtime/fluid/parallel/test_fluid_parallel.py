@@ -89,7 +89,7 @@ def test_fewer_samples_than_places_are_refused() -> None:
 
 def test_several_trainers_need_a_connection() -> None:
     fluid.layers.data("x", [4])
-    with pytest.raises(RuntimeError, match="2 trainers need to know each other"):
+    with pytest.raises(RuntimeError, match="2 trainers need each other"):
         fluid.ParallelExecutor(False, num_trainers=2, trainer_id=0)
     with pytest.raises(ValueError, match="trainer_id: expected 0 to 1, got 2"):
         fluid.ParallelExecutor(False, num_trainers=2, trainer_id=2)

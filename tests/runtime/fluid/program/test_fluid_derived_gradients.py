@@ -39,7 +39,7 @@ def test_a_parameter_list_that_nothing_can_be_derived_for_is_refused() -> None:
     rows = fluid.layers.embedding(ids, [5, 3])
     loss = fluid.layers.mean(fluid.layers.fc(rows * x, 1, param_attr="w"))
     cases: tuple[tuple[list[Any], str], ...] = (
-        ([x], "parameter_list: x .* can have no gradient: set x.stop_gradient = False"),
+        ([x], "parameter_list: x .* cannot have a gradient: set x.stop_gradient = False"),
         (["w", ids], "parameter_list: ids .*: only floating-point variables have a gradient"),
         ([other], "does not depend on other"),
         ([], "does not depend on an empty list"),

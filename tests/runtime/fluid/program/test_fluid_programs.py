@@ -230,9 +230,9 @@ def test_attributes_that_all_operators_of_the_original_have_are_accepted_and_kep
 @pytest.mark.parametrize(
     ("attrs", "told"),
     [
-        ({"data_format": "NHWC"}, "'NHWC' would change what it computes.*'NCHW'"),
-        ({"fuse_relu": True}, "True would change what it computes: leave it out, or give False"),
-        ({"downsample": 16}, "16 would change what it computes: leave it out, or give 32"),
+        ({"data_format": "NHWC"}, "'NHWC' would change the result.*'NCHW'"),
+        ({"fuse_relu": True}, "True would change the result: omit it, or give False"),
+        ({"downsample": 16}, "16 would change the result: omit it, or give 32"),
         ({"use_cudnn": "yes"}, "'use_cudnn': expected bool, got 'yes'"),
         ({"use_cudn": True}, "no attribute 'use_cudn': did you mean 'use_cudnn'"),
         ({"strids": [1, 1]}, "no attribute 'strids': did you mean 'strides'"),

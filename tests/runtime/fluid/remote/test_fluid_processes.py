@@ -232,7 +232,7 @@ def test_trainers_of_a_server_whose_startup_program_fails_are_told_why(jobs: lis
     errors = [process.communicate(timeout=DEADLINE_S)[1] for process in trainers]
     assert [process.returncode for process in trainers] == [1, 1]
     for error in errors:
-        told = f"PserverError: pserver {second}: it failed before it served: ExecutionError: "
+        told = f"PserverError: pserver {second}: it failed before it started serving: ExecutionError: "
         assert re.search(told + r".*cannot reshape array of size 768 into shape \(128,256\)", error), error
     bad.communicate(timeout=DEADLINE_S)
     assert bad.returncode == 1

@@ -53,7 +53,7 @@ def test_a_feeder_shapes_rows_and_records_lengths() -> None:
 
 def test_a_feeder_counts_fields() -> None:
     feeder = fluid.DataFeeder([fluid.layers.data("x", [1])], fluid.CPUPlace())
-    with pytest.raises(ValueError, match="sample 0 has 2 fields, 1 were expected: x"):
+    with pytest.raises(ValueError, match="sample 0 has 2 fields, expected 1: x"):
         feeder.feed([(1, 2)])
 
 

@@ -60,7 +60,7 @@ def test_gathering_finds_rows_by_id_in_any_order() -> None:
 @pytest.mark.parametrize("ids", [[3], [99], [2, -1, 0]])
 def test_a_row_that_is_not_there_is_named(ids: list[int]) -> None:
     missing = next(number for number in ids if number != 2)
-    with pytest.raises(InputError, match=rf"row {missing} is not among the 2 rows held here"):
+    with pytest.raises(InputError, match=rf"row {missing} is not among the 2 rows of this SelectedRows"):
         _rows([2, 5], [[0.2], [0.5]]).gather(np.array(ids))
 
 

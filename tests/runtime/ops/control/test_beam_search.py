@@ -67,7 +67,7 @@ def test_chances_add_to_the_prefix_unless_they_are_added_up() -> None:
 
 def test_scores_without_sentences_are_refused() -> None:
     inputs = {"pre_ids": np.ones((1, 1), int), "pre_scores": np.ones((1, 1)), "scores": np.ones((1, 2))}
-    with pytest.raises(ExecutionError, match="level 0 says the sentences"):
+    with pytest.raises(ExecutionError, match="level 0 is requested"):
         run_op("beam_search", inputs, {"beam_size": 2, "end_id": _END})
 
 

@@ -264,7 +264,7 @@ def test_ftrl_keeps_weights_at_exactly_zero_until_their_gradients_outweigh_l1() 
 
 
 def test_a_parameters_own_momentum_is_refused_where_the_rule_has_one() -> None:
-    with pytest.raises(ConfigError, match=r"parameter w: momentum: fluid_momentum takes none .* got 0\.9"):
+    with pytest.raises(ConfigError, match=r"parameter w: fluid_momentum does not use .* got 0\.9"):
         DenseUpdater(OptimizerSpec("fluid_momentum"), ParameterSpec("w", (3,), momentum=0.9), 3)
 
 

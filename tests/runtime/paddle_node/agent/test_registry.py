@@ -132,7 +132,7 @@ def test_a_record_that_cannot_be_written_is_told_and_the_job_runs(make_node: Mak
     pid = node.python(HOLD)
     eventually(lambda: lives(pid), "the process")
     node.expect("line")
-    assert any("cannot be written" in notice for notice in node.notices())
+    assert any("cannot write" in notice for notice in node.notices())
 
 
 def test_the_process_that_only_carries_a_jobs_id_is_found_and_ended(make_node: MakeNode) -> None:

@@ -41,7 +41,7 @@ def test_a_server_that_is_silent_is_asked_and_then_lost() -> None:
     talk = conversation()
     asked = [verb for now in moments(TIMEOUT_S) for verb in look(talk, now)]
     assert asked == [Verb.STATUS] * 9
-    with pytest.raises(PserverLost, match=r"did not answer for 6[01] s; does it run"):
+    with pytest.raises(PserverLost, match=r"did not answer for 6[01] s; check"):
         look(talk, TIMEOUT_S + 1.0)
 
 
@@ -90,7 +90,7 @@ def test_a_server_that_lives_and_does_not_get_on_has_as_long_as_a_silent_one(
         assert talk.is_over
         return
     with pytest.raises(
-        expected, match=r"is alive and waits for no trainer, but PUSH_PULL has not got on for 6\d s"
+        expected, match=r"is alive and waits for no trainer, but PUSH_PULL has made no progress for 6\d s"
     ):
         wait()
 

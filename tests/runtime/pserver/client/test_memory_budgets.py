@@ -24,7 +24,9 @@ def train(each: Client, trainer: int) -> np.ndarray:
     batch.grad = np.ones((12, WIDTH), np.float32)
     batch.count(np.ones(12), np.zeros(12))
     each.push_pull({"emb": batch}, {})
-    with pytest.raises(ConfigError, match=r"expected shows and clicks \(12,\), as its ids, got \(3,\)"):
+    with pytest.raises(
+        ConfigError, match=r"expected shows and clicks of shape \(12,\), like its ids, got \(3,\)"
+    ):
         batch.count(np.ones(3), np.ones(3))
     with pytest.raises(ConfigError, match=r"expected \(12, 4\) float32, got \(12, 6\)"):
         each.push_pull({"plain": (batch.ids, batch.grad, np.ones(12), np.ones(12))}, {})

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "sparse for dense": ({"fc.b": rows([1])}, r"fc\.b: expected an array"),
     "negative id": ({"emb": rows([-1, 3])}, "emb: expected row ids from 0 to 19, got -1"),
     "id too large": ({"emb": rows([3, 20])}, "emb: expected row ids from 0 to 19, got 20"),
-    "id twice": ({"emb": rows([3, 3])}, "emb: expected row ids strictly ascending, got 3 before 3"),
+    "id twice": ({"emb": rows([3, 3])}, "emb: expected strictly ascending row ids, got 3 before 3"),
     "width": ({"emb": rows([3], width=4)}, r"emb: expected \(1, 3\) float32, got \(1, 4\)"),
     "row dtype": ({"emb": rows([3], dtype=np.float64)}, "emb: .* got .*float64"),
     "NaN row": ({"emb": RowGradient(np.array([3]), bad((1, 3), np.nan))}, "emb is NaN"),

@@ -47,7 +47,9 @@ def test_a_job_that_a_queue_starts_again_goes_on_once_there_is_a_checkpoint(tmp_
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     other = Model({"w": (90, 51), "b": (64,), "table": (300, 8)}, sparse=["table"])
-    with pytest.raises(PserverError, match="parameter w: expected 4590 elements, the checkpoint has 4500"):
+    with pytest.raises(
+        PserverError, match="parameter w: expected 4590 elements, but the checkpoint has 4500"
+    ):
         KeptJob(Safety(checkpoints=tmp_path, resume="latest"), ADAGRAD, other, 1, 0)
 
 
@@ -80,7 +82,7 @@ def test_a_disk_without_room_costs_a_checkpoint_and_nothing_else(
     assert newest(tmp_path).version == 5
     assert "no checkpoint of batch 10" in caplog.text
     assert "bytes are free" in caplog.text
-    assert "the last one is of batch 5, the next try is at batch 15" in caplog.text
+    assert "the last checkpoint is of batch 5, the next attempt is at batch 15" in caplog.text
     assert not list(tmp_path.glob(".unfinished*"))
     job.train(13, 17)
     expected = job.values()

@@ -113,7 +113,9 @@ def test_a_base_and_its_deltas_are_the_table(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"delta-000000000004: .* export into another directory"):
             export(reader, "users", tmp_path, since=first)
     first.rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="it has changes after batch 3, base-000000000001 ends before that"):
+    with pytest.raises(
+        ConfigError, match="has changes after batch 3, but base-000000000001 ends before that"
+    ):
         content(tmp_path)
 
 
@@ -128,7 +130,7 @@ def test_a_directory_with_several_tables_does_not_give_one_the_rows_of_another(t
         client.push_pull({"others": RowGradient(ids_of(1, 5), np.ones((5, WIDTH), np.float32))}, 1, {})
         push(client, 1, ids_of(0, 9))
         export(reader, "others", tmp_path)
-    with pytest.raises(ConfigError, match="tables others, users are here: name the folder of one"):
+    with pytest.raises(ConfigError, match="contains tables others, users: name the directory of one"):
         content(tmp_path)
     assert len(content(mine)) == 9
 
@@ -176,7 +178,7 @@ def test_files_of_other_programs_are_read(tmp_path: Path, kind: str) -> None:
     }
     save(path, arrays)
     with pytest.raises(
-        ConfigError, match=r"name the embedding's weight by its key. It has emb.weight \(50, 3\)"
+        ConfigError, match=r"name the embedding's weight by its key. The file has emb.weight \(50, 3\)"
     ):
         list(read_file(path))
     folder = convert(path, tmp_path / "made", table="users", key="emb.weight")
@@ -218,7 +220,7 @@ def test_a_pickle_is_not_opened_and_the_line_that_writes_something_else_is_given
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    with pytest.raises(ConfigError, match=r"it is a pickle, which can run any program (?s:.*)numpy.savez\('"):
+    with pytest.raises(ConfigError, match=r"is a pickle, and reading a pickle can run (?s:.*)numpy.savez\('"):
         list(read_file(tmp_path / name))
 
 
@@ -257,7 +259,7 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
         (good._replace(rows=np.ones((2, 4), np.float32)), r"expected \(2, 3\) float32"),
         (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "is NaN or infinite"),
         (good._replace(ids=np.zeros(2, np.int64)), "an id is repeated"),
-        (good._replace(states=np.zeros((2, 5), np.float32)), "its optimizer keeps 3 numbers for each row"),
+        (good._replace(states=np.zeros((2, 5), np.float32)), "its optimizer stores 3 numbers for each row"),
         (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows are NaN or infinite"),
     ):
         table = scored if "rows of" in why else USERS
@@ -305,7 +307,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
 
     np.savez(tmp_path / "a.npz", ids=np.arange(4), rows=np.ones((4, WIDTH), np.float32))
     monkeypatch.setattr(Spool, "add", full)
-    with pytest.raises(ConfigError, match=r"to: the table cannot be written: .*No space left on device"):
+    with pytest.raises(ConfigError, match=r"cannot write the table to .*No space left on device"):
         convert(tmp_path / "a.npz", tmp_path / "to", table="users")
     assert not list((tmp_path / "to").iterdir())
 

@@ -113,7 +113,7 @@ def test_a_reader_learns_the_model_from_the_servers() -> None:
                 "users": TensorInfo((0, 4), sparse=True, growing=True),
             }
     with pytest.raises(
-        PserverError, match=r"d1 is number 1 of 3 in its job, given as number 0 of 3: give end"
+        PserverError, match=r"d1 is number 1 of 3 in its job, but is listed as number 0 of 3: give end"
     ):
         Reader(job.servers.connect(["d1", "d0", "s0"]))
 
@@ -147,7 +147,7 @@ def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> N
     with job.client(0) as client:
         client.configure(LOOKED_AT.parameters, SGD, LOOKED_AT.values())
         job.servers.tick()
-        with pytest.raises(PserverError, match="sparse parameter 'nothing' is unknown here"):
+        with pytest.raises(PserverError, match="unknown sparse parameter 'nothing'"):
             asked(job, rows)
 
 
@@ -174,13 +174,13 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
             (Message(View(7)), "values from element 7 on: expected a multiple of"),
             (
                 Message(PullTable(0, 1 << 40), sections=(Section.text("name", "emb"),)),
-                "a reader gets at most 87381 rows of emb at once, asked for 1099511627776",
+                "a reader may request at most 87381 rows of emb at a time, not 1099511627776",
             ),
             (
                 Message(PullRows(), sections=(Section("emb", np.zeros(90_000, np.int64)),)),
-                "a reader gets at most 87381 rows of emb at once, asked for 90000",
+                "a reader may request at most 87381 rows of emb at a time, not 90000",
             ),
-            (Message(PullRows()), "a reader asks for rows of one tensor at once, not of 0"),
+            (Message(PullRows()), "a reader may request rows of one tensor at a time, not of 0"),
         ):
             with pytest.raises(PserverError, match=refused):
                 asked(job, message)
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_refused_by_name_and_the_reader_goes_on() -> None
             for wrong, why in (
                 (
                     {"v": np.zeros(1, np.float32)},
-                    "out array of tensor v: no such tensor was created; there are",
+                    "out array of tensor v: no such tensor was created; known:",
                 ),
                 (
                     {"b": np.zeros(8, np.float32)},
@@ -214,15 +214,15 @@ def test_what_cannot_be_read_is_refused_by_name_and_the_reader_goes_on() -> None
                 ),
                 (
                     {"users": np.zeros((1, 4), np.float32)},
-                    "out array of tensor users: a growing table has no whole",
+                    "out array of tensor users: a growing table cannot be read as a whole",
                 ),
             ):
                 with pytest.raises(ConfigError, match=why):
                     reader.pull(wrong)
-            with pytest.raises(ConfigError, match="rows of tensor w: it is not sparse: use pull"):
+            with pytest.raises(ConfigError, match="rows of tensor w: the tensor is not sparse; use pull"):
                 reader.pull_rows("w", np.array([1]))
             with pytest.raises(
-                ConfigError, match="rows of tensor v: no such tensor; there are w, b, emb, users"
+                ConfigError, match="rows of tensor v: no such tensor; known: w, b, emb, users"
             ):
                 reader.pull_rows("v", np.array([1]))
             with pytest.raises(ConfigError, match="row ids of parameter emb: expected 0 to 29, got 30"):

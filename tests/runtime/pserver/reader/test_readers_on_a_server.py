@@ -109,7 +109,7 @@ def test_readers_are_bounded_and_one_that_vanished_makes_room() -> None:
     refusal = hello(1024)
     assert (refusal.verb, refusal.section("").as_text()) == (
         Verb.ERROR,
-        "this pserver has 1024 readers, and takes no more: close some, or share one",
+        "this pserver already has the maximum of 1024 readers: close some, or share one",
     )
     assert hello(7).verb is Verb.OK
     engine.lose(b"3")

@@ -79,7 +79,7 @@ def row_sections(ids: list[int], values: Any = None, name: str = "emb") -> tuple
 HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
     "short slab": (
         (slab(2049),),
-        r"gradient: expected \(2050,\) float32 for the blocks here \(fc.w: 2000, fc.b: 50\)",
+        r"gradient: expected \(2050,\) float32 for the blocks on this server \(fc.w: 2000, fc.b: 50\)",
     ),
     "int slab": ((slab(dtype=np.int64),), "got .* int64"),
     "no slab": ((), r"got \(0,\)"),
@@ -123,19 +123,19 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
     "rows beyond": (
         PullRows(),
         (Section("emb", np.array([2**62])),),
-        "row 4611686018427387904 is not here",
+        "row 4611686018427387904 is not on this server",
     ),
     "rows to come beyond": (
         PushPull(1, asked=1),
         (slab(), Section("emb", np.array([2**62]))),
-        "row 4611686018427387904 is not here",
+        "row 4611686018427387904 is not on this server",
     ),
     "rows to come of a dense one": (
         PushPull(1, asked=1),
         (slab(), Section("fc.w", np.zeros(1, np.int64))),
         "unknown sparse",
     ),
-    "more rows to come than ids": (PushPull(1, asked=2), (slab(),), "a push of 1 arrays asks for 2"),
+    "more rows to come than ids": (PushPull(1, asked=2), (slab(),), "a push of 1 arrays requests 2"),
     "rows to come twice": (PushPull(1, asked=2), (slab(), *2 * row_sections([4])[:1]), "one parameter twice"),
     "table unknown": (PullTable(), (Section.text("name", "x"),), "'x' is unknown sparse"),
     "table unnamed": (PullTable(), (), "without a section named 'name'"),
@@ -213,7 +213,7 @@ def test_a_table_value_without_dimensions_is_refused_and_the_server_lives() -> N
     engine.handle(b"x", Message(Configure(), session=1, request=2, stamp=7, sections=(text,)))
     scalar = (Section("emb", np.array(1.0, np.float32)),)
     (reply,) = engine.handle(b"x", Message(SetValues(), session=1, request=3, stamp=7, sections=scalar))
-    assert "values of parameter emb: expected up to (20, 3)" in reply.message.section("").as_text()
+    assert "values of parameter emb: expected at most (20, 3)" in reply.message.section("").as_text()
 
 
 def test_a_request_without_session_or_to_a_server_of_before_is_refused() -> None:

@@ -160,7 +160,9 @@ def test_the_memory_of_sightings_counts_and_is_bounded() -> None:
 
 
 def test_shrink_needs_scores_and_names_the_table() -> None:
-    with pytest.raises(PserverError, match='table emb: shrink needs scores; create it with evict="lfu"'):
+    with pytest.raises(
+        PserverError, match='table emb: shrink needs scores; create the table with evict="lfu"'
+    ):
         HashTable(spec_of(Budget()), OptimizerSpec("adagrad")).shrink(1.0)
 
 

@@ -156,7 +156,7 @@ ONES = np.ones((3, WIDTH), np.float32)
 WRONG_PUSHES: dict[str, tuple[np.ndarray, np.ndarray, str]] = {
     "ids as floats": (HERE.astype(np.float32), ONES, "row ids as (n,) int64, got (3,) float32"),
     "ids with two dimensions": (HERE[:, None].copy(), ONES, "row ids as (n,) int64, got (3, 1) int64"),
-    "another server's id": (np.concatenate([HERE[:2], ELSEWHERE]), ONES, "lies on server 1 of 2"),
+    "another server's id": (np.concatenate([HERE[:2], ELSEWHERE]), ONES, "belongs to server 1 of 2"),
     "too few values": (HERE, ONES[:2], "expected (3, 4) float32, got (2, 4) float32"),
     "values as integers": (HERE, ONES.astype(np.int64), "expected (3, 4) float32, got (3, 4) int64"),
     "values without dimensions": (HERE, np.array(1.0, np.float32), "expected (3, 4) float32, got () float32"),
@@ -191,7 +191,10 @@ def test_a_batch_for_which_a_server_has_no_room_is_refused_and_changes_nothing()
     before = server.rows(HERE)
     reply = server.push(HERE, ONES)
     assert reply.verb is Verb.ERROR
-    assert "table emb: 3 new rows beside 0: expected at most 2 on one server" in reply.section("").as_text()
+    assert (
+        "table emb: 3 new rows in addition to 0: expected at most 2 on one server"
+        in reply.section("").as_text()
+    )
     np.testing.assert_array_equal(server.rows(HERE), before)
     assert server.push(HERE[:2], ONES[:2]).verb is Verb.OK
     assert (server.rows(HERE[:2]) != before[:2]).all()
@@ -200,9 +203,9 @@ def test_a_batch_for_which_a_server_has_no_room_is_refused_and_changes_nothing()
 def test_wrong_lookups_get_an_exact_answer() -> None:
     server = Server()
     for section, why in (
-        (Section("emb", ELSEWHERE), "lies on server 1 of 2"),
+        (Section("emb", ELSEWHERE), "belongs to server 1 of 2"),
         (Section("emb", np.zeros(2, np.float32)), "row ids as (n,) int64"),
-        (Section("rows", HERE), "'rows' is unknown here"),
+        (Section("rows", HERE), "unknown sparse parameter 'rows'"),
     ):
         reply = server.ask(PullRows(), section)
         assert reply.verb is Verb.ERROR

@@ -94,13 +94,13 @@ def test_other_formats_are_refused_by_name() -> None:
         client.configure([], SGD, {}, tables=[TABLE])
         peer = Exchange(network := job.servers.connect(job.endpoints), 1, 20.0)
         peer.hello(2)
-        with pytest.raises(PserverError, match="rows are wanted in format 3: expected 0 to 2"):
+        with pytest.raises(PserverError, match="rows are requested in format 3: expected 0 to 2"):
             peer.run({0: Message(PullRows(rows_as=3), sections=(ids,))})
         network.close()
     push = Message(
         PushPull(1, asked=1, rows_as=1 << 63), sections=(Section("", np.zeros(0, np.float32)), ids)
     )
-    with pytest.raises(WireError, match="rows are wanted in format 9223372036854775808"):
+    with pytest.raises(WireError, match="rows are requested in format 9223372036854775808"):
         read_gradient(push)
 
 

@@ -133,5 +133,7 @@ def test_beams_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UsageTypeError, match="expected BeamInputs"):
         layer.cross_entropy_over_beam([first])  # type: ignore[list-item]
     cost = layer.cross_entropy_over_beam(layer.BeamInput(first, layer.kmax_seq_score(first), right))
-    with pytest.raises(Exception, match="sample 0, expansion 0: there is no candidate 5 in a sequence of 1"):
+    with pytest.raises(
+        Exception, match="sample 0, expansion 0: candidate 5 is out of range for a sequence of 1"
+    ):
         found(cost, [[[1.0]]], [5])

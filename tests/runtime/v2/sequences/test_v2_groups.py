@@ -69,7 +69,7 @@ def test_a_step_that_reads_a_layer_around_its_group_is_an_error_at_the_line_that
 
     def step(row: LayerOutput) -> LayerOutput:
         with pytest.raises(
-            UsageError, match=rf"reads '{around.name}' around it: pass that to the group as an input"
+            UsageError, match=rf"reads '{around.name}' outside it: pass that layer to the group as an input"
         ):
             layer.addto([row, around])
         return layer.fc(row, 3)

@@ -104,9 +104,7 @@ def test_a_sequence_beside_a_single_row_is_told_with_the_ways_out(label_is_seque
         layer.fc(rows, _TAGS, activation.Softmax()), _tags(label_is_sequence), name="cost"
     )
     row = [0.0] * 6 if label_is_sequence else [1, 2]
-    told = (
-        "layer 'cost' goes .*row by row, but of sample 0 one has 2 rows, .*'tags?', .*layer.pooling reduces"
-    )
+    told = "layer 'cost' combines .*row by row, but in sample 0 one input has 2 rows .*'tags?'.*layer.pooling reduces"
     with pytest.raises(UsageError, match=told):
         _infer(cost, [(row, [0, 1] if label_is_sequence else 0)])
 
@@ -154,9 +152,7 @@ _USES: dict[str, Callable[[LayerOutput, Any], object]] = {
 @pytest.mark.parametrize("use", _USES)
 def test_parameters_of_another_layout_are_told_before_anything_runs(use: str) -> None:
     out, given = layer.fc(_single(), 4, name="out", bias_attr=False), _parameters(5)
-    told = (
-        r"'_out.w0' has shape \(6, 5\) in the parameters given, \(6, 4\) in this network: .*another network"
-    )
+    told = r"'_out.w0' has shape \(6, 5\) in the given parameters, but \(6, 4\) in this network: .*another network"
     with pytest.raises(UsageError, match=told):
         _USES[use](out, given)
 
@@ -164,7 +160,7 @@ def test_parameters_of_another_layout_are_told_before_anything_runs(use: str) ->
 def test_parameters_of_the_same_numbers_in_another_shape_are_told() -> None:
     out = layer.fc(layer.data("turned", data_type.dense_vector(4)), 6, name="out", bias_attr=False)
     with pytest.raises(
-        UsageError, match=r"'_out.w0' has shape \(6, 4\) in the parameters given, \(4, 6\) in"
+        UsageError, match=r"'_out.w0' has shape \(6, 4\) in the given parameters, but \(4, 6\) in"
     ):
         paddle.infer(output_layer=out, parameters=_parameters(4), input=[([0.0] * 4,)])
 

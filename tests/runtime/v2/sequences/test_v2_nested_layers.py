@@ -273,10 +273,10 @@ def _flat_rows() -> LayerOutput:
 @pytest.mark.parametrize(
     ("declared", "text"),
     [
-        (lambda: layer.pooling(_flat_rows(), agg_level=_SENTENCES), "'flat' has one level of sequences"),
+        (lambda: layer.pooling(_flat_rows(), agg_level=_SENTENCES), "'flat' has only one level of sequences"),
         (
             lambda: layer.sub_nested_seq(_flat_rows(), layer.data("c", data_type.dense_vector(1))),
-            "goes through sub-sequences, but its input 'flat' has one level",
+            "operates on sub-sequences, but its input 'flat' has only one level",
         ),
         (lambda: layer.pooling(_flat_rows(), stride=2, agg_level=_SENTENCES), "with agg_level TO_NO"),
         (lambda: layer.last_seq(_flat_rows(), stride=0), "stride must be -1 or a number of rows"),
@@ -291,7 +291,7 @@ def test_what_needs_another_level_says_so(declared: Callable[[], LayerOutput], t
 
 
 def test_stride_wants_one_level() -> None:
-    with pytest.raises(UsageError, match="stride is for sequences, but 'rows' has sequences of sequences"):
+    with pytest.raises(UsageError, match="stride needs sequences, but 'rows' has sequences of sequences"):
         found(layer.pooling(nested(), stride=2))
 
 
@@ -301,7 +301,7 @@ def test_stride_wants_one_level() -> None:
         ([[[1, 2]], 3], "expected a list of lists, sub-sequences, got 3 in sample 1"),
         ([[[1, 2], 4]], "expected a list, a sub-sequence, got 4 in place 1 of sample 0"),
         ([[[]], []], "all sequences of a batch are empty"),
-        ([[[1, 99]]], "99 does not lie in"),
+        ([[[1, 99]]], "99 is not in"),
     ],
 )
 def test_samples_that_lack_a_level_are_refused(column: list[Any], text: str) -> None:

@@ -230,7 +230,7 @@ def test_nothing_is_sent_of_what_log_leads_to_once_it_is_a_link(
     (job / "log").rename(job / "log_before")
     (job / "log").symlink_to(tmp_path / "elsewhere")
     text = node.expect("notice").fields["text"]
-    assert text == "log has become a link; what it leads to is not collected"
+    assert text == "log has become a link; its target is not collected"
     (job / "output").mkdir(exist_ok=True)
     (job / "output/last").write_bytes(b"x")
     arrived(node, "output/last", b"x")

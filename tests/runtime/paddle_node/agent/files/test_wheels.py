@@ -61,7 +61,7 @@ def test_what_is_for_site_packages_lies_at_the_top_and_scripts_can_be_run(
     ],
 )
 def test_a_path_that_leads_outside_is_refused(tmp_path: Path, target: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"x-1\.0-py3-none-any\.whl cannot be unpacked"):
+    with pytest.raises(ValueError, match=r"cannot unpack x-1\.0-py3-none-any\.whl"):
         list(unpack([wheel(tmp_path, **{name: "evil"})], str(target), LIMIT))
     assert below(tmp_path) == {"x-1.0-py3-none-any.whl"}
 

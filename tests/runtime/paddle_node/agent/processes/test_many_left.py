@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that could not be ended are named; of many thousands the rest is counted, and fits into a frame."""
+"""Processes that could not be killed are named; of many thousands the rest is counted, and fits into a frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_of_very_many_processes_the_rest_is_counted() -> None:
     one = Found(os.getpid(), 1, 1, 1, "S", 1, 0, 0)
     fields = named([one] * 100_000, "a doubt")
     assert len(fields["left"]) == 1000
-    assert fields["unsure"] == "a doubt; 99000 more processes that could not be ended"
+    assert fields["unsure"] == "a doubt; 99000 more processes that could not be killed"
     assert encode("stopped", fields)
 
 

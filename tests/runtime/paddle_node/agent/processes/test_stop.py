@@ -239,7 +239,7 @@ def test_a_guard_that_was_started_with_children_ignored_cleans_all_the_same(
     node.until(lambda _: b"ready" in node.text(), 60, "ready")
     _, agent = node.pids()
     os.kill(agent, signal.SIGKILL)
-    assert "ended by signal 9" in node.expect_lost()
+    assert "killed by signal 9" in node.expect_lost()
     assert marked(node.job_id) == []
 
 

@@ -97,7 +97,7 @@ def test_a_source_that_gives_wrong_bytes_is_left_and_the_next_one_asked(
         b"\x02\x00\x00\x00\x05aaaaa",
         9 * b"\x02\x00\x00\x00\x00",
     ],
-    ids=["unknown word", "endless data", "data in a word without", "more than was asked"],
+    ids=["unknown word", "endless data", "data in a word without", "more data than requested"],
 )
 def test_a_source_that_talks_nonsense_is_left(
     make_liar: Callable[[bytes], Liar], lone: tuple[Node, Address], says: bytes
