@@ -252,7 +252,7 @@ def _earlier(since: int | str | Path | None, table: str, to: Path) -> Descriptio
         return None
     said = Description.read(Path(since))
     if said.table != table:
-        raise ConfigError(f"{since}: it is of table {said.table}, not of {table}")
+        raise ConfigError(f"{since} is of table {said.table}, not of {table}")
     return said
 
 

@@ -331,7 +331,7 @@ def test_a_failing_operator_is_named_with_its_inputs() -> None:
     with pytest.raises(ExecutionError) as caught:
         Executor().run(build.program, {"word": np.array([[1], [5]])}, [rows], filled_scope(build.program))
     assert (caught.value.op_type, caught.value.position) == ("lookup_table", 0)
-    assert "row 1 of Ids: id 5 does not lie in [0, 5)" in str(caught.value)
+    assert "row 1 of Ids: id 5 is not in [0, 5)" in str(caught.value)
     assert "Ids=word (2, 1) int64" in str(caught.value)
 
 

@@ -78,7 +78,7 @@ def test_worked_by_hand(op_type: str, inputs: dict[str, Any], attrs: dict[str, A
                 "Label": LoDArray(np.array([[3]]), offsets_of([[1]])),
             },
             {},
-            r"row 0 of Label: label 3 does not lie in \[0, 3\)",
+            r"row 0 of Label: label 3 is not in \[0, 3\)",
         ),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_list_among_integers_is_found() -> None:
 def test_a_number_out_of_range_is_named_with_its_place(
     kind: data_type.InputType, samples: list[object], place: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"'s', {place} does not lie in \[0, 5\)"):
+    with pytest.raises(ValueError, match=rf"'s', {place} is not in \[0, 5\)"):
         DataFeeder([("s", kind)])([(each,) for each in samples])
 
 

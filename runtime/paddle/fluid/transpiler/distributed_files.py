@@ -105,7 +105,7 @@ def load_persistables(
     overview, block = program._parameters_on_pservers, program.global_block()
     if serving_operator(program) is not None and isinstance(overview, VarsDistributed):
         if filename is not None:
-            raise FluidError("a server's variables are loaded from a file each: save them without filename")
+            raise FluidError("a server loads each variable from its own file: save them without filename")
         tables = {
             name: rows_of_server(program, read_table_files(Path(dirname), block.var(name), rule=rule))
             for name, rule in program._distributed_lookup_tables.items()

@@ -34,7 +34,7 @@ def require_within(
         at = int(bad.argmax())
         suffix = f", {of}" if of else ""
         row = at * len(ids) // len(flat)
-        raise RowError(slot, row, f"{what} {int(flat[at])} does not lie in [0, {count}){suffix}")
+        raise RowError(slot, row, f"{what} {int(flat[at])} is not in [0, {count}){suffix}")
 
 
 def count_of(value: Any) -> int:

@@ -161,7 +161,7 @@ def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
 def _boxes(logs: Any, offsets: Any, labels: Any, label_offsets: Any, blank: int) -> _Boxes:
     times, counts = lengths(offsets), lengths(label_offsets)
     if len(times) != len(counts):
-        raise InputError(f"there are {len(times)} sequences of Logits and {len(counts)} of Label")
+        raise InputError(f"Logits has {len(times)} sequences, but Label has {len(counts)}")
     require_within(labels, logs.shape[1], "Label")
     ends = 2 * counts + 1
     states = np.full((len(times), int(ends.max(initial=1))), blank)

@@ -44,7 +44,9 @@ def mean_iou(
     """
     found, wanted = to_host(predictions).reshape(-1), to_host(labels).reshape(-1)
     if len(found) != len(wanted):
-        raise InputError(f"{len(found)} predictions and {len(wanted)} labels must be as many")
+        raise InputError(
+            f"expected the same number of predictions and labels, got {len(found)} and {len(wanted)}"
+        )
     require_within(predictions, num_classes, "Predictions", "class")
     require_within(labels, num_classes, "Labels", "class")
     right = found == wanted

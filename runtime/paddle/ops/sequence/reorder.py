@@ -127,6 +127,6 @@ def _places(x: Array, ids: Any) -> Array:
     data, offsets = sequences(ids, "Ids")
     columns = data.reshape(-1)
     if len(offsets) - 1 != len(x):
-        raise InputError(f"Ids have {len(offsets) - 1} sequences, X has {len(x)} rows")
+        raise InputError(f"Ids has {len(offsets) - 1} sequences, but X has {len(x)} rows")
     require_within(data, x.shape[1], "Ids", "id")
     return from_host(owners(offsets) * x.shape[1], columns) + columns

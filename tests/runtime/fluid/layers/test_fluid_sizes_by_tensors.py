@@ -218,7 +218,7 @@ def test_a_variable_decides_how_many_classes_there_are(tmp_path: Path) -> None:
         feed = {"ids": np.array([[2], [0]]), "depth": np.array([many], "int32")}
         (found,) = exe.run(loaded, feed=feed, fetch_list=targets)
         np.testing.assert_array_equal(found, np.eye(many)[[2, 0]])
-    with pytest.raises(ExecutionError, match=r"number 2 does not lie in \[0, 2\)"):
+    with pytest.raises(ExecutionError, match=r"number 2 is not in \[0, 2\)"):
         exe.run(loaded, feed={**feed, "depth": np.array([2], "int32")}, fetch_list=targets)
 
 
