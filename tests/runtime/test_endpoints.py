@@ -43,8 +43,8 @@ def test_an_endpoint_is_read_and_written_alike(text: str, address: tuple[str, in
         ("tcp://10.0.0.1:7164", "without tcp://"),
         ("10.0.0.256:7164", "no IPv4 address"),
         ("10.0.0:7164", "no IPv4 address"),
-        ("my host:7164", "not a host name"),
-        ("..:7164", "not a host name"),
+        ("my host:7164", "not a valid host name"),
+        ("..:7164", "not a valid host name"),
     ],
 )
 def test_what_is_no_endpoint_is_told_with_the_reason(text: str, why: str) -> None:

@@ -89,7 +89,7 @@ class Ranks(ABC):
         self.all_reduce(said)
         for rank in range(self.size):
             if int(said[rank]) != int(said[0]):
-                raise self.fail(PeerDiffers(f"rank {rank} and rank 0 have different {subject}", rank))
+                raise self.fail(PeerDiffers(f"rank {rank} has a different {subject} from rank 0", rank))
 
     def __enter__(self) -> Self:
         return self

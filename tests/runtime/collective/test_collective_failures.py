@@ -186,7 +186,7 @@ def test_ranks_that_do_not_come_to_the_meeting_are_named() -> None:
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = (each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING)
-    return [text for text in found if " waits for " in text]
+    return [text for text in found if " is waiting for " in text]
 
 
 def test_both_sides_of_a_meeting_that_does_not_come_about_say_so_meanwhile(
@@ -303,7 +303,7 @@ def test_a_note_that_means_nothing_does_not_end_the_meeting(note: bytes) -> None
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:" + "9" * 5000, ".:6170"])
 def test_an_endpoint_that_cannot_be_is_told(endpoint: str) -> None:
-    with pytest.raises(ConfigError, match=r"endpoint.*expected .*port|not a host name"):
+    with pytest.raises(ConfigError, match=r"endpoint.*expected .*port|not a valid host name"):
         Membership.of(0, (endpoint, "127.0.0.1:6171"))
 
 

@@ -86,7 +86,7 @@ def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
         ("[fe80::1]:7164", "without a port"),
         ("10.0.0.300", "no IPv4 address"),
         ("http://ps", "without http://"),
-        ("my ps", "not a host name"),
+        ("my ps", "not a valid host name"),
     ],
 )
 def test_what_is_no_address_of_a_server_is_told_by_init(pservers: str, why: str) -> None:
