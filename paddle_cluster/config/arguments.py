@@ -30,7 +30,7 @@ _ROLES = (
 )
 _PER_NODE = "give --nproc_per_node=N"
 _SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
-_TOLD = {
+_ADVICE = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
     "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
     "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
@@ -55,7 +55,7 @@ _MEANT = {
 """Words that are given as values of options -> the value that they mean."""
 
 # other launchers' names for options that have another name here, and the options to give instead
-_EXPECTED = {name: advice for names, advice in _TOLD.items() for name in names.split()}
+_EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 
 
 class Flag(NamedTuple):

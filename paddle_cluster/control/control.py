@@ -287,7 +287,7 @@ class StateWriter:
         self._failure = failure
         self._prune = prune
         self._tell = tell
-        self._told = False
+        self._has_warned = False
         self._written: Mapping[str, Any] = {}
         self._identity: tuple[int, int] = (-1, -1)  # of the job.json written by this object
         self._has_begun = False
@@ -325,8 +325,8 @@ class StateWriter:
         try:
             act()
         except OSError as error:
-            if not self._told:
-                self._told = True
+            if not self._has_warned:
+                self._has_warned = True
                 self._tell(
                     f"cannot save the job's state in {self._directory} ({error.strerror}): other "
                     "terminals may see only part of it; the job continues"

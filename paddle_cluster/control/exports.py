@@ -157,7 +157,7 @@ class TensorBoardLog:
     def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
         self._directory = directory
         self._tell = tell
-        self._told = False
+        self._has_warned = False
         self._queue: QueueThread[tuple[float, Progressed | Plotted]] = QueueThread(
             self._drain, name="tensorboard", most=WAITING, first_s=EVERY_S, is_patient=True
         )
@@ -194,8 +194,8 @@ class TensorBoardLog:
         try:
             self._write(waiting)
         except OSError as error:
-            if not self._told:
-                self._told = True
+            if not self._has_warned:
+                self._has_warned = True
                 self._tell(f"{self._directory}: cannot write curves ({error.strerror}); the job continues")
         for writer in self._writers.values() if is_last else ():
             writer.close()

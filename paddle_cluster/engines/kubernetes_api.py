@@ -187,7 +187,7 @@ class Api:
         self._pool.clear()
 
     def interrupt(self) -> None:
-        """End the running watch; called from another thread."""
+        """End the running watch. May be called from any thread."""
         watched = self._watched
         with contextlib.suppress(Exception):  # it ends with its window too
             watched.shutdown()

@@ -101,7 +101,7 @@ class _Waiting:
         self.is_held = False
         self._process = process
         self._tell = tell
-        self._told = ""
+        self._last_reason = ""
         self._output = b"\0"
         self._said = b""
 
@@ -159,8 +159,8 @@ class _Waiting:
 
     def _tell_why(self) -> None:
         why = self._look()
-        if why and why != self._told:
-            self._told = why
+        if why and why != self._last_reason:
+            self._last_reason = why
             self._tell(f"Slurm: {why}")
 
     def _look(self) -> str:

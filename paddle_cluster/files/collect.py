@@ -26,7 +26,7 @@ from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.to_launcher import File, Link, Listed, Moved, Removed
 
 MAX_OPEN = 64
-TOLD = 20  # files that are named; only the number of further ones is reported
+MOST_REPORTED = 20  # files that are named; only the number of further ones is reported
 WARN_AT = 0.8
 PLACES = 65_536  # maximum number of files in the cache
 
@@ -146,7 +146,7 @@ class Collector:
             copy.publish(mtime_ns)
         if is_whole:  # most are never written again
             copy.close()
-        if copy.lost and not told and self._losses < TOLD:
+        if copy.lost and not told and self._losses < MOST_REPORTED:
             self._losses += 1
             return f"{target}: {copy.problem}; the copy here is incomplete, the node still has the file"
         return self._warning(node_id, node) or self._other_name(path, target, reset)
@@ -293,8 +293,10 @@ class Collector:
                     f"{target}: its end was not received; what was received is in {copy.partial.name}"
                 )
         self._open.clear()
-        if len(missing) > TOLD:
-            missing[TOLD:] = [f"and {counted(len(missing) - TOLD, 'more file')} not complete"]
+        if len(missing) > MOST_REPORTED:
+            missing[MOST_REPORTED:] = [
+                f"and {counted(len(missing) - MOST_REPORTED, 'more file')} not complete"
+            ]
         return (
             missing
             + [
@@ -329,7 +331,7 @@ class Collector:
         )
 
     def _other_name(self, path: str, target: Path, reset: bool) -> str:
-        if not reset or self._renamed >= TOLD or is_its_name(path, target):
+        if not reset or self._renamed >= MOST_REPORTED or is_its_name(path, target):
             return ""
         self._renamed += 1
         return f"{path[:80]}...: the name is too long for this machine; saved as {target}"

@@ -51,7 +51,7 @@ from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted, some
 
-_TRAINERS_TOLD = 4
+_MOST_LISTED = 4
 _PREFLIGHT = "preflight\n  "
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # nothing was started or collected
 
@@ -278,7 +278,7 @@ def discards(roster: Roster) -> list[str]:
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
         return []
-    told, rest = found[:_TRAINERS_TOLD], found[_TRAINERS_TOLD:]
+    told, rest = found[:_MOST_LISTED], found[_MOST_LISTED:]
     parts = [f"trainer {trainer}: {discarded} of {pushed}" for discarded, pushed, trainer in told]
     parts[0] += " gradients were discarded as too old"
     if rest:
@@ -293,7 +293,7 @@ def idle(roster: Roster) -> list[str]:
     if not found:
         return []
     return [
-        f"WARNING: {some(found, _TRAINERS_TOLD)} of {counted(len(roster.trainers()), 'trainer')} got no sample: "
+        f"WARNING: {some(found, _MOST_LISTED)} of {counted(len(roster.trainers()), 'trainer')} got no sample: "
         "give each trainer its own part of the data"
     ]
 

@@ -239,7 +239,7 @@ WAIT_S = 5.0  # without a step
 AGAIN_S = 4.0
 A_SECOND = 50.0  # nodes queried per second in a large job
 MOST_PEERS = 32
-MOST_TOLD = 8
+MOST_REPORTED = 8
 _REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
@@ -330,7 +330,7 @@ class PathWatch:
                     self._console.note(f"{record.name} reaches {peer} again")
             elif between not in self._broken:
                 self._broken[between] = way
-                if len(self._broken) <= MOST_TOLD:
+                if len(self._broken) <= MOST_REPORTED:
                     self._untold[between] = self._asked_at
 
     def _tell(self, between: tuple[int, int]) -> None:

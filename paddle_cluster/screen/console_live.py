@@ -159,10 +159,12 @@ class JobFacts:
         arrived = sum(one[0] for one in self._transfers.values())
         total = sum(one[1] for one in self._transfers.values())
         rate = sum(one[2] for one in under_way.values())
-        lines = [f"arrived: {_told(transfer(arrived, total, rate))}"]
+        lines = [f"arrived: {_as_text(transfer(arrived, total, rate))}"]
         if not all_listed:
             last = max(under_way, key=lambda node_id: _left_s(*under_way[node_id]))
-            lines.append(f"slowest: {self.nodes[last].get('label', '')}  {_told(transfer(*under_way[last]))}")
+            lines.append(
+                f"slowest: {self.nodes[last].get('label', '')}  {_as_text(transfer(*under_way[last]))}"
+            )
         return lines
 
     def _training(self) -> list[str]:
@@ -184,7 +186,7 @@ def _left_s(arrived: int, total: int, bytes_per_s: float) -> float:
     return (total - arrived) / max(1.0, bytes_per_s)
 
 
-def _told(facts: Mapping[str, str]) -> str:
+def _as_text(facts: Mapping[str, str]) -> str:
     return "  ".join(facts[name] for name in ("progress", "cost", "speed") if facts[name])
 
 

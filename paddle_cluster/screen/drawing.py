@@ -178,7 +178,7 @@ class Drawer:
 QUIET_S = 0.3
 HELD_S = 1.0  # a process that continues to write is shown after this time
 GATHERED_S = 0.5  # processes that fail within this time share one line
-MOST_TOLD = 100
+MOST_REMEMBERED = 100
 
 _RANK = rb"(?:\[rank\d+\]: ?)?"  # PyTorch writes it before each line
 _HEAD = _RANK + rb"Traceback \(most recent call last\):\r?\n"
@@ -198,7 +198,7 @@ class _Held:
 
 
 @dataclass
-class _Told:
+class _Shown:
     """A traceback that has been shown.
 
     Attributes:
@@ -221,7 +221,7 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        self._told: dict[bytes, _Told] = {}
+        self._shown: dict[bytes, _Shown] = {}
 
     def take(self, who: str, data: bytes) -> bytes:
         """Add complete lines of a process, labelled like "trainer 2 node-c"; return what can be shown now."""
@@ -244,26 +244,26 @@ class Tracebacks:
             is_over = now - held.heard >= QUIET_S or now - held.begun >= HELD_S or len(held.data) > HELD_SIZE
             if everything or is_over:
                 del self._held[who]
-                shown.append((who, self._unless_told(who, held.data, now)))
-        for told in self._told.values():
+                shown.append((who, self._unless_shown(who, held.data, now)))
+        for told in self._shown.values():
             if told.again and (everything or now - told.since >= GATHERED_S):
                 who = "; ".join(_ranks(role, ranks) for role, ranks in told.again.items())
                 shown.append(("", f"({who}: the same traceback as {told.first})".encode()))
                 told.again = {}
         return shown
 
-    def _unless_told(self, who: str, data: bytes, now: float) -> bytes:
+    def _unless_shown(self, who: str, data: bytes, now: float) -> bytes:
         """Return the text without tracebacks that were already shown."""
         whole = _WHOLE.match(data)
         if whole is None:
             return data
         plain = re.sub(rb"^" + _RANK, b"", whole[0], flags=re.MULTILINE)
         alike = _NUMBERS.sub(lambda line: re.sub(rb"0x[0-9a-f]+|\d+", b"#", line[0]), plain).strip()
-        told = self._told.get(alike)
+        told = self._shown.get(alike)
         if told is None:
-            if len(self._told) == MOST_TOLD:
-                del self._told[next(iter(self._told))]
-            self._told[alike] = _Told(who)
+            if len(self._shown) == MOST_REMEMBERED:
+                del self._shown[next(iter(self._shown))]
+            self._shown[alike] = _Shown(who)
             return data
         if not told.again:
             told.since = now

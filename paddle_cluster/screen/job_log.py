@@ -129,7 +129,7 @@ class JobLog:
                 self._add(at, who, self._open.take(who, event.data, event.partial))
             else:
                 who = wrapping.label(event.process, event.node) if isinstance(event, Unsent) else LAUNCHER
-                self._add(at, who, "\n".join(_told(event)).encode("utf-8", "surrogateescape"))
+                self._add(at, who, "\n".join(_lines_of(event)).encode("utf-8", "surrogateescape"))
         for key, data in self._open.overdue(everything):
             self._add(clock.now(), str(key), data)
         if left_out:
@@ -150,7 +150,7 @@ class JobLog:
         return prefix + body.replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _told(event: Event) -> list[str]:
+def _lines_of(event: Event) -> list[str]:
     """Return the launcher's messages as lines without control characters."""
     match event:
         case Unsent():

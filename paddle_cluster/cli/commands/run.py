@@ -42,10 +42,10 @@ def short_help() -> str:
 usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 {textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
 
-{_told(COMMON)}"""
+{_help_lines(COMMON)}"""
 
 
-def _told(options: Sequence[Option]) -> str:
+def _help_lines(options: Sequence[Option]) -> str:
     heads = [f"-{one.short}, {one.written}" if one.short else one.written for one in options]
     lines = [f"  {head:<20}  {one.help}" for head, one in zip(heads, options, strict=True)]
     return "\n".join(["Runs a script on all nodes of conf.py.", *lines, "", _REST])
@@ -54,7 +54,7 @@ def _told(options: Sequence[Option]) -> str:
 USAGE = f"""\
 {PROGRAM} run (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 
-{_told(OPTIONS)}"""
+{_help_lines(OPTIONS)}"""
 
 
 def run(argv: Sequence[str]) -> ExitCode:

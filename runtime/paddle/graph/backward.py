@@ -135,7 +135,9 @@ def append_backward(
     required = _required(block, path, loss.name, _names(listed), _names(no_grad_set) or set())
     if loss.name not in required:
         of = "any trainable parameter" if listed is None else ", ".join(each.describe() for each in listed)
-        raise BackwardError(f"the loss {loss.describe()} does not depend on {of or 'an empty list'}")
+        raise BackwardError(
+            f"the loss {loss.describe()} does not depend on {of or 'the empty parameter_list'}"
+        )
     builder = Builder(block, required, rewritten(path), clips_errors=True)
     builder.seed(loss)
     for op in reversed(path):

@@ -18,7 +18,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
 # So many are announced at a time: whoever copies them then leaves them in a cache.
-_TOLD = 1 << 19
+_ANNOUNCED = 1 << 19
 
 
 class DenseUpdater:
@@ -80,7 +80,7 @@ class DenseUpdater:
         told = 0
         for start in range(0, self._size, slice_size):
             if changing is not None and start == told:
-                told = min(start + max(slice_size, _TOLD), self._size)
+                told = min(start + max(slice_size, _ANNOUNCED), self._size)
                 changing(start, told)
             part = slice(start, start + slice_size)
             self._update(

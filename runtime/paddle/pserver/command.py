@@ -236,7 +236,7 @@ class Server:
 
     @property
     def is_over(self) -> bool:
-        """Whether every trainer has come and left, so that the state is no longer needed."""
+        """Whether every trainer has connected and left, so that the state is no longer needed."""
         return all(each.engine.is_over for each in self._guarded)
 
     @property

@@ -230,7 +230,7 @@ class End:
         self._marks = marks
         self._grace_s = grace_s
         self._done = done
-        self._told: List[str] = []
+        self._report: List[str] = []
         self._deadline = time.monotonic() + agent_s + grace_s
         records = registry.before_us(root_dir, marks)
         self._traces = [known.traces for known in records]
@@ -239,20 +239,20 @@ class End:
         )
         self._asked = [known for known in records if self._ask(known)]
         if not records:
-            self._told.append("no record of the job on this node")
+            self._report.append("no record of the job on this node")
         self._wait()
 
     def _ask(self, known: Known) -> bool:
         """Ask the agent to stop the job; return False if no agent is running."""
         if known.agent is None:
-            self._told.append("its agent has exited")
+            self._report.append("its agent has exited")
             return False
         try:
             process_tree.send(known.agent, signal.SIGTERM)
             for one in leftovers.agents(known.traces):
                 process_tree.send(one, signal.SIGCONT)  # a stopped agent handles TERM once it is continued
         except PermissionError:
-            self._told.append("its agent (pid %d) belongs to another user" % known.agent.pid)
+            self._report.append("its agent (pid %d) belongs to another user" % known.agent.pid)
             return False
         return True
 
@@ -261,9 +261,9 @@ class End:
         if alive and time.monotonic() < self._deadline:
             self._loop.after(LOOK_S, self._wait)
             return
-        self._told += ["its agent (pid %d) did not exit" % one.pid for one in alive]
+        self._report += ["its agent (pid %d) did not exit" % one.pid for one in alive]
         if self._asked and not alive:
-            self._told.append("its agent stopped it")
+            self._report.append("its agent stopped it")
         Stop(self._loop, Scope(self._marks, set, more=self._find), self._grace_s, self._stopped)
 
     def _find(self) -> List[Found]:
@@ -275,9 +275,9 @@ class End:
 
     def _stopped(self, left: List[Found], killed: int) -> None:
         if killed:
-            self._told.append("%d processes were killed" % killed)
+            self._report.append("%d processes were killed" % killed)
         doubtful = {one.pid for of in self._traces for one in leftovers.search(of)[1]} - {
             one.pid for one in left
         }
         sentences = [DOUBTFUL % (pid, proc.command(pid)) for pid in sorted(doubtful)]
-        self._done(self._told, left, "; ".join(sentences + [UNSEEN] * self._unsure))
+        self._done(self._report, left, "; ".join(sentences + [UNSEEN] * self._unsure))

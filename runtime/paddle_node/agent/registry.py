@@ -54,7 +54,7 @@ class Registry:
         name = "%s.%s.json" % (marks[JOB_ID], marks.get(NODE_ID, "x"))
         self._path = self._folder + "/" + name
         self._notice = notice
-        self._told = False
+        self._has_warned = False
         self._record = JobFile(
             job_id=marks[JOB_ID],
             agent=leftovers.own_agent(),
@@ -107,8 +107,8 @@ class Registry:
             disk.own_folder(self._folder)
             write(self._path, self._record)
         except OSError as error:
-            if not self._told:
-                self._told = True
+            if not self._has_warned:
+                self._has_warned = True
                 self._notice(
                     "cannot write %s (%s): other machines cannot find the job on this node"
                     % (self._path, error.strerror)

@@ -89,7 +89,7 @@ class Part(NamedTuple):
     """One server's part of a checkpoint, as found on a node.
 
     Attributes:
-        nbytes: the size of its own files in bytes; it may build upon earlier ones.
+        nbytes: the size of its own files in bytes; it may depend on earlier parts.
         problem: why it cannot be read, or empty.
         identity: the identity of the manifest's file; nodes that see the same one share the folder.
     """

@@ -33,7 +33,7 @@ _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belo
 _log = logging.getLogger(__name__)
 
 _MOST_STRANGERS = 128
-_MOST_TOLD = 16  # addresses; all others are counted
+_MOST_WARNED = 16  # addresses; all others are counted
 _BATCH = 32
 _MAX_HELLO = 64 << 10
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -133,7 +133,7 @@ class Callers(Generic[Note]):
         self._guests: dict[int, _Guest[Note]] = {}  # descriptor -> connection, the oldest first
         self._introduced: deque[tuple[Stream, Note]] = deque()
         self._telling = Telling(deadline - time.monotonic())
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._refused = self._untold = 0
 
     def __enter__(self) -> Self:
@@ -233,8 +233,8 @@ class Callers(Generic[Note]):
 
     def _refuse(self, address: str, why: str) -> None:
         self._refused += 1
-        if address not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(address)
+        if address not in self._warned and len(self._warned) < _MOST_WARNED:
+            self._warned.add(address)
             _log.warning("refused a connection from %s: %s", address, why)
         else:
             self._untold += 1

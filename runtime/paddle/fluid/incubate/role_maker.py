@@ -122,10 +122,10 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """Roles from the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
+    """Takes roles from the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
 
     With servers: TRAINING_ROLE, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, POD_IP or PADDLE_CURRENT_ENDPOINT, and
-    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without:
+    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without servers:
     PADDLE_TRAINER_ENDPOINTS.
     """
 

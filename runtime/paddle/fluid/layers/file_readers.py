@@ -266,7 +266,7 @@ def _opened(
 def _file_reader(layer: str, reader: Any) -> ReaderVariable:
     if not isinstance(reader, ReaderVariable):
         raise FluidTypeError(
-            f"{layer}: expected a reader of open_files or its kind, got {reader!r}; for a py_reader use "
+            f"{layer}: expected a reader from open_files or a similar layer, got {reader!r}; for a py_reader use "
             f"paddle.reader.shuffle and paddle.batch"
         )
     return reader

@@ -179,7 +179,7 @@ class ServedProgram:
             )
 
     def begin_with(self, name: str, value: Value) -> None:
-        """See `Served.begin_with`; in place, since trainers of this node may map the memory."""
+        """See `Served.begin_with`. Values are written in place, because trainers on this node may map the memory."""
         if name in self._growing:
             self._growing[name].take_up(value)
             return

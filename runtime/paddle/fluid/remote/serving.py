@@ -114,7 +114,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     )
     PROMISES.keep()
     try:
-        with _told(server.endpoint, asked=endpoint) as reporter, _signals(server.stop) as came:
+        with _reporting(server.endpoint, asked=endpoint) as reporter, _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
             server.wait(reporter.queue)
     finally:
@@ -126,7 +126,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
 
 
 @contextmanager
-def _told(endpoint: str, asked: str) -> Iterator[Reporter]:
+def _reporting(endpoint: str, asked: str) -> Iterator[Reporter]:
     """Report to the agent that the server answers; if any port was allowed, write a file with the chosen one."""
     reporter = Reporter.from_environment()
     reporter.ready([endpoint], [])

@@ -27,7 +27,7 @@ from paddle.pserver.wire.verbs import Attach, Error, Hello, Leave, Record, Repea
 _log = logging.getLogger(__name__)
 
 _ASK_AFTER_S = 5.0
-_TELL_EVERY_S = 30.0
+_REPORT_EVERY_S = 30.0
 _MAX_REPEATS = 20
 _LATE_S = 1.0  # beyond what a busy machine makes of a wait
 _REFUSALS: Mapping[type[Record], type[PserverError]] = {Error: PserverError, StateLost: PserverLost}
@@ -72,7 +72,7 @@ class Conversation:
         self._endpoints, self._patience, self._open = endpoints, patience, dict(requests)
         for request in requests.values():
             request.heard_at = request.asked_at = now
-        self._ends_at, self._told_at, self._told = now + patience.wait_s, now, ""
+        self._ends_at, self._reported_at, self._last_report = now + patience.wait_s, now, ""
         self._awake_at = now
         self.replies: dict[int, Message] = {}
 
@@ -151,7 +151,7 @@ class Conversation:
         if now >= self._ends_at:
             raise WaitTimeout(
                 f"gave up after {self._patience.wait_s:g} s: "
-                f"{self._told or 'the pservers have not reported what they are waiting for'}"
+                f"{self._last_report or 'the pservers have not reported what they are waiting for'}"
             )
 
     def _wake(self, now: float) -> None:
@@ -189,10 +189,10 @@ class Conversation:
                 "it with both logs",
                 endpoint,
             )
-        self._told = f"pserver {endpoint}: {text}"
-        if now - self._told_at > _TELL_EVERY_S:
-            self._told_at = now
-            _log.warning("%s", self._told)
+        self._last_report = f"pserver {endpoint}: {text}"
+        if now - self._reported_at > _REPORT_EVERY_S:
+            self._reported_at = now
+            _log.warning("%s", self._last_report)
 
     def _refuse(self, server: int, reply: Message) -> None:
         """Raise the error that a server replied with."""

@@ -82,7 +82,7 @@ class Engine:
         self._readers = Readers(self._service, stamp, clock)
         self._tasks = TaskQueues(options.num_trainers, clock) if tasks is None else tasks
         self._waiting_since: float | None = None
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._told_version = 0
         self._out: list[Reply] = []
         self.handled = 0
@@ -215,9 +215,9 @@ class Engine:
             self._waiting_since is None or version != self._told_version
         ):  # whoever waits now waits for other pushes
             self._waiting_since, self._told_version = now, version
-            self._told_at = now
-        if now - self._told_at >= self._timeout_s:
-            self._told_at = now
+            self._reported_at = now
+        if now - self._reported_at >= self._timeout_s:
+            self._reported_at = now
             _log.warning("%s, for %.0f s now", self._describe(waiting[0]), now - self._waiting_since)
         if now - self._waiting_since >= _ABSENT_FACTOR * self._timeout_s:
             for each in waiting:

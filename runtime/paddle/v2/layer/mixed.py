@@ -203,7 +203,7 @@ def weight_attrs(
     attr = weight_attr(param_attr)
     if attr.name and count > 1:
         raise UsageError(
-            f"layer {layer!r}: one parameter name, {attr.name!r}, for {count} inputs; give a list of param_attr"
+            f"layer {layer!r}: {count} inputs cannot share parameter {attr.name!r}; give a list of param_attr"
         )
     return [attr] * count
 

@@ -43,7 +43,9 @@ class Probe:
         self._python = python
         self._listeners = Listeners(loop)
         self._mark = ""
-        self._told: Optional[Tuple[str, List[str]]] = None  # the job's Python: its identity and its files
+        self._python_answer: Optional[Tuple[str, List[str]]] = (
+            None  # the job's Python: its identity and its files
+        )
 
     def run(self, asked: to_agent.Probe, done: Done) -> None:
         """Carry out a `probe`; `done` gets the fields of `probed`.
@@ -108,7 +110,7 @@ class Probe:
             if problem:
                 look.problems.append(["python", problem])
             if told and files:
-                self._told = told, files
+                self._python_answer = told, files
             version, *kind = told.split("|") if told else [None]
             look.found.update(python_version=version, python_kind=kind, modules=versions)
             look.finish("python", time.monotonic() - begun)
@@ -117,9 +119,11 @@ class Probe:
 
     def remember(self) -> None:
         """Cache the answer of the job's Python, now that a job runs here."""
-        if self._told is not None:
+        if self._python_answer is not None:
             with contextlib.suppress(OSError):  # then it is queried again
-                known_python.remember(self._root_dir, self._python, environment.base(os.environ), *self._told)
+                known_python.remember(
+                    self._root_dir, self._python, environment.base(os.environ), *self._python_answer
+                )
 
     def neighbours(self) -> List[int]:
         """Return the IDs of the other nodes whose marks are in our folder, which has just responded or has no mark."""

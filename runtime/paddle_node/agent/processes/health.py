@@ -40,7 +40,7 @@ class Health:
         self._outbox = outbox
         self._patients = patients
         self._stalled: Set[str] = set()
-        self._told: Set[str] = set()
+        self._reported: Set[str] = set()
         self._due = time.monotonic()
         self._begun = False
         self.kills = MemoryKills()
@@ -64,7 +64,7 @@ class Health:
     def forget(self, name: str) -> None:
         """Stop monitoring a process that has ended."""
         self._stalled.discard(name)
-        self._told.discard(name)
+        self._reported.discard(name)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -87,14 +87,14 @@ class Health:
             self._tell(name, patient, stall)
         elif stall is None and name in self._stalled:
             self._stalled.discard(name)
-            if name in self._told:
-                self._told.discard(name)
+            if name in self._reported:
+                self._reported.discard(name)
                 self._outbox.send("recovered", proc=name)
 
     def _tell(self, name: str, patient: Patient, stall: Stall) -> None:
         def asked(text: str) -> None:
             if name in self._stalled:  # else it already continues
-                self._told.add(name)
+                self._reported.add(name)
                 self._outbox.send("stalled", proc=name, cause=stall.kind, what=stall.what, stacks=text)
 
         Stacks(self._loop, patient.pid, patient.log, asked)

@@ -47,7 +47,7 @@ class LogFile:
         self._limit = limit
         self._lost = 0
         self._dropped = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._checked_at = time.monotonic()
         self._fd: Optional[int] = self._open()
 
@@ -149,8 +149,8 @@ class LogFile:
 
     def _complain(self, problem: str) -> None:
         now = time.monotonic()
-        if self._told_at == 0.0 or now - self._told_at > TELL_S:
-            self._told_at = now
+        if self._reported_at == 0.0 or now - self._reported_at > TELL_S:
+            self._reported_at = now
             self._tell(
                 "%s: %s; %d bytes of output lost so far, the job continues"
                 % (self._name, problem, self._lost)
