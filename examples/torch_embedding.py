@@ -67,7 +67,7 @@ def train(args, client=None):
         model.eval()
         ids, clicks = shown(args.people, args.ads, 4096, seed=7).tensors
         right = ((model(ids) > 0) == (clicks > 0)).float().mean().item()
-        print(f"trainer {client.trainer_id}: {right:.3f} of 4096 unseen pairs are told apart")
+        print(f"trainer {client.trainer_id}: {right:.3f} of 4096 unseen pairs classified correctly")
     return right
 
 

@@ -92,7 +92,7 @@ def main():
             right = ((model(*given) > 0) == (clicks > 0)).float().mean().item()
         digest = sum(each.detach().double().sum().item() for each in model.top.parameters())
         print(
-            f"trainer {dist.get_rank()}: {right:.3f} of 2048 unseen pages are told apart, model {digest:.9f}"
+            f"trainer {dist.get_rank()}: {right:.3f} of 2048 unseen pages classified correctly, model {digest:.9f}"
         )
     dist.destroy_process_group()
 

@@ -239,7 +239,7 @@ def _too_many(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     why = f"ssh ignores the private key {found[2]}, whose mode is {found[1]}"
     return reasons.refused(
-        words.server, why, words.keys, f"Make it readable by you alone: chmod 600 {found[2]}."
+        words.server, why, words.keys, f"Make it readable only by you: chmod 600 {found[2]}."
     )
 
 

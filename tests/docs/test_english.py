@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phrases that a native engineer would not write stay out of README and pages. The list only grows.
+"""Phrases that a native engineer would not write stay out of README, pages and messages. The list only grows.
 
-Each phrase stands with what to write instead. Text in code and in blocks is not looked at.
+Each phrase is listed with its replacement. In pages, code and blocks are not checked.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+from tests.docs.option_tables import messages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -51,6 +53,17 @@ def test_a_phrase_is_not_written(phrase: str) -> None:
         f"{page.name}:{text.count(chr(10), 0, hit.start()) + 1}: {hit[0]!r}: write {INSTEAD[phrase]}"
         for page in PAGES
         for text in [prose(page)]
+        for hit in re.finditer(phrase, text, re.IGNORECASE)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("top", ["paddle_cluster", "runtime", "workspace_template", "examples"])
+def test_a_phrase_is_not_in_a_message(top: str) -> None:
+    found = [
+        f"{path}:{line}: {hit[0]!r}: write {instead}"
+        for path, line, text in messages(top)
+        for phrase, instead in INSTEAD.items()
         for hit in re.finditer(phrase, text, re.IGNORECASE)
     ]
     assert found == []

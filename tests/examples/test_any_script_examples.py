@@ -110,7 +110,7 @@ def test_ddp_trains_the_dense_layers_and_servers_the_rows(tmp_path: Path) -> Non
         processes = [
             start("torch_embedding_ddp.py", tmp_path, {**environ, **rank}, python=python) for rank in ranks
         ]
-        told = r"([\d.]+) of 2048 unseen pages are told apart, model (\S+)"
+        told = r"([\d.]+) of 2048 unseen pages classified correctly, model (\S+)"
         found = [re.findall(told, end(process)) for process in processes]
     assert found[0] == found[1]
     assert float(found[0][0][0]) > 0.95

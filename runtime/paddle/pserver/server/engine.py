@@ -287,7 +287,7 @@ class Engine:
             self._out.append(Reply(address, session.reply))
         else:
             waiting = self._service.waiting()
-            text = self._describe(waiting[0]) if waiting else "nobody waits"
+            text = self._describe(waiting[0]) if waiting else "no trainer is waiting"
             waits = any(trainer in each.barrier.arrived and {*each.missing} - {trainer} for each in waiting)
             told = Message(Waits(is_idle=not waits), sections=(Section.text("", text),))
             self._send(address, message, told)

@@ -57,7 +57,7 @@ def check_tree(entries: Dict[str, Entry]) -> None:
         parent = path.rpartition("/")[0]
         while parent:
             if parent in entries and not isinstance(entries[parent], Folder):
-                raise ManifestError("%r lies below %r, which is not a directory" % (path, parent))
+                raise ManifestError("%r is below %r, which is not a directory" % (path, parent))
             parent = parent.rpartition("/")[0]
         if isinstance(entry, Symlink):
             _follow(entries, path)
