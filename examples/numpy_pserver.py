@@ -76,7 +76,7 @@ def main():
         left, right = np.moveaxis(client.pull_rows("vectors", words), 1, 0)
         right_ones = np.mean(((left * right).sum(axis=1) + bias[0] > 0) == (same > 0))
         print(
-            f"trainer {client.trainer_id} of {client.num_trainers}: {right_ones:.3f} of unseen pairs classified correctly"
+            f"trainer {client.trainer_id} of {client.num_trainers}: {right_ones:.3f} of unseen pairs correct"
         )
         if client.trainer_id == 0:
             os.makedirs("output", exist_ok=True)

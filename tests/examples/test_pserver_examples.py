@@ -65,7 +65,7 @@ def test_word_vectors_on_two_processes_tell_unseen_pairs_apart_while_a_third_loo
         *found, looked = outputs([*trains, looks])
     assert "bias: (1,)\nvectors: rows by id, width 16\n" in looked
     assert len(re.findall(r"batch \d+: \|bias\| = ", looked)) == 3
-    told = [re.findall(r"([\d.]+) of unseen pairs classified correctly", text) for text in found]
+    told = [re.findall(r"([\d.]+) of unseen pairs correct", text) for text in found]
     assert told[0] == told[1]
     assert float(told[0][0]) > 0.9
     costs = [float(cost) for cost in re.findall(r"cost ([\d.]+)", found[0])]
