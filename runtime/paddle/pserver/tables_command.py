@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "export":
             one.add_argument("--since", help="only rows changed after this batch or exported directory")
             one.add_argument("--dtype", choices=ROW_DTYPES, default="float32", help="of the rows in files")
-            one.add_argument("--states", action="store_true", help="with the optimizer's states")
+            one.add_argument("--states", action="store_true", help="include the optimizer's states")
         if name != "list":
             one.add_argument("--table", required=True, help="its name")
             one.add_argument("--to", required=True, help="the directory of base-BATCH and delta-BATCH")
