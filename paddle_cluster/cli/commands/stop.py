@@ -39,8 +39,8 @@ running job.
   --conf=FILE   use the nodes of this conf.py; --hosts, --hostfile: use
                 these nodes
 
-Exit status: 0 when all its processes have exited, 7 when some have not or a node
-could not be queried, 5 when its launcher does not answer.
+Exit status: 0 when all its processes have exited, 7 when some have not or a
+node could not be queried, 5 when its launcher does not answer.
 """
 SILENT_S = 30.0  # the launcher sends something every few seconds
 TURN_S = 0.5
