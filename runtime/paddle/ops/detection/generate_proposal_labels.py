@@ -74,7 +74,7 @@ def generate_proposal_labels(
     images = to_host(info)
     if not len(at) == len(objects_at) == len(images) + 1:
         raise InputError(
-            f"RpnRois has {len(at) - 1} images, GtBoxes {len(objects_at) - 1}, ImInfo {len(images)}"
+            f"RpnRois has {len(at) - 1} images, GtBoxes has {len(objects_at) - 1}, ImInfo has {len(images)}"
         )
     regions, truth = to_host(rows), to_host(objects)
     labels, crowds = (host(each).reshape(-1) for each in (classes, crowd))
