@@ -80,7 +80,7 @@ def test_links_that_lead_away_and_special_files_are_named_and_counted(
 ) -> None:
     said = job[1].stdout + job[1].stderr
     assert "output/away: not collected: this link to /etc/passwd points outside the job directory" in said
-    assert "nor are 2 more links and special files" in said
+    assert "2 more links and special files" in said
     assert not any((job[0] / name).is_symlink() for name in ("away", "dangling"))
 
 

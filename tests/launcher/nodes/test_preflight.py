@@ -86,7 +86,7 @@ def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
         ({"python_version": "3.9.2"}, ["python3 is 3.9.2", "3.11 or newer"]),
         ({"python_version": None, "modules": {}}, ["python3 is missing"]),
         ({"modules": {"numpy": None, "zmq": "27.3.0"}}, ["cannot import numpy", "PYTHON in conf.py"]),
-        ({"modules": {"numpy": "2.4.6"}}, ["install pyzmq"]),
+        ({"modules": {"numpy": "2.4.6"}}, ["Install pyzmq"]),
         (
             {"modules": {"numpy": "1.25.9", "zmq": "27.3.0"}},
             ["numpy is 1.25.9, but the job needs 1.26 or newer"],

@@ -188,7 +188,7 @@ def test_conll05_has_the_path_of_word_vectors(empty_home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "props", "told"),
     [
-        (WORDS[:-3], PROPS, "8 lines of words, but 10 of roles"),
+        (WORDS[:-3], PROPS, "8 lines of words, but 10 lines of roles"),
         (WORDS, PROPS.replace(b"*)", b"?)", 1), r"before line 7: expected a role like .* got '\?\)'"),
         (WORDS, PROPS.replace(b"say ", b"-   "), "before line 7: zip"),
         (WORDS, PROPS.replace(b"say", b"cry"), "'cry' of predicate 'cry' in 'Mr. Brown"),

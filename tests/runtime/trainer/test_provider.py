@@ -169,7 +169,8 @@ def test_a_misspelled_argument_is_told_and_a_function_without_yield_refused(
 ) -> None:
     made = provider(integer_value(9), shuffle=False, mine=1)(lambda settings, name: None)  # type: ignore[arg-type,return-value]
     assert caplog.messages == [
-        "'shuffle' is not an argument of @provider, so it becomes a setting of your own; did you mean 'should_shuffle'?"
+        "@provider: 'shuffle' is not an argument of @provider, so it becomes a setting of your own; "
+        "did you mean 'should_shuffle'?"
     ]
     settings = made(["a.txt"])
     with pytest.raises(TypeError, match=r"'<lambda>' must yield samples, but it returned None for a\.txt"):

@@ -284,7 +284,7 @@ def test_gradients_of_pooled_parts() -> None:
         (lambda: layer.bilinear_interp(image(), 4), "out_size must be at least 1"),
         (
             lambda: layer.conv_operator(image(), image_rois(18), 3, 1, stride=2, padding=3, trans=True),
-            r"padding \(3, 3\) must be below",
+            r"padding \(3, 3\) must be smaller than",
         ),
     ],
 )

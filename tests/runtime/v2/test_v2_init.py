@@ -84,7 +84,7 @@ def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
         ),
         ("10.0.0.2, 10.0.0.1:7165", "'10.0.0.1:7165'.* the port 7165 as port="),
         ("[fe80::1]:7164", "without a port"),
-        ("10.0.0.300", "no IPv4 address"),
+        ("10.0.0.300", "not an IPv4 address"),
         ("http://ps", "without http://"),
         ("my ps", "not a valid host name"),
     ],
@@ -158,7 +158,7 @@ def test_other_numbers_of_ports_or_trainers_than_the_servers_end_a_script_before
             assert f"{theirs} ports_num={ports} and ports_num_for_sparse={sparse}: give both the same" in said
         code, _, said = trained(port, 1, 0, 2)
         assert code == 1
-        assert "this pserver has --num_gradient_servers=1, trainer 0 says 2" in said
+        assert "this pserver has --num_gradient_servers=1, but trainer 0 has 2" in said
 
 
 def test_the_same_script_trains_where_all_numbers_fit() -> None:

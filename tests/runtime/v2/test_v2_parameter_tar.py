@@ -233,7 +233,7 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("b", W_BLOB[:8]), ("b.protobuf", B_CONFIG)],
-            "'b' takes 8 bytes",
+            "'b' has 8 bytes",
         ),
     ],
 )

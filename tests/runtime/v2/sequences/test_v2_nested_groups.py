@@ -176,7 +176,7 @@ def test_two_texts_of_as_many_sentences_may_have_sentences_of_other_lengths() ->
 def test_other_numbers_of_sentences_are_refused() -> None:
     out = group(lambda one, other: layer.last_seq(one), [nested(), nested("others")])
     with pytest.raises(
-        Exception, match=r"the same number of items .*\[2, 1, 3\] sub-sequences, another \[1, 1, 1\]"
+        Exception, match=r"the same number of items .*\[2, 1, 3\] sub-sequences, another has \[1, 1, 1\]"
     ):
         found(out, SAMPLES, [sample[:1] for sample in SAMPLES])
 
