@@ -161,7 +161,7 @@ def test_somebody_between_two_ranks_passes_on_what_they_say(size: int) -> None:
 def test_who_tampers_between_two_ranks_ends_the_sum_and_no_number_comes_of_it(attack: str) -> None:
     hurt = through(ATTACKS[attack], LARGE)[1]
     assert isinstance(hurt, PeerLost)
-    assert "rank 0 (near) was lost: piece" in str(hurt)
+    assert "rank 0 (near) was lost: cannot decrypt piece" in str(hurt)
     assert "cannot decrypt piece" in str(hurt)
 
 

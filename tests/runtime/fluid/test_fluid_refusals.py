@@ -104,5 +104,5 @@ def test_a_trainer_that_is_none_of_the_trainers_is_refused() -> None:
         t.get_trainer_program()
     classifier()
     t.transpile(5, pservers="127.0.0.1:6174", trainers=2)
-    with pytest.raises(ValueError, match="expected 0 to 1, with 2 trainers, got 5"):
+    with pytest.raises(ValueError, match="expected 0 to 1 for 2 trainers, got 5"):
         t.get_trainer_program()

@@ -42,7 +42,7 @@ def test_a_parameter_list_that_nothing_can_be_derived_for_is_refused() -> None:
         ([x], "parameter_list: x .* cannot have a gradient: set x.stop_gradient = False"),
         (["w", ids], "parameter_list: ids .*: only floating-point variables have a gradient"),
         ([other], "does not depend on other"),
-        ([], "does not depend on an empty list"),
+        ([], "does not depend on the empty parameter_list"),
         (["no_such"], "block 0 has no variable 'no_such'"),
     )
     for asked, told in cases:

@@ -192,7 +192,7 @@ def test_what_a_reader_cannot_do_is_told() -> None:
     reader.decorate_tensor_provider(lambda: iter([[np.zeros((1, 2), "float32")]]))
     reader.start()
     executor = fluid.Executor(fluid.CPUPlace())
-    with pytest.raises(ExecutionError, match="has 1 values, 2 were expected"):
+    with pytest.raises(ExecutionError, match="has 1 values, expected 2"):
         executor.run(fetch_list=[total])
     with pytest.raises(RuntimeError, match="already started"):
         reader.start()

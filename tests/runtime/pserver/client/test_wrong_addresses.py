@@ -233,7 +233,7 @@ def test_another_number_of_trainers_is_an_error_at_once() -> None:
         error = failure(lambda: trainer(*server.endpoints, timeout_s=LONG_S))
     assert isinstance(error, PserverError)
     assert not isinstance(error, PserverLost)
-    assert "--num_gradient_servers=2, trainer 0 says 1" in str(error)
+    assert "--num_gradient_servers=2, but trainer 0 has 1" in str(error)
 
 
 def test_a_server_that_is_started_later_is_waited_for_although_its_absence_was_told(

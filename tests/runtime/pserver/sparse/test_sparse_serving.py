@@ -219,7 +219,7 @@ def test_wrong_lookups_get_an_exact_answer() -> None:
         ('"kind": "normal"', '"kind": "bell"', "expected one of constant, uniform, normal"),
         ('"spread": 0.1', '"spread": 1e999', "spread: expected a float32"),
         ('"tables": [', '"tables": [3, ', "TableSpec: expected the fields"),
-        ('"tables": [', '"tables": 3, "x": [', "cannot be read"),
+        ('"tables": [', '"tables": 3, "x": [', "cannot read"),
         ('"rule": "momentum"', '"rule": "sparse_momentum"', "needs all rows of a table"),
     ],
 )
