@@ -238,7 +238,7 @@ def test_what_conf_raises_cannot_act_on_the_terminal(run: Run, package: Path) ->
 def test_a_python_without_the_packages_is_told_what_to_do(run: Run) -> None:
     done = run("-p", "ws", code=WITHOUT_FABRIC)
     assert done.returncode == ExitCode.USAGE
-    assert b"has no fabric; `sh run.sh` sets up .venv" in done.stderr
+    assert b"cannot import fabric; run `sh run.sh` to set up .venv" in done.stderr
 
 
 def test_main_returns_its_code_and_reads_the_arguments_it_is_given(
