@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Meeting: sums and gathers values over the places of all trainers, in the middle of a pass.
 
-All places must call the same operations in the same order. A place that fails ends the waits of the others.
+All places must call the same operations in the same order. A place that fails, or calls another operation than the
+first one, ends the waits of all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from paddle.backend import Array, from_host, to_host
 from paddle.collective.ranks import Ranks
+from paddle.ops.base.errors import OpError
 
 
 class Meeting:
@@ -39,7 +41,7 @@ class Meeting:
             runs = [threads.submit(self._run, number, each) for number, each in enumerate(passes)]
         errors = [error for run in runs if (error := run.exception()) is not None]
         for error in errors:
-            if not isinstance(error.__cause__, threading.BrokenBarrierError):
+            if not isinstance(error.__cause__ or error, threading.BrokenBarrierError):
                 raise error
         return [run.result() for run in runs]
 
@@ -55,21 +57,37 @@ class Meeting:
     def _run(self, number: int, each: Callable[[], list[Any]]) -> list[Any]:
         self._number.value = number
         try:
-            return each()
+            found = each()
+            self._together(None, self._ended)
+            return found
         except BaseException:
             self._barrier.abort()
             raise
 
-    def _together(self, value: Array, combine: Callable[[list[Array]], Any]) -> Any:
+    def _together(self, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
         if self._places == 1:
             return combine([value])
         number = self._number.value
-        self._given[number] = value
+        self._given[number] = combine.__name__, value
         self._barrier.wait()
         if number == 0:
-            self._result = combine(self._given)
+            self._check_equal()
+            self._result = combine([value for _, value in self._given])
         self._barrier.wait()
         return self._result
+
+    def _check_equal(self) -> None:
+        """Raise OpError unless all places call the operation that the first one calls, or have all ended."""
+        first = self._given[0][0]
+        for number, (name, _) in enumerate(self._given):
+            if name != first:
+                raise OpError(
+                    f"place 0 and place {number} of a data-parallel program do not run the same allreduce, broadcast "
+                    "and sync_batch_norm operators: none of them may depend on a condition that differs between places"
+                )
+
+    def _ended(self, values: list[Any]) -> None:
+        """Do nothing: all places have ended their pass."""
 
     def _summed(self, values: list[Array]) -> Array:
         total = values[0]

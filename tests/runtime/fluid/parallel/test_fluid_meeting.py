@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.layers.collective import _allreduce, _broadcast
+from paddle.fluid.parallel.meeting import Meeting
+from paddle.ops.base.errors import OpError
 from tests.ports import free_endpoints
 
 X = np.random.default_rng(3).standard_normal((8, 3, 4, 4)).astype("float32")
@@ -118,6 +121,20 @@ def test_allreduce_needs_a_data_parallel_program() -> None:
         out = _allreduce(fluid.layers.data("x", [2]))
     with pytest.raises(Exception, match=r"allreduce combines values.*ParallelExecutor"):
         fluid.Executor(fluid.CPUPlace()).run(main, {"x": np.ones((1, 2), "float32")}, [out])
+
+
+@pytest.mark.parametrize("others", [[], ["gather"], ["total", "total"]])
+def test_places_that_call_different_operations_are_refused(others: list[str]) -> None:
+    meeting, one = Meeting(2), np.ones(2, "float32")
+
+    def calls(names: list[str]) -> list[Any]:
+        return [getattr(meeting, name)(one) for name in names]
+
+    for passes in ([["total"], others], [others, ["total"]]):
+        with pytest.raises(OpError, match=r"place 0 and place 1 .* do not run the same allreduce"):
+            meeting.run([partial(calls, names) for names in passes])
+    found = meeting.run([partial(calls, ["total"])] * 2)
+    assert [each[0].tolist() for each in found] == [[2, 2]] * 2
 
 
 def test_a_place_that_fails_ends_the_waits_of_the_others() -> None:
