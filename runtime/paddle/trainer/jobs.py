@@ -195,7 +195,7 @@ def _write_pairs(session: Session, path: Path) -> None:
             assert space is not None
             for columns in _rows(session, [LayerOutput(space.layers[name]) for name in names]):
                 for score, label, query in zip(*(each[:, -1] for each in columns), strict=True):
-                    file.write(f"{score:g} {label:g} {query:g}\n")
+                    file.write(f"{score:g} {int(label)} {int(query)}\n")
 
 
 _WRITERS: Mapping[str, Callable[[Session, Path], None]] = {

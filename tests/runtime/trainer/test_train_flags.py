@@ -148,6 +148,12 @@ def test_scores_of_pairs_are_written_beside_the_test(workspace: Path, lines: lis
     assert set(rows[:, 1]) == {0, 1}
     np.testing.assert_array_equal(rows[:, 1], rows[:, 2])
     assert sum(" Test samples=32 cost=" in line for line in lines) == 1
+    path.write_text(
+        text + "query = slope_intercept_layer(output, slope=0.0, intercept=12345678.0)\n"
+        "pnpair_evaluator(output, label, query)\n"
+    )
+    train(*test)
+    assert {line.split()[2] for line in Path("pairs").read_text().splitlines()[-32:]} == {"12345678"}
 
 
 def test_a_test_runs_every_so_many_batches(workspace: Path, lines: list[str]) -> None:
@@ -199,7 +205,7 @@ def test_a_wrong_flag_is_named(workspace: Path, flags: list[str], why: str) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("print 'x'\n", r"cannot be read: .*`2to3 -w c.py`"),
+        ("print 'x'\n", r"cannot read the configuration .*`2to3 -w c.py`"),
         ("\nx = fc_layer(1)\n", "c.py, line 2: name 'fc_layer' is not defined$"),
         ("{}.iteritems()\n", "c.py, line 1: .* has no attribute 'iteritems'. `2to3 -w c.py` rewrites"),
         ("import cPickle\n", "c.py, line 1: No module named 'cPickle'. `2to3 -w c.py` rewrites"),
