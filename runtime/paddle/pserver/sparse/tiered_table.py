@@ -259,6 +259,8 @@ class TieredTable(HashTable):
         dead = are_dead(self.spec, ticks, clock, lambda: self._scores_on_disk(ids, slots, clock))
         later = rejuvenated(ticks, clock)
         if (stale := later != ticks).any():
+            for snapshot in self._snapshots:  # a thread may be reading these slots
+                snapshot.keep_from_disk(ids[stale], slots[stale], ticks[stale])
             self._disk.rewrite(
                 ids[stale], slots[stale], self._disk.read(ids[stale], slots[stale]), later[stale]
             )

@@ -24,7 +24,9 @@ from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.disk_rows import DiskRows
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.ticks import MAX_AGE
 from paddle.pserver.sparse.tiered_table import TieredTable
 from paddle.pserver.sparse.walk import Cursor
 from tests.runtime.pserver.sparse.test_sparse_tables_agree import content, pool_of, waiting
@@ -272,6 +274,22 @@ def test_a_row_of_which_the_disk_takes_only_a_part_is_not_written(tmp_path: Path
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(disk) == 0
     np.testing.assert_array_equal(disk.read(ids, disk.put(ids, rows, np.zeros(9, np.uint32))), rows)
+
+
+def test_a_copy_has_the_rows_whose_old_ticks_are_rewritten(tmp_path: Path) -> None:
+    table, late = (TieredTable(spec_of(tmp_path, 50), ADAGRAD) for _ in range(2))
+    table.update([RowGradient(np.arange(400), np.ones((400, WIDTH), np.float32))], 0.1)
+    first = table.snapshot()
+    late.restore(first.header._replace(clock=MAX_AGE + 5), list(first))
+    late.update([], 0.1)
+    copy, rows = late.snapshot(), late.lookup(np.arange(400))
+    for _ in range(SEGMENTS):
+        late.update([], 0.1)
+    os.ftruncate(late._disk.file._fd, 0)  # the copy needs none of them from the disk
+    found = {
+        int(one): row[:WIDTH] for block in copy for one, row in zip(block.ids, block.parts[0], strict=True)
+    }
+    np.testing.assert_array_equal([found[one] for one in range(400)], rows)
 
 
 def test_rows_that_cannot_be_written_stay_in_memory(tmp_path: Path) -> None:
