@@ -97,7 +97,7 @@ def a_killed_trainer_is_started_again(kind: str, cluster: Cluster, job: JobRunne
 def a_trainer_that_is_left_out_is_not_waited_for(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     fluid(job)
     launch = job.start("--mode=fluid", "--steps=120", "--die=2:30", "--min_trainers=2")
-    oracle.check(launch, 0, r"^WARNING: trainer 2 on root@node-c is left out")
+    oracle.check(launch, 0, r"^WARNING: trainer 2 on root@node-c is dropped")
     assert max(last_cost(job, rank) for rank in range(2)) < 1
 
 

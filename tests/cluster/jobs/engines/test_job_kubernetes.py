@@ -144,7 +144,7 @@ def a_pod_that_is_evicted_is_left_out_of_a_job_that_may_go_on(
         launch = pods.start("--min_trainers=2", f"--wait=3:{go_on}")
         job.wait_for_role("TRAINER")
         pods.server.set_status(2, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
-        launch.wait_for_line("trainer 2 on pod-2 is left out: .*; the job continues with 2 trainers", 40)
+        launch.wait_for_line("trainer 2 on pod-2 is dropped: .*; the job continues with 2 trainers", 40)
         for each in cluster.hosts:
             each.path(go_on).touch()
         end = oracle.check(launch, 0, r"pod-2 failed: Evicted: low on memory")

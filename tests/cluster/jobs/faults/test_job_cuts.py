@@ -25,7 +25,7 @@ scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 LEASE_S = 12.0
-RESUMED = r"^root@node-b: its connection was lost.*; the job continues over a new one$"
+RESUMED = r"^root@node-b: its connection was lost.*; the job continues over a new connection$"
 COUNT = """
 import os, sys, time
 print("begun", flush=True)

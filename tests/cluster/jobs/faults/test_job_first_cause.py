@@ -187,7 +187,7 @@ def a_path_that_begins_to_drop_large_packets_is_named_within_seconds_and_as_the_
             launch,
             5,
             "^FIRST ERROR: node root@node-a: it cannot reach root@node-c at .*packets of 1500 bytes do not arrive",
-            "try: let ICMP",
+            "try: allow ICMP",
             within_s=90,
         )
 

@@ -56,8 +56,8 @@ def parameter_servers_no_longer_wait_for_a_trainer_whose_node_is_lost(
     oracle.check(
         launch,
         0,
-        r"^trainer 2 on root@node-c is left out: .*; the job continues with 2 trainers",
-        r"^WARNING: trainer 2 on root@node-c is left out",
+        r"^trainer 2 on root@node-c is dropped: .*; the job continues with 2 trainers",
+        r"^WARNING: trainer 2 on root@node-c is dropped",
         r"trainer 0 life 0 is done",
         r"trainer 1 life 0 is done",
         within_s=120,
@@ -106,7 +106,7 @@ def in_collective_mode_those_that_remain_start_again_with_new_ranks(
     oracle.check(
         launch,
         0,
-        r"^trainer 1 on root@node-b is left out",
+        r"^trainer 1 on root@node-b is dropped",
         r"^WARNING: trainer 1 on root@node-b",
         within_s=90,
         unreachable=[cluster["node-b"]],
@@ -123,7 +123,7 @@ def a_trainer_that_cannot_be_saved_is_left_out_and_named(
 ) -> None:
     learn(job)
     launch = job.start("--passes=4", "--min_trainers=2", "--die=1:5:exit_3")
-    oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is left out: exit code 3", within_s=90)
+    oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is dropped: exit code 3", within_s=90)
 
 
 @scenarios.add
@@ -132,7 +132,7 @@ def a_killed_agent_under_the_policy_is_a_lost_node(cluster: Cluster, job: JobRun
     launch = job.start("--passes=12", "--min_trainers=2")
     launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
     os.kill(job.wait_for_role("TRAINER")["node-b"].ppid, signal.SIGKILL)
-    oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is left out: lost", within_s=90)
+    oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is dropped: lost", within_s=90)
 
 
 @scenarios.add
