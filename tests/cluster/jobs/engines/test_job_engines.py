@@ -231,7 +231,7 @@ def a_host_that_mpirun_cannot_reach_is_told_with_its_words(
     cluster["node-b"].stop_sshd()
     with engine("openmpi", cluster, oracle) as started:
         launch = started.start(job)
-        oracle.check(launch, 3, r"mpirun ended with status \d+: .*", within_s=60)
+        oracle.check(launch, 3, r"mpirun exited with status \d+: .*", within_s=60)
 
 
 @pytest.mark.parametrize("scenario", scenarios)
