@@ -125,7 +125,7 @@ def _blocks(program: bytes):  # type: ignore[no-untyped-def]
 
 
 def test_an_attribute_that_means_nothing_here_is_named() -> None:
-    with pytest.warns(UserWarning, match="no effect here: threshhold of softshrink"):
+    with pytest.warns(UserWarning, match="no effect .*: threshhold of softshrink"):
         fluid.Program.parse_from_string(with_attributes(("threshhold", 0, varint_field(3, 3))))
 
 
@@ -146,7 +146,7 @@ def test_a_model_that_would_write_files_or_serve_when_it_is_run_is_refused(tmp_p
     program = fluid.Program.parse_from_string((tmp_path / "__model__").read_bytes())
     program.global_block().append_op("save", {"X": "x"}, {}, {"file_path": str(tmp_path / "victim")})
     (tmp_path / "__model__").write_bytes(program.serialize_to_string())
-    with pytest.raises(ModelFileError, match="'save' acts outside"):
+    with pytest.raises(ModelFileError, match="operator 'save'"):
         fluid.io.load_inference_model(tmp_path, exe)
 
 

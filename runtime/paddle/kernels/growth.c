@@ -13,10 +13,12 @@
  */
 #define _GNU_SOURCE
 #include "index.h"
+#include "mathematics.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+
+OLDEST(exp2);
 
 #define HUGE_PAGE ((int64_t)2 << 20)
 #define LEAST_CHUNK ((int64_t)16 << 10)

@@ -55,7 +55,7 @@ class SampleSource:
             raise
         self._provider = provider
         self.name, self._file = f"{source.module}.{source.provider}", f"{source.module}.py"
-        self._listed_in = f", listed in {source.files}," if isinstance(source.files, str) else ""
+        self._listed_in = f", listed in {source.files}" if isinstance(source.files, str) else ""
         names = provider.input_order
         if len(names) > len(provider.input_types):
             raise UsageError(

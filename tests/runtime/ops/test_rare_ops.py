@@ -260,7 +260,7 @@ def test_intersections_over_unions_are_counted_class_by_class(dtype: str) -> Non
     )
     np.testing.assert_array_equal(counts, [wrong + 2 * wrongs, correct + corrects])
     assert more[0] == pytest.approx(0.5 + (counts[1] / (counts[0] + counts[1])).mean())
-    with pytest.raises(ExecutionError, match=r"not all in \[0, 3\)"):
+    with pytest.raises(ExecutionError, match=r"row 0 of Predictions: class 3 is not in \[0, 3\)"):
         run_op("mean_iou", {"Predictions": found, "Labels": wanted}, {"num_classes": 3})
 
 

@@ -177,7 +177,7 @@ class Runs:
     ("raw", "told"),
     [
         (pickle.dumps([1, Runs()], 2), "getattr"),
-        (b"cos\nsystem\n(S'true'\ntR.", r"names 'os\.system'"),
+        (b"cos\nsystem\n(S'true'\ntR.", r"'os\.system'"),
         (b"\x80\x02cnumpy\ndtype\nX\x03\0\0\0O,V\x85R.", "dtype"),
         (b"\x80\x02]", "at byte 3"),
         (b"\x80\x02}" + b"(" + b")" + b"\x85" * 50 + b"Nu.", "keys"),

@@ -151,7 +151,7 @@ def test_a_hook_may_name_types_as_slots_and_keep_what_it_likes() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (DataSource("none.list", "plain", "process", {}), "the list file 'none.list' cannot be read"),
+        (DataSource("none.list", "plain", "process", {}), "the list file 'none.list'"),
         (DataSource([], "absent_module", "process", {}), "module 'absent_module' does not exist"),
         (DataSource([], "plain", "absent", {}), "the module plain has no data provider 'absent'$"),
         (DataSource([], "plain", "proces", {}), "no data provider 'proces'; did you mean 'process'"),
@@ -194,7 +194,7 @@ def test_a_data_file_that_is_missing_is_named_with_its_list(workspace: Path) -> 
     (workspace / "train.list").write_text("absent.txt\n")
     found = SampleSource(DataSource("train.list", "reading", "process", {}), ["x"], is_train=True, seed=1)
     with pytest.raises(
-        UsageError, match=r"the data file 'absent.txt', listed in train.list, cannot be read: No such"
+        UsageError, match=r"the data file 'absent.txt', listed in train.list: No such"
     ):
         next(found.batches(1))
 

@@ -210,7 +210,7 @@ def test_one_name_is_one_parameter_if_the_dims_agree(space: model.Model) -> None
 
 def test_one_named_attribute_cannot_serve_two_inputs() -> None:
     x = dense("x", 4)
-    with pytest.raises(ValueError, match="for 2 inputs"):
+    with pytest.raises(ValueError, match="2 inputs cannot share"):
         layer.fc([x, x], 3, param_attr=attr.Param(name="w"))
     with pytest.raises(ValueError, match="2 inputs and 1"):
         layer.fc([x, x], 3, param_attr=[attr.Param()])

@@ -114,7 +114,7 @@ def test_a_file_opened_as_text_and_a_gzip_file_both_work(tmp_path: Path) -> None
         ([("w", W_BLOB), ("w.protobuf", W_CONFIG[:8])], "8 bytes"),
         ([("w", b"\x01" + W_BLOB[1:]), ("w.protobuf", W_CONFIG)], "format 1"),
         ([("w", W_BLOB[:4] + b"\x08" + W_BLOB[5:]), ("w.protobuf", W_CONFIG)], "8-byte"),
-        ([("w", W_BLOB[:8] + b"\x07" + W_BLOB[9:]), ("w.protobuf", W_CONFIG)], "header says 7"),
+        ([("w", W_BLOB[:8] + b"\x07" + W_BLOB[9:]), ("w.protobuf", W_CONFIG)], "header declares 7"),
         ([("v", W_BLOB), ("v.protobuf", W_CONFIG)], "describes 'w'"),
         ([("w", W_BLOB), ("w.protobuf", W_CONFIG.replace(b"\x48\x03", b"\x48\x04"))], "hold 8"),
     ],

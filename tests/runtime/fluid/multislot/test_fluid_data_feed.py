@@ -56,7 +56,7 @@ def test_a_description_is_read_changed_and_written(tmp_path: Path) -> None:
         ("click", SlotType.UINT64, True, True),
     ]
     with pytest.raises(
-        ValueError, match="set_use_slots: no slot is named 'clik'; there are numbers, ids, click"
+        ValueError, match="set_use_slots: no slot is named 'clik'; known: numbers, ids, click"
     ):
         desc.set_use_slots(["clik"])
 
@@ -133,7 +133,7 @@ def test_an_async_executor_trains_over_files(tmp_path: Path, capsys: pytest.Capt
 def test_slots_that_do_not_fit_the_program_are_refused(tmp_path: Path) -> None:
     click_net.net()
     exe = fluid.AsyncExecutor()
-    with pytest.raises(ValueError, match="slot 'ids' has values of float, but its variable is int64"):
+    with pytest.raises(ValueError, match="slot 'ids' has values of type float, but its variable is int64"):
         exe.run(None, described(tmp_path, DESCRIPTION.replace("uint64", "float")), "x", 1, None)
     with pytest.raises(ValueError, match="slot 'others' is used, but the program has no variable"):
         exe.run(None, described(tmp_path, DESCRIPTION.replace('"ids"', '"others"')), "x", 1, None)

@@ -95,7 +95,7 @@ def test_labels_that_do_not_fit_the_axis_are_refused() -> None:
 
 
 def test_a_label_outside_of_the_classes_is_named() -> None:
-    with pytest.raises(ExecutionError, match=r"label 4 at row 1 is not in \[0, 4\)"):
+    with pytest.raises(ExecutionError, match=r"row 1 of Label: label 4 is not in \[0, 4\)"):
         run_op("cross_entropy", {"X": _softmax(_X), "Label": np.array([[0], [4], [1]])})
 
 

@@ -30,7 +30,7 @@ def test_a_whole_number_of_more_than_64_bits_is_a_float(text: str) -> None:
 @pytest.mark.parametrize("around", ["[]", "{}"])
 def test_what_is_nested_too_deeply_is_refused(depth: int, around: str) -> None:
     opening, closing = ("[", "]") if around == "[]" else ('{"a":', "}")
-    with pytest.raises(ValueError, match="nested more than 64 deep"):
+    with pytest.raises(ValueError, match="nested more than 64 "):
         checked_json.loads((opening * depth + "1" + closing * depth).encode())
     assert checked_json.loads((opening * 64 + "1" + closing * 64).encode())
 

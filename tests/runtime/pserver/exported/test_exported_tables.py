@@ -285,7 +285,7 @@ def test_a_cursor_outside_of_a_table_finds_nothing() -> None:
         with reader_of(job) as reader:
             table = reader.walk("users", 0)
             assert sum(len(piece.ids) for piece in table) == 40
-            with pytest.raises(ConfigError, match="no growing table others; there are users"):
+            with pytest.raises(ConfigError, match="no growing table is named others; known: users"):
                 reader.walk("others", 0)
     assert Cursor(1 << 40, 1 << 63).is_over
 

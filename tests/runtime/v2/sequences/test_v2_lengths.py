@@ -67,7 +67,7 @@ def test_a_single_row_where_a_sequence_belongs_is_told_where_it_is_declared(
 
 def test_a_label_sequence_of_another_length_is_told_by_sample() -> None:
     cost = layer.classification_cost(layer.fc(_words(), _TAGS, activation.Softmax()), _tags(), name="cost")
-    told = "'words' and 'tag' meet in layer 'cost' .*equal lengths: sample 1 has 3 items of 'words', but 2 of 'tag'"
+    told = "layer 'cost' .*'words' and 'tag', .*equal lengths: sample 1 has 3 items of 'words', but 2 of 'tag'"
     with pytest.raises(UsageError, match=told):
         _infer(cost, [([1, 2], [0, 1]), ([1, 2, 3], [0, 1])])
 
@@ -88,7 +88,7 @@ def test_labels_of_many_classes_of_another_length_are_told(cost: Callable[..., L
 def test_inputs_of_a_group_with_unequal_steps_are_told() -> None:
     out = layer.recurrent_group(lambda a, b: layer.addto([a, b]), [_words("a"), _words("b")])
     assert isinstance(out, LayerOutput)
-    with pytest.raises(UsageError, match=r"'a' and 'b' meet .*sample 0 has 2 items of 'a', but 3 of 'b'"):
+    with pytest.raises(UsageError, match=r"'a' and 'b', .*sample 0 has 2 items of 'a', but 3 of 'b'"):
         _infer(out, [([1, 2], [1, 2, 3])])
 
 

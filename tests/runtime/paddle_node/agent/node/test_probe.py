@@ -158,7 +158,7 @@ def test_a_hanging_nvidia_smi_delays_nothing_else_and_becomes_a_remark(
 ) -> None:
     found = with_nvidia_smi(make_node, monkeypatch, tmp_path / "bin", "exec sleep 600\n")
     assert found["problems"] == []
-    assert "no answer within" in found["remarks"][0][1]
+    assert "did not answer within" in found["remarks"][0][1]
     assert found["python_version"]
     assert found["steps"]["machine"] < found["steps"]["gpus"]
 
@@ -193,7 +193,7 @@ def test_a_python_that_takes_too_long_is_told_with_its_limit(
     node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir=str(node.root), python=python)
     found = probe(node, limit_s=0.2)
     assert what(found) == ["python"]
-    assert "it has 0.2 s" in found["problems"][0][1]
+    assert "time limit is 0.2 s" in found["problems"][0][1]
 
 
 def with_package(folder: Path, name: str, listed: str, own: str) -> None:
@@ -252,7 +252,7 @@ def test_too_few_inodes_are_a_problem_with_their_number(
         node.greet()
         ((kind, text),) = probe(node, need_files=1000)["problems"]
         assert kind == "disk"
-        assert re.match(rf"{disk} has \d\d free inodes, 1000 needed", text)
+        assert re.match(rf"{disk} has \d\d free inodes, but 1000 are needed", text)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
