@@ -76,5 +76,5 @@ def test_files_that_a_workspaces_file_names_count_and_one_that_is_missing_is_nam
     assert found.is_hashed
     assert "idna" in found.text
     (tmp_path / "more" / "other.txt").unlink()
-    with pytest.raises(WorkspaceError, match=r"other\.txt cannot be read: No such file"):
+    with pytest.raises(WorkspaceError, match=r"cannot read .*other\.txt: No such file"):
         of_workspace(tmp_path)

@@ -40,7 +40,7 @@ def test_a_full_disk_is_told_with_what_is_missing_and_left_clean(
     dispatch = to_workspace(node, workspace_package(root))
     assert dispatch.state is DispatchState.FAILED
     assert node.link.name in str(dispatch.error)
-    assert re.search(r"has [\d.]+ MB free, [\d.]+ MB needed", str(dispatch.error))
+    assert re.search(r"has [\d.]+ MB free, but [\d.]+ MB are needed", str(dispatch.error))
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
 
 

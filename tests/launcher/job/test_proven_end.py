@@ -46,7 +46,7 @@ def test_a_file_that_never_came_is_not_proven_and_named(job: StagedJob) -> None:
     job.agents[0].list = b'[["output/w","file",3,"00"]]'
     undone = end(job)
     assert not undone.is_proven
-    assert any("node 0: output/w: it was not received" in line for line in undone.missing)
+    assert any("node 0: output/w: not received" in line for line in undone.missing)
     assert any(line.startswith("NOT COLLECTED from a: ") for line in undone.missing)
 
 

@@ -167,7 +167,7 @@ def test_what_waits_for_the_disk_is_bounded_and_the_rest_counted(tmp_path: Path)
     chunk = b"y" * 999 + b"\n"
     lines = [printed("trainer-0", chunk * 1000, 1.0) for _ in range(2 * WAITING_LIMIT // MEGABYTE)]
     found = written(tmp_path, *lines, limit=100 * MEGABYTE)
-    ((_, told),) = [line for line in found if "left out" in line[1]]
+    ((_, told),) = [line for line in found if "omitted" in line[1]]
     assert len(found) - 1 + int(told.lstrip("(").split()[0]) == 1000 * len(lines)
     assert (tmp_path / "log/job.log").stat().st_size < 1.2 * WAITING_LIMIT
 

@@ -72,7 +72,7 @@ def test_samples_without_a_list_for_their_sequence_or_with_text_are_told_by_name
     feeder = fluid.DataFeeder([words, x], fluid.CPUPlace())
     with pytest.raises(ValueError, match=r"'words' has 1 levels .* expected a list in each sample, got 3"):
         feeder.feed([(3, [1.0, 2.0])])
-    with pytest.raises(ValueError, match=r"values for x .*'a'"):
+    with pytest.raises(ValueError, match=r"for x .*'a'"):
         feeder.feed([([3], ["a", "b"])])
 
 

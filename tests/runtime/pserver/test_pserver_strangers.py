@@ -115,6 +115,6 @@ def test_wrong_flags_end_the_command_with_the_reason(flags: tuple[str, ...], why
 
 def test_a_refused_request_tells_the_client_which_server_said_so() -> None:
     with PserverProcess("--port=0", "--num_gradient_servers=2") as server:
-        with pytest.raises(PserverError, match="--num_gradient_servers=2, trainer 0 says 1") as caught:
+        with pytest.raises(PserverError, match="--num_gradient_servers=2, but trainer 0 has 1") as caught:
             connect(server)
         assert caught.value.endpoint == server.endpoints[0]

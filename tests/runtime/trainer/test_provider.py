@@ -193,9 +193,7 @@ def test_a_data_file_that_is_missing_is_named_with_its_list(workspace: Path) -> 
     (workspace / "reading.py").write_text(READING % "int(line)")
     (workspace / "train.list").write_text("absent.txt\n")
     found = SampleSource(DataSource("train.list", "reading", "process", {}), ["x"], is_train=True, seed=1)
-    with pytest.raises(
-        UsageError, match=r"the data file 'absent.txt', listed in train.list: No such"
-    ):
+    with pytest.raises(UsageError, match=r"the data file 'absent.txt', listed in train.list: No such"):
         next(found.batches(1))
 
 

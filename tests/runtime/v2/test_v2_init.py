@@ -98,7 +98,7 @@ def test_what_is_no_address_of_a_server_is_told_by_init(pservers: str, why: str)
 
 def test_what_the_environment_names_as_a_server_and_is_none_is_told_by_init() -> None:
     with pytest.raises(
-        ConfigError, match=r"PADDLE_PSERVERS_IP_PORT_LIST: endpoint '10\.0\.0\.1': .* no port"
+        ConfigError, match=r"PADDLE_PSERVERS_IP_PORT_LIST: endpoint '10\.0\.0\.1': .*the port is missing"
     ):
         settings({**LAUNCHED, "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1"})
 

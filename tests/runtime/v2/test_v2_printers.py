@@ -140,7 +140,7 @@ def test_evaluators_are_declared_by_the_types_of_configurations() -> None:
     found = trained(layer.sum_cost(layer.fc(score, 1)), [rows], extra)
     assert found == pytest.approx({"auc": 0.5, "pairs": 1.0, "error": 2 / 3})
     with pytest.raises(
-        UsageError, match="unknown type 'auc'; there are classification_error, last-column-auc"
+        UsageError, match="unknown type 'auc'; expected one of classification_error, last-column-auc"
     ):
         evaluator.evaluator_base(score, "auc", label)
     with pytest.raises(UsageError, match="'sum' does not have num_results"):

@@ -90,7 +90,9 @@ def a_job_that_asks_for_more_than_a_partition_has_ends_at_once(
             oracle.check(launch, 3, says, within_s=30)
             wait_until_free(running)
         running.run("scontrol", "update", "PartitionName=all", "MaxNodes=2", "MaxTime=10")
-        oracle.check(job.start(*ASKS, env=outside), 3, r"3 nodes and allows 1-2 per job, fewer than --nnodes=3")
+        oracle.check(
+            job.start(*ASKS, env=outside), 3, r"3 nodes and allows 1-2 per job, fewer than --nnodes=3"
+        )
         job.conf["SLURM_OPTIONS"] = ["--time=30"]
         launch = job.start("--engine=slurm", "--nnodes=2", env=outside)
         oracle.check(launch, 3, "its time limit is 30:00, but partition all allows only 10:00")

@@ -86,5 +86,5 @@ def test_several_variables_go_to_one_file_as_half_numbers_if_so(tmp_path: Path) 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     out = layers.create_tensor("float32")
     layers.load(out, str(tmp_path / "absent"))
-    with pytest.raises(ExecutionError, match="absent cannot be read"):
+    with pytest.raises(ExecutionError, match=r"cannot read .*absent"):
         ran(fetches=[out])

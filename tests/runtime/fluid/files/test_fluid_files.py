@@ -88,7 +88,7 @@ def test_damaged_files_are_told_and_change_nothing(tmp_path: Path) -> None:
         with pytest.raises(ModelFileError):
             fluid.io.load_persistables(exe, tmp_path)
     (tmp_path / "w").unlink()
-    with pytest.raises(ModelFileError, match="cannot be read"):
+    with pytest.raises(ModelFileError, match="cannot read"):
         fluid.io.load_persistables(exe, tmp_path)
     after = values()
     for name, value in before.items():

@@ -42,7 +42,7 @@ def test_a_running_job_is_listed_and_exported_and_its_checkpoint_has_the_same_ro
                 client.push_pull({"users": (IDS, np.ones((len(IDS), 4), np.float32))}, {})
             servers = f"--servers={','.join(process.endpoints)}"
             done = tables("list", servers)
-            assert done.stdout == "users: rows of 4, adagrad, 1 servers\n", done.stderr
+            assert done.stdout == "users: rows of width 4, adagrad, 1 servers\n", done.stderr
             where = f"--to={tmp_path / 'made'}"
             done = tables("export", servers, "--table=users", where, "--states", "--json")
             said = json.loads(done.stdout)
@@ -94,7 +94,7 @@ def test_a_file_of_numpy_becomes_an_exported_table(tmp_path: Path) -> None:
     np.savez(tmp_path / "model.npz", weight=np.ones((5, 3), np.float32))
     done = tables("import", str(tmp_path / "model.npz"), "--table=emb", f"--to={tmp_path / 'emb'}")
     assert done.returncode == 0, done.stderr
-    assert "base-000000000000: 5 rows of 3, digest " in done.stdout
+    assert "base-000000000000: 5 rows of width 3, digest " in done.stdout
 
 
 @pytest.mark.parametrize(

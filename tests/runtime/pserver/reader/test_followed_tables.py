@@ -78,9 +78,7 @@ def test_an_old_copy_refuses_and_says_what_is_the_matter() -> None:
             clock.now += 0.3
             assert copy.lookup(IDS).age_s == pytest.approx(0.3)
             clock.now += 0.2
-            with pytest.raises(
-                StaleCopy, match=r"copy of table t: it (is 0.5 s old|holds nothing), at most 0.4 s are"
-            ):
+            with pytest.raises(StaleCopy, match=r"copy of table t: it .*, but at most 0.4 s are"):
                 copy.lookup(IDS)
             with pytest.raises(StaleCopy, match=r"not filled within 0.01 s: "):
                 copy.wait(0.01, 99)

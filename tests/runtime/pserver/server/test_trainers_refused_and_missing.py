@@ -65,13 +65,13 @@ def test_a_trainer_with_another_model_is_refused_whoever_comes_first() -> None:
 
 def test_a_wrong_number_of_trainers_is_refused_with_both_numbers() -> None:
     job = InProcessJob(3)
-    with pytest.raises(PserverError, match=r"--num_gradient_servers=3, trainer 0 says 2"):
+    with pytest.raises(PserverError, match=r"--num_gradient_servers=3, but trainer 0 has 2"):
         TrainerSession(job.servers.connect(job.endpoints), 0, trainer_id=0, num_trainers=2)
 
 
 def test_a_trainer_id_that_lives_already_is_refused() -> None:
     job = InProcessJob(2)
-    with job.client(1), pytest.raises(PserverError, match="trainer_id 1 is taken"):
+    with job.client(1), pytest.raises(PserverError, match="trainer_id 1 is used by another process"):
         job.client(1)
 
 

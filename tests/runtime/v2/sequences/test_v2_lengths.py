@@ -67,7 +67,9 @@ def test_a_single_row_where_a_sequence_belongs_is_told_where_it_is_declared(
 
 def test_a_label_sequence_of_another_length_is_told_by_sample() -> None:
     cost = layer.classification_cost(layer.fc(_words(), _TAGS, activation.Softmax()), _tags(), name="cost")
-    told = "layer 'cost' .*'words' and 'tag', .*equal lengths: sample 1 has 3 items of 'words', but 2 of 'tag'"
+    told = (
+        "layer 'cost' .*'words' and 'tag', .*equal lengths: sample 1 has 3 items of 'words', but 2 of 'tag'"
+    )
     with pytest.raises(UsageError, match=told):
         _infer(cost, [([1, 2], [0, 1]), ([1, 2, 3], [0, 1])])
 
