@@ -20,7 +20,7 @@ from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
 zmq.Frame(bytes(1 << 17), copy=False)
 
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 _PORTS = 40  # of a server: nobody reads what it says, and a pipe takes the words of about so many jobs
 TRANSPORTS = ("zeromq", "encrypted", "stream", "sealed stream", "shared memory")
 
@@ -41,7 +41,7 @@ class Way:
             num_trainers=trainers,
             job_key=KEY if self.is_encrypted else None,
             wire="curve" if self.is_encrypted else "plain",
-            timeout_s=20.0,
+            timeout_s=60.0,
             within_node=self.within_node,
         )
         client.wait_at_most(DEADLINE_S)

@@ -127,7 +127,14 @@ def test_more_than_a_gibibyte_over_two_ports() -> None:
     size = (1 << 28) + 1
     with PserverProcess("--port=0", "--ports_num=2", key=None) as server:
         client = TrainerSession.connect(
-            server.endpoints, [], trainer_id=0, num_trainers=1, job_key=None, wire="plain", within_node=False
+            server.endpoints,
+            [],
+            trainer_id=0,
+            num_trainers=1,
+            job_key=None,
+            wire="plain",
+            within_node=False,
+            timeout_s=240.0,
         )
         with client:
             client.wait_at_most(240.0)
