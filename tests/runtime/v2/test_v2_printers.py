@@ -143,5 +143,5 @@ def test_evaluators_are_declared_by_the_types_of_configurations() -> None:
         UsageError, match="unknown type 'auc'; expected one of classification_error, last-column-auc"
     ):
         evaluator.evaluator_base(score, "auc", label)
-    with pytest.raises(UsageError, match="'sum' does not have num_results"):
+    with pytest.raises(UsageError, match="'sum' has no argument num_results"):
         evaluator.evaluator_base(score, "sum", num_results=3)

@@ -49,7 +49,7 @@ def test_a_running_job_is_listed_and_exported_and_its_checkpoint_has_the_same_ro
             assert (said["rows"], said["clocks"], said["states"]) == (len(IDS), [2], 4), done.stderr
             done = tables("export", servers, "--table=others", where)
             assert done.returncode == 1
-            assert "no growing table others; there are users" in done.stderr
+            assert "no growing table is named others; known: users" in done.stderr
             client.barrier()
 
         run(process, 1, work)
