@@ -137,9 +137,7 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
 SETTINGS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
     {"python": values.python, "root_dir": values.root_dir, "env": variables, "key": values.local_file}
 )
-"""The hosts of a source, how to select some (by entry, by host name or by index), and HOST_SETTINGS: what one of them
-has for itself, such as an interpreter, a directory, variables, a key.
-"""
+"""Name of a setting of one host -> what parses it."""
 
 
 def read(value: object) -> Given:

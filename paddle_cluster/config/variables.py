@@ -61,15 +61,7 @@ _REASONS = {
 RESERVED: Mapping[str, str] = MappingProxyType(
     {name: reason for names, reason in _REASONS.items() for name in names.split()}
 )
-"""The variables that the user gives to processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
 
-The last one wins. Their values may be secret. They leave this module for one place only, the environment of the job's
-processes; everything else, messages too, sees names. RESERVED has the names that belong to the job, and why.
-
-In a file, a line is NAME=VALUE, perhaps after `export`; `#` begins a comment at the start of a line and after a blank.
-A value in '...' is taken unchanged; in "..." it may go over several lines, and \\n, \\r, \\t, \\", \\\\ and \\$ stand
-for one character. Nothing in it is run or expanded: `$` is a character like any other.
-"""
 
 _INIT = "PADDLE_INIT_"
 

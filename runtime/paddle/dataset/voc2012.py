@@ -2,12 +2,15 @@
 """PASCAL VOC 2012, segmentation: one class per pixel of a photograph.
 
 A sample is (pixels (height, width, 3) uint8: red, green, blue; classes (height, width) uint8: 0 background, 1 to 20
-objects, 255 borders). Reading the photographs needs cv2 or Pillow.
+objects, 255 borders). Reading the photographs needs cv2 or Pillow; libraries convert
+label images to colours, so their palette indices are read here. Source: PNG specification, W3C.
 """
 
 from __future__ import annotations
 
+import struct
 import tarfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +19,6 @@ from numpy.typing import NDArray
 
 from paddle.dataset.download import DatasetError, download, telling_damage
 from paddle.dataset.image import load_image_bytes
-from paddle.dataset.palette import palette_indexes
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
@@ -82,3 +84,76 @@ def _reader(part: str) -> Reader[Sample]:
                 yield image[:, :, ::-1], labels
 
     return read
+
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PALETTE = 3
+
+
+def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
+    """Return the palette index of each pixel of a PNG file, (height, width).
+
+    Raises:
+        ValueError: the file is damaged, interlaced, or not a PNG file with a palette.
+    """
+    if not raw.startswith(_SIGNATURE):
+        raise ValueError("it is not a PNG file")
+    header, packed = b"", []
+    for kind, data in _chunks(raw):
+        if kind == b"IHDR":
+            header = data
+        elif kind == b"IDAT":
+            packed.append(data)
+    try:
+        width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
+        plain = np.frombuffer(zlib.decompress(b"".join(packed)), np.uint8)
+    except (struct.error, zlib.error) as error:
+        raise ValueError(f"it is a damaged PNG file: {error}") from error
+    if colour != _PALETTE or interlaced:
+        raise ValueError(f"expected a non-interlaced PNG file with a palette, got colour type {colour}")
+    row = -(-width * bits // 8)
+    if len(plain) != height * (row + 1):
+        raise ValueError(f"expected {height} rows of {row + 1} bytes, got {len(plain)} bytes")
+    lines = _unfiltered(plain.reshape(height, row + 1))
+    single = np.unpackbits(lines, axis=1).reshape(height, -1, bits)[:, :width]
+    return (single @ (1 << np.arange(bits)[::-1])).astype(np.uint8) if bits < 8 else lines
+
+
+def _chunks(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = len(_SIGNATURE)
+    while at + 12 <= len(raw):
+        (size,) = struct.unpack_from(">I", raw, at)
+        yield raw[at + 4 : at + 8], raw[at + 8 : at + 8 + size]
+        at += size + 12
+
+
+def _unfiltered(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Undo each row's filter, which its first byte identifies; a pixel has at most one byte."""
+    result = np.zeros((len(rows), rows.shape[1] - 1), np.uint8)
+    above = np.zeros(rows.shape[1] - 1, np.uint8)
+    for line, (kind, given) in enumerate(zip(rows[:, 0], rows[:, 1:], strict=True)):
+        if kind == 0:
+            above = given
+        elif kind == 1:
+            above = np.cumsum(given, dtype=np.uint8)
+        elif kind == 2:
+            above = given + above
+        elif kind in (3, 4):
+            above = _predicted(given.tolist(), above.tolist(), is_paeth=kind == 4)
+        else:
+            raise ValueError(f"row {line} has the unknown filter {kind}")
+        result[line] = above
+    return result
+
+
+def _predicted(given: list[int], above: list[int], is_paeth: bool) -> NDArray[np.uint8]:
+    left, corner, out = 0, 0, []
+    for value, up in zip(given, above, strict=True):
+        if is_paeth:
+            guess = left + up - corner
+            ahead = min((left, up, corner), key=lambda each, at=guess: abs(at - each))  # type: ignore[misc]
+        else:
+            ahead = (left + up) // 2
+        left, corner = (value + ahead) & 0xFF, up
+        out.append(left)
+    return np.array(out, np.uint8)

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from paddle.dataset import DatasetError, flowers, voc2012
-from paddle.dataset.palette import palette_indexes
+from paddle.dataset.voc2012 import palette_indexes
 from paddle.reader import creator
 from tests.runtime.dataset.data_files import put, tar_of
 

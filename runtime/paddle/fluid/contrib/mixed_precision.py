@@ -9,14 +9,14 @@ after some without; such a step changes no parameter by its gradient, which coun
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from paddle.fluid import layers
-from paddle.fluid.contrib.fp16_lists import AutoMixedPrecisionLists
+from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.optimizer import Optimizer
 from paddle.fluid.program.block import Block
@@ -29,6 +29,46 @@ from paddle.graph import unique_name
 from paddle.graph.block import Name
 
 __all__ = ["AutoMixedPrecisionLists", "OptimizerWithMixedPrecision", "decorate", "rewrite_program"]
+
+_WHITE = "conv2d matmul mul"
+_BLACK = (
+    "exp square log mean sum cos_sim softmax softmax_with_cross_entropy sigmoid_cross_entropy_with_logits "
+    "cross_entropy cross_entropy2"
+)
+_GRAY = (
+    "elementwise_add elementwise_sub elementwise_mul elementwise_div elementwise_max elementwise_min "
+    "elementwise_pow elementwise_mod elementwise_floordiv batch_norm tanh sigmoid lookup_table top_k pool2d pool3d "
+    "dropout relu relu6 leaky_relu soft_relu flatten2 stack unstack uniform_random gaussian_random slice rank scale "
+    "transpose2 reshape2 gather fill_constant get_tensor_from_selected_rows sign cast"
+)
+
+
+class AutoMixedPrecisionLists:
+    """Three sets of operators; those in none compute in float32.
+
+    Attributes:
+        white_list: compute in float16.
+        black_list: compute in float32.
+        gray_list: in float16 where an input is, else in float32.
+    """
+
+    def __init__(
+        self,
+        custom_white_list: Iterable[str] | None = None,
+        custom_black_list: Iterable[str] | None = None,
+    ) -> None:
+        """Copy the original's lists, then move the given operators.
+
+        Raises:
+            FluidError: an operator is in both custom lists.
+        """
+        white, black = set(custom_white_list or ()), set(custom_black_list or ())
+        if white & black:
+            raise FluidError(f"AutoMixedPrecisionLists: {min(white & black)!r} is in both custom lists")
+        self.white_list = (set(_WHITE.split()) - black) | white
+        self.black_list = (set(_BLACK.split()) - white) | black
+        self.gray_list = set(_GRAY.split()) - white - black
+
 
 _log = logging.getLogger(__name__)
 _FP32, _FP16 = np.dtype("float32"), np.dtype("float16")

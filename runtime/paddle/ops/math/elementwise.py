@@ -6,11 +6,12 @@ Broadcasting: Y's sizes, without trailing ones, equal a run of X's sizes that st
 axis -1 aligns the last dimensions. X is never broadcast.
 
 Comparisons and logic: equal, not_equal, less_than, greater_than, ..., logical_and, or, xor, not; all return bool.
+elementwise_add_grad_grad, sub and div: second derivatives of operators linear in X; mul is bilinear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -19,8 +20,19 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
-from paddle.ops.base.second import bilinear
+from paddle.ops.base.registry import (
+    GRAD,
+    NO_SLOTS,
+    Given,
+    GradOp,
+    Names,
+    Spec,
+    gradient,
+    gradient_maker,
+    lookup,
+    operator,
+)
+from paddle.ops.base.second import Reached, bilinear
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import agree
 
@@ -279,3 +291,68 @@ def logical_not(x: Array) -> Array:
 
 
 bilinear("elementwise_mul")
+
+
+_ARRIVING = f"DX{GRAD}? DY{GRAD}?"
+
+
+def _adding(sign: int) -> Callable[..., Array]:
+    def kernel(dout: Array, ddx: Array | None, ddy: Array | None, *, axis: int) -> Array:
+        if ddy is None:
+            return ddx
+        total = array_module(dout).zeros_like(dout) if ddx is None else ddx
+        return total + sign * aligned(dout, ddy, axis)
+
+    return kernel
+
+
+for _type, _sign in (("elementwise_add", 1), ("elementwise_sub", -1)):
+    operator(
+        f"{_type}_grad_grad",
+        f"DOut {_ARRIVING} -> DOut{GRAD}",
+        attrs=_ATTRS,
+        infer=lambda dout, ddx, ddy: dout,
+    )(_adding(_sign))
+
+
+@operator(
+    "elementwise_div_grad_grad",
+    f"Y Out DOut {_ARRIVING} -> Y{GRAD} Out{GRAD} DOut{GRAD}",
+    attrs=_ATTRS,
+    infer=lambda y, out, dout, ddx, ddy: (y, out, dout),
+)
+def elementwise_div_grad_grad(
+    y: Array, out: Array, dout: Array, ddx: Array | None, ddy: Array | None, *, axis: int
+) -> tuple[Array, Array, Array]:
+    """With T = (ddX - Out ddY) / Y: dY = -sum of dOut T / Y, dOut's is T, Out's is -ddY dOut / Y."""
+    xp = array_module(y)
+    over = aligned(dout, y, axis)
+    along = xp.zeros_like(over) if ddy is None else aligned(dout, ddy, axis)
+    turned = ((xp.zeros_like(dout) if ddx is None else ddx) - out * along) / over
+    _, dy = elementwise_div_grad(y, turned, dout, axis=axis, needs=frozenset({"Y" + GRAD}))
+    return dy, -along * dout / over, turned
+
+
+def _twice(op_type: str) -> None:
+    backward, second = lookup(f"{op_type}_grad"), lookup(f"{op_type}_grad_grad")
+
+    def maker(inputs: Names, outputs: Names, attrs: Mapping[str, object], *, bodies: Reached) -> list[GradOp]:
+        taken = {
+            slot: [name + GRAD for name in bodies.arriving(outputs[slot[1:]])]
+            for slot in (f"DX{GRAD}", f"DY{GRAD}")
+        }
+        held = {slot.name: inputs[slot.name] for slot in backward.inputs} | {"DOut": inputs["Out" + GRAD]}
+        known = {slot.name for slot in second.inputs}
+        given: dict[str, list[str]] = {
+            slot: [Given(name) for name in names] for slot, names in held.items() if slot in known
+        }
+        made = {
+            slot.name: [name + GRAD for name in held[slot.name.removesuffix(GRAD)]] for slot in second.outputs
+        }
+        return [GradOp(second.type, given | taken, made, attrs)]
+
+    gradient_maker(f"{op_type}_grad")(maker)
+
+
+for _type in ("elementwise_add", "elementwise_sub", "elementwise_div"):
+    _twice(_type)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """lstm: an LSTM over sequences with rows already projected to the gates; lstm_unit: one step, without peepholes.
 
+lstmp: an LSTM over sequences whose hidden state is projected to the output that the next step reads. If positive,
+cell_clip and proj_clip clip cells and projections to ± their values.
+
 Columns of lstm_unit are input, forget, output, candidate.
 """
 
@@ -11,7 +14,7 @@ from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import TimeSteps
@@ -173,3 +176,75 @@ def _gates(x: Array, forget_bias: float) -> tuple[Array, Array, Array, Array]:
     d = x.shape[1] // 4
     i, f, o, candidate = (x[:, at * d : (at + 1) * d] for at in range(4))
     return sigmoid(i), sigmoid(f + x.dtype.type(forget_bias)), sigmoid(o), array_module(x).tanh(candidate)
+
+
+def _infer_projected(
+    x: Spec,
+    h0: Spec | None,
+    c0: Spec | None,
+    weight: Spec,
+    proj: Spec,
+    bias: Spec,
+    *,
+    use_peepholes: bool,
+    cell_clip: float,
+    proj_clip: float,
+) -> tuple[Spec, Spec, Spec, Spec, Spec]:
+    if min(cell_clip, proj_clip) < 0:
+        raise AttrError(f"expected cell_clip and proj_clip of at least 0, got {cell_clip} and {proj_clip}")
+    width = check(x, weight, bias, proj.shape[1], use_peepholes)
+    if proj.shape[0] != width:
+        raise ShapeError(f"expected ProjWeight ({width}, P), got {proj.shape}")
+    level, rows = max(x.lod_level, 1), x.shape[0]
+    out, cell = Spec((rows, proj.shape[1]), x.dtype, level), Spec((rows, width), x.dtype, level)
+    return out, cell, Spec(x.shape, x.dtype), cell._replace(lod_level=0), cell._replace(lod_level=0)
+
+
+@operator(
+    "lstmp",
+    "Input+ H0? C0? Weight ProjWeight Bias -> Projection+ Cell+ BatchGate~ BatchCellPreAct~ BatchHidden~",
+    attrs={**ATTRS, "proj_activation": "tanh", "cell_clip": 0.0, "proj_clip": 0.0},
+    infer=_infer_projected,
+)
+def lstmp(
+    x: Any,
+    h0: Array | None,
+    c0: Array | None,
+    weight: Array,
+    proj: Array,
+    bias: Array,
+    *,
+    attrs: Mapping[str, Any],
+) -> tuple[LoDArray, LoDArray, Array, Array, Array]:
+    """Return projections (rows, P) and cells (rows, D); outputs whose names begin with Batch are in time order.
+
+    As lstm, but the next step reads act(h ProjWeight) instead of h; H0 is a projection, (sequences, P).
+    """
+    out, cell, trace = run(x, h0, c0, _learned(weight, bias, proj, attrs), attrs)
+    return out, cell, trace.gates, trace.cell, trace.hidden
+
+
+@gradient(
+    "lstmp",
+    "Input+ H0? C0? Weight ProjWeight Bias Projection BatchGate BatchCellPreAct BatchHidden "
+    "Projection@GRAD Cell@GRAD -> Input@GRAD H0@GRAD? C0@GRAD? Weight@GRAD ProjWeight@GRAD Bias@GRAD",
+)
+def lstmp_grad(
+    x: Any,
+    h0: Array | None,
+    c0: Array | None,
+    weight: Array,
+    proj: Array,
+    bias: Array,
+    *trace_and_gradients: Array,
+    attrs: Mapping[str, Any],
+) -> tuple[Array, Array | None, Array | None, Array, Array | None, Array]:
+    """Backpropagate through time."""
+    out, gates, cell, hidden, dout, dcell = trace_and_gradients
+    learned = _learned(weight, bias, proj, attrs)
+    dx, dh0, dc0, found = back(x, h0, c0, learned, (out, cell, gates, hidden), (dout, dcell), attrs)
+    return dx, dh0, dc0, found.recurrent, found.projection, found.bias
+
+
+def _learned(weight: Array, bias: Array, proj: Array, attrs: Mapping[str, Any]) -> Weights:
+    return Weights(weight, bias, proj, attrs["cell_clip"], attrs["proj_clip"])
