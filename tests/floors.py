@@ -98,7 +98,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     ),
     "runtime/paddle/trainer": (
         "PyDataProvider2 config_parser pass_directory",
-        "sample_pool progress",
+        "sample_pool",
         "session",
         "jobs",
         ".",

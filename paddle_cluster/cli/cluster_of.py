@@ -59,7 +59,7 @@ def nodes_to_ask(
             if any(given.job in one.job_id for one in store.all_jobs(where)):
                 raise
         else:
-            return job.record.nodes, job.record.login, job.record.conf, job.job_id
+            return job.record.nodes, job.record.login.settings(), job.record.conf, job.job_id
     texts = {name[2:]: [text] for name, text in given.values.items() if name in _NODES}
     resolved = resolve(Arguments(arguments.read_options(texts)), environ)
     return (

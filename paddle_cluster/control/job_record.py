@@ -53,6 +53,43 @@ class NodeEntry:
     roles: tuple[str, ...] = ()
 
 
+class LoginRecord(NamedTuple):
+    """The login settings in job.json; new host keys are not accepted with them."""
+
+    config: LocalPath
+    known_hosts: LocalPath
+    connect_timeout_s: Seconds
+    identity_files: tuple[LocalPath, ...]
+    jump: LocalPath
+    host_keys: tuple[tuple[str, LocalPath], ...] = ()
+    client: SshClient = SshClient.FABRIC
+
+    @classmethod
+    def of(cls, ssh: SshSettings) -> LoginRecord:
+        """Return the record of login settings."""
+        return cls(
+            str(ssh.config),
+            str(ssh.known_hosts),
+            ssh.connect_timeout_s,
+            tuple(map(str, ssh.identity_files)),
+            ssh.jump,
+            tuple((host, str(path)) for host, path in ssh.host_keys),
+            ssh.client,
+        )
+
+    def settings(self) -> SshSettings:
+        """Return the settings."""
+        return SshSettings(
+            config=Path(self.config),
+            known_hosts=Path(self.known_hosts),
+            identity_files=tuple(map(Path, self.identity_files)),
+            host_keys=tuple((host, Path(path)) for host, path in self.host_keys),
+            jump=self.jump,
+            connect_timeout_s=min(self.connect_timeout_s, _DAY_S),
+            client=self.client,
+        )
+
+
 @dataclass(frozen=True)
 class JobRecord:
     """The content of job.json.
@@ -61,7 +98,6 @@ class JobRecord:
         submitted_at: seconds since 1970.
         source: the workspace as given on the command line.
         collected: absolute path of the directory that receives log/ and output/; empty if unknown.
-        login: the login settings; new host keys are not accepted with them.
         socket: the socket on which the launcher listens, or empty.
         rebuilt: the record was reconstructed from the nodes' answers.
         checkpoint_dir: directory of pserver checkpoints, absolute or relative to ROOT_DIR; or empty.
@@ -72,7 +108,7 @@ class JobRecord:
     """
 
     job_id: str
-    submitted_at: float
+    submitted_at: Moment
     user: str
     launcher: ProcessId
     cwd: str
@@ -80,25 +116,20 @@ class JobRecord:
     source: str
     mode: str
     detached: bool
-    collected: str
-    lease_s: float
+    collected: LocalPath
+    lease_s: Seconds
     nodes: tuple[NodeEntry, ...]
-    login: SshSettings
-    socket: str = ""
+    login: LoginRecord
+    socket: LocalPath = ""
     rebuilt: bool = False
-    checkpoint_dir: str = ""
+    checkpoint_dir: LocalPath = ""
     name: str = ""
-    priority: int = 0
+    priority: Whole = 0
     options: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the content for job.json."""
-        login = asdict(self.login)
-        del login["accept_new_host_keys"]
-        login |= {name: str(login[name]) for name in ("config", "known_hosts")}
-        login["identity_files"] = [str(path) for path in self.login.identity_files]
-        login["host_keys"] = [[host, str(path)] for host, path in self.login.host_keys]
-        return {"version": VERSION, **asdict(self), "login": login}
+        return {"version": VERSION, **asdict(self), "login": self.login._asdict()}
 
     def node(self, word: str) -> NodeEntry | None:
         """Return the node with this ID, name or host; a host's name alone suffices if no other node has it."""
@@ -123,7 +154,7 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         collected=str(collected.absolute()),
         lease_s=settings.limits.lease_s,
         nodes=entries(plan),
-        login=login_of(settings),
+        login=LoginRecord.of(settings.ssh),
         checkpoint_dir=checkpoints.checkpoints_below_root(settings, plan.job_id),
         name=settings.job.name,
         priority=settings.job.priority,
@@ -178,53 +209,6 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-class _Login(NamedTuple):
-    """The login settings in job.json."""
-
-    config: LocalPath
-    known_hosts: LocalPath
-    connect_timeout_s: Seconds
-    identity_files: tuple[LocalPath, ...]
-    jump: LocalPath
-    host_keys: tuple[tuple[str, LocalPath], ...] = ()
-    client: SshClient = SshClient.FABRIC
-
-    def settings(self) -> SshSettings:
-        return SshSettings(
-            config=Path(self.config),
-            known_hosts=Path(self.known_hosts),
-            identity_files=tuple(map(Path, self.identity_files)),
-            host_keys=tuple((host, Path(path)) for host, path in self.host_keys),
-            jump=self.jump,
-            connect_timeout_s=min(self.connect_timeout_s, _DAY_S),
-            client=self.client,
-        )
-
-
-class _Stored(NamedTuple):
-    """The content of job.json, as `as_json` returns it."""
-
-    job_id: str
-    submitted_at: Moment
-    user: str
-    launcher: ProcessId
-    cwd: str
-    conf: str
-    source: str
-    mode: str
-    detached: bool
-    collected: LocalPath
-    lease_s: Seconds
-    nodes: tuple[NodeEntry, ...]
-    login: _Login
-    socket: LocalPath = ""
-    rebuilt: bool = False
-    checkpoint_dir: LocalPath = ""
-    name: str = ""
-    priority: Whole = 0
-    options: tuple[tuple[str, str, str], ...] = ()
-
-
 def from_json(fields: Fields) -> JobRecord:
     """Parse the result of `as_json`.
 
@@ -233,10 +217,10 @@ def from_json(fields: Fields) -> JobRecord:
     """
     if fields.get("version") != VERSION:
         raise ValueError(f"expected version {VERSION}, got {fields.get('version')!r}")
-    stored = read(_Stored, fields, "job", "job.json")
-    for node in stored.nodes:
+    record = read(JobRecord, fields, "job", "job.json")
+    for node in record.nodes:
         parse_host(node.host)  # rejects text that a shell or an option parser could interpret
-    return JobRecord(**{**stored._asdict(), "login": stored.login.settings()})
+    return record
 
 
 def with_socket(record: JobRecord, path: Path | None) -> JobRecord:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds and ends jobs through their nodes, without the launcher and without its state directory.
 
-The nodes' answers are records of `paddle_node.contract`; their error texts are shown through `visible`.
+The nodes' answers are records of `paddle_node.contract`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.control import job_record, store
-from paddle_cluster.control.job_record import JobRecord, NodeEntry
+from paddle_cluster.control.job_record import JobRecord, LoginRecord, NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
-from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.job_file import JobFound
-from paddle_node.contract.to_launcher import Cleaned, JobEnded
 
 END_S = 30.0
 CLEAN_S = 600.0  # allows for slow disks and thousands of files
@@ -54,29 +52,6 @@ class NodeJob:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The result of ending a job on one node.
-
-    Attributes:
-        told: the actions on the node, one sentence each.
-        left: (pid, command) of processes that are still running.
-        unsure: what may remain although it was not found, or empty.
-        error: why the node could not be queried, or empty.
-    """
-
-    node: NodeEntry
-    told: tuple[str, ...]
-    left: tuple[tuple[int, str], ...]
-    unsure: str
-    error: str
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing of the job was found to remain on the node."""
-        return not (self.left or self.error)
-
-
-@dataclass(frozen=True)
 class NodeResident:
     """A resident agent on a node.
 
@@ -95,28 +70,6 @@ class NodeResident:
         """Return a description for people."""
         does = "serves a job" if self.has_job else f"waits {self.wait_s:g} s for a job"
         return f"a resident agent (pid {self.pid}) at port {self.port}, which {does}"
-
-
-@dataclass(frozen=True)
-class Cleaning:
-    """What a node removed of ended jobs, or would remove.
-
-    Attributes:
-        jobs: (bytes, job ID) of the removed jobs.
-        environments: (bytes, digest) of the removed environments.
-        kept: (job ID, reason) of the jobs that were not removed.
-        stayed: IDs of the jobs that could not be removed completely.
-        residents: the agents that were asked to exit.
-        error: why the node could not be queried, or empty.
-    """
-
-    node: NodeEntry
-    jobs: tuple[tuple[int, str], ...]
-    environments: tuple[tuple[int, str], ...]
-    kept: tuple[tuple[str, str], ...]
-    stayed: tuple[str, ...]
-    residents: tuple[NodeResident, ...]
-    error: str
 
 
 def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
@@ -144,27 +97,25 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
     answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
     return Known(
         [job for answer in answers for job in _jobs(answer)],
-        [resident for answer in answers for resident in _residents(answer)],
+        [resident for answer in answers for resident in residents(answer)],
         [answer for answer in answers if answer.error],
     )
 
 
 def end(
     job_id: str, nodes: Sequence[NodeEntry], login: SshSettings, grace_s: float = GRACE_S
-) -> list[Ending]:
-    """End a job on its nodes without touching anything else on them."""
-    answers = visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
-    return [_ending(answer) for answer in answers]
+) -> list[NodeAnswer]:
+    """End a job on its nodes without touching anything else on them; the answers are `JobEnded`."""
+    return visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
 
 
-def clean(nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool) -> list[Cleaning]:
-    """Remove the directories of ended jobs from nodes, or only report which would be removed.
+def clean(nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool) -> list[NodeAnswer]:
+    """Remove the directories of ended jobs from nodes, or only report which would be removed; they answer `Cleaned`.
 
     Args:
         older_s: minimum time since the job's end, in seconds.
     """
-    answers = visit(nodes, login, "clean", "cleaned", CLEAN_S, older_s=older_s, dry_run=dry_run)
-    return [_cleaning(answer) for answer in answers]
+    return visit(nodes, login, "clean", "cleaned", CLEAN_S, older_s=older_s, dry_run=dry_run)
 
 
 def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, conf: str) -> list[JobRecord]:
@@ -202,7 +153,7 @@ def _record(mine: Sequence[NodeJob], login: SshSettings, conf: str) -> JobRecord
         collected=first.collected,
         lease_s=30.0,
         nodes=tuple(job.node for job in mine),
-        login=login,
+        login=LoginRecord.of(login),
         rebuilt=True,
     )
 
@@ -212,10 +163,9 @@ def _jobs(answer: NodeAnswer) -> list[NodeJob]:
     return [_job(answer.node, job) for job in jobs if is_job_id(job.job_id)]
 
 
-def _residents(answer: NodeAnswer) -> tuple[NodeResident, ...]:
-    return (
-        () if answer.said is None else tuple(NodeResident(answer.node, *one) for one in answer.said.residents)
-    )
+def residents(answer: NodeAnswer) -> list[NodeResident]:
+    """Return the resident agents that an answer names."""
+    return [] if answer.said is None else [NodeResident(answer.node, *one) for one in answer.said.residents]
 
 
 def _job(node: NodeEntry, job: JobFound) -> NodeJob:
@@ -231,22 +181,4 @@ def _job(node: NodeEntry, job: JobFound) -> NodeJob:
         user=by.user,
         collected=by.collected,
         launcher=ProcessId(by.host, by.pid, by.start, by.boot_id),
-    )
-
-
-def _ending(answer: NodeAnswer) -> Ending:
-    said: JobEnded = answer.said or JobEnded("", (), ())
-    return Ending(answer.node, said.told, said.left, said.unsure, visible(answer.error))
-
-
-def _cleaning(answer: NodeAnswer) -> Cleaning:
-    said: Cleaned = answer.said or Cleaned((), (), {}, ())
-    return Cleaning(
-        answer.node,
-        said.jobs,
-        said.environments,
-        tuple(said.kept.items()),
-        said.stayed,
-        _residents(answer),
-        visible(answer.error),
     )

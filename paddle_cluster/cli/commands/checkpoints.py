@@ -125,7 +125,7 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
         job = mine[0]
     else:
         job = store.newest(where)
-    return job.record.nodes, job.record.login, folder or job.record.checkpoint_dir, job.job_id
+    return job.record.nodes, job.record.login.settings(), folder or job.record.checkpoint_dir, job.job_id
 
 
 def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, str]) -> list[str]:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 from paddle_cluster.cli import cluster_of, command_arguments
 from paddle_cluster.control import node_jobs
-from paddle_cluster.control.node_jobs import Cleaning
+from paddle_cluster.control.one_question import NodeAnswer
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.writer import show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.to_launcher import Cleaned
 
 USAGE = f"""\
 {PROGRAM} clean [--older_than=TIME] [--dry_run] [--conf=FILE]
@@ -46,12 +48,12 @@ def run(argv: Sequence[str]) -> ExitCode:
     older_s = _seconds(given.values.get("--older_than", "0s"))
     dry_run = "--dry_run" in given.switches
     nodes, login, _, _ = cluster_of.nodes_to_ask(places(os.environ), given, os.environ)
-    cleanings = node_jobs.clean(nodes, login, older_s, dry_run)
-    for cleaning in cleanings:
-        _tell(cleaning, dry_run)
-    if any(cleaning.error for cleaning in cleanings):
+    answers = node_jobs.clean(nodes, login, older_s, dry_run)
+    for one in answers:
+        _tell(one, dry_run)
+    if any(one.error for one in answers):
         return ExitCode.LOST
-    return ExitCode.NOT_CLEAN if any(cleaning.stayed for cleaning in cleanings) else ExitCode.DONE
+    return ExitCode.NOT_CLEAN if any(one.said.stayed for one in answers) else ExitCode.DONE
 
 
 def _seconds(text: str) -> float:
@@ -61,25 +63,26 @@ def _seconds(text: str) -> float:
     return float(int(number) * _UNITS[unit])
 
 
-def _tell(cleaning: Cleaning, dry_run: bool) -> None:
-    if cleaning.error:
-        show(f"! {cleaning.node.name}: could not be queried: {cleaning.error}")
+def _tell(one: NodeAnswer, dry_run: bool) -> None:
+    if one.error:
+        show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
         return
-    total = sum(size for size, _ in cleaning.jobs)
+    cleaned: Cleaned = one.said
+    total = sum(size for size, _ in cleaned.jobs)
     went = "would go" if dry_run else "gone"
-    ended = counted(len(cleaning.jobs), "job")
-    show(f"{cleaning.node.name}: {ended} {went}, {size_text(total)}")
+    ended = counted(len(cleaned.jobs), "job")
+    show(f"{one.node.name}: {ended} {went}, {size_text(total)}")
     if dry_run:
-        for size, name in cleaning.jobs:
+        for size, name in cleaned.jobs:
             show(f"  {name}  {size_text(size)}")
-    if cleaning.environments:
-        total = sum(size for size, _ in cleaning.environments)
+    if cleaned.environments:
+        total = sum(size for size, _ in cleaned.environments)
         show(
-            f"  {counted(len(cleaning.environments), 'environment')} of --bootstrap {went}, {size_text(total)}"
+            f"  {counted(len(cleaned.environments), 'environment')} of --bootstrap {went}, {size_text(total)}"
         )
-    for resident in cleaning.residents:
+    for resident in node_jobs.residents(one):
         show(f"  {resident.describe()}, {went}")
-    for name, why in cleaning.kept:
+    for name, why in cleaned.kept.items():
         show(f"  {name} stays: {why}")
-    for name in cleaning.stayed:
-        show(f"! {name} could not be removed completely; see what remains in {cleaning.node.root_dir}/{name}")
+    for name in cleaned.stayed:
+        show(f"! {name} could not be removed completely; see what remains in {one.node.root_dir}/{name}")

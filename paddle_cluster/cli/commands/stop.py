@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> ExitCode:
                 f"{job.job_id}: {lost}\nto stop it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
         show(f"{job.title}: its launcher has exited; asking its nodes to stop the job")
-        return _end_there(job.job_id, job.record.nodes, job.record.login)
+        return _end_there(job.job_id, job.record.nodes, job.record.login.settings())
 
 
 def _tell_over(job: KnownJob) -> ExitCode:
@@ -155,18 +155,18 @@ def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
 
 
 def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
-    endings = node_jobs.end(job_id, nodes, login)
-    for ending in endings:
-        if ending.error:
-            show(f"! {ending.node.name}: could not be queried: {ending.error}")
+    answers = node_jobs.end(job_id, nodes, login)
+    for one in answers:
+        if one.error:
+            show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
             continue
-        told = "; ".join(ending.told)
-        show(f"  {ending.node.name}: {told or 'no process of the job was found'}")
-        for pid, command in ending.left:
-            show(f"! NOT CLEANED on {ending.node.name}: pid {pid} {command}")
-        if ending.unsure:
-            show(f"! {ending.node.name}: {ending.unsure}")
-    clean = all(ending.clean for ending in endings)
-    sure = clean and not any(ending.unsure for ending in endings)
+        told = "; ".join(one.said.told)
+        show(f"  {one.node.name}: {told or 'no process of the job was found'}")
+        for pid, command in one.said.left:
+            show(f"! NOT CLEANED on {one.node.name}: pid {pid} {command}")
+        if one.said.unsure:
+            show(f"! {one.node.name}: {one.said.unsure}")
+    clean = not any(one.error or one.said.left for one in answers)
+    sure = clean and not any(one.said.unsure for one in answers)
     show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines marked !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

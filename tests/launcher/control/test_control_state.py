@@ -18,7 +18,7 @@ import pytest
 
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import job_record, store
-from paddle_cluster.control.job_record import JobRecord, NodeEntry
+from paddle_cluster.control.job_record import JobRecord, LoginRecord, NodeEntry
 from paddle_cluster.control.status_text import detail, job_table
 from paddle_cluster.control.views import ago
 from paddle_cluster.errors import UsageError
@@ -59,7 +59,7 @@ def record(job_id: str, launcher: ProcessId | None = None, age_s: float = 0.0) -
         collected="/home/ann/ws",
         lease_s=30.0,
         nodes=(NodeEntry(0, "root@a", "root@a", "~", f"~/{job_id}", "python3", ("trainer 0",)),),
-        login=SshSettings(config=Path("/c"), known_hosts=Path("/k")),
+        login=LoginRecord.of(SshSettings(config=Path("/c"), known_hosts=Path("/k"))),
     )
 
 

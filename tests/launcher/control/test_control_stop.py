@@ -12,7 +12,7 @@ import pytest
 
 from paddle_cluster.cli.commands import stop
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control.job_record import JobRecord
+from paddle_cluster.control.job_record import JobRecord, LoginRecord
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system import process_id
 from paddle_cluster.system.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
@@ -35,7 +35,7 @@ def record(directory: Path) -> JobRecord:
         collected="",
         lease_s=30.0,
         nodes=(),
-        login=SshSettings(config=Path(), known_hosts=Path()),
+        login=LoginRecord.of(SshSettings(config=Path(), known_hosts=Path())),
         socket=str(directory / SOCKET_FILE),
     )
 

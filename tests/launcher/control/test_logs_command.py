@@ -12,7 +12,7 @@ import pytest
 
 from paddle_cluster.cli.commands import logs
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control.job_record import JobRecord, NodeEntry
+from paddle_cluster.control.job_record import JobRecord, LoginRecord, NodeEntry
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.system import process_id
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, make_job_dir, places, write_json
@@ -47,7 +47,7 @@ def record(collected: Path) -> JobRecord:
             NodeEntry(0, "root@a", "root@a", "~", "~/j", "python3", ("trainer 0",)),
             NodeEntry(1, "root@[fd00::7]:22", "root@[fd00::7]:22", "~", "~/j", "python3", ("trainer 1",)),
         ),
-        login=SshSettings(config=Path("/c"), known_hosts=Path("/k")),
+        login=LoginRecord.of(SshSettings(config=Path("/c"), known_hosts=Path("/k"))),
     )
 
 
