@@ -103,7 +103,7 @@ def _write(stream: Stream, data: bytes, deadline: float) -> None:
 
 
 def _read_all(stream: Stream, size: int, deadline: float) -> bytes:
-    """Read exactly `size` bytes: what follows belongs to the conversation."""
+    """Read exactly `size` bytes: all further bytes belong to the conversation."""
     data = b""
     while len(data) < size:
         data += _read(stream, size - len(data), deadline)

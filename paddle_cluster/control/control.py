@@ -255,7 +255,7 @@ class StackRequests:
 
 
 class StateWriter:
-    """Keeps the state directory of a job up to date, from a thread of its own.
+    """Keeps the state directory of a job up to date, in a dedicated thread.
 
     A slow, full or missing disk delays nothing else. Only the first failure to write is reported; files removed during
     the job are written again.

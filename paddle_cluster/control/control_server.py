@@ -75,7 +75,7 @@ class _Client:
 
 
 class ControlServer:
-    """Serves one job from a thread of its own.
+    """Serves one job in a dedicated thread.
 
     Args:
         paths: candidates for the socket; the first that works is used.

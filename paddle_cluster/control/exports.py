@@ -145,7 +145,7 @@ def _each(
 
 
 class TensorBoardLog:
-    """Writes the curves of a job, log/tensorboard/<job>/<process>/, from a thread of its own.
+    """Writes the curves of a job, log/tensorboard/<job>/<process>/, in a dedicated thread.
 
     A tap of the console passes steps and points; what exceeds the speed of the disk is dropped and counted.
 

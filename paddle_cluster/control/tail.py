@@ -54,7 +54,7 @@ class Followed:
         return b""
 
     def _rest_of_rotated(self) -> bytes:
-        """Return what was appended to the file after the last read, if it has been renamed to NAME.1."""
+        """Return the bytes appended to the file after the last read, if it has been renamed to NAME.1."""
         with contextlib.suppress(OSError), _opened(Path(f"{self.path}.1")) as descriptor:
             status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) == self.inode:

@@ -9,7 +9,7 @@
     POST /TOKEN/stop        {"job": ID, "force": false}
     POST /TOKEN/stacks      {"job": ID, "processes": ["trainer-2"]}
 
-Each connection serves one request. This module does not know how a job is stopped, or what a row contains.
+Each connection serves one request. This module knows neither how a job is stopped nor what a row contains.
 """
 
 from __future__ import annotations

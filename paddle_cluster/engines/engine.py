@@ -111,7 +111,7 @@ class Engine(ABC):
         """Start the process that opens a new connection to the agent, which is still running; raises ConnectError."""
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """Return what `hello` tells a node's agent about the next job, for which it should wait; None: nothing."""
+        """Return the field `resident` of `hello`, which asks a node's agent to wait for the next job; None: nothing."""
         return None
 
     def offered(self, node_id: int, address: str, port: int) -> None:  # noqa: B027 - most engines do nothing here

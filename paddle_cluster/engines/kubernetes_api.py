@@ -222,7 +222,7 @@ class Api:
         return f"Kubernetes did not {verb} {resource} in namespace {self.namespace}: {visible(why)[:SHOWN]}"
 
     def _refusal(self, verb: str, resource: str, status: int, data: bytes) -> str:
-        """Describe what was refused, why, and what to do."""
+        """Describe the refused request, the reason, and the next step."""
         text = self._text(verb, resource, _said(status, data))
         if status == FORBIDDEN and b"exceeded quota" not in data and b"violates" not in data:
             return f"{text} ({RBAC} has the role that is needed)"

@@ -76,10 +76,10 @@ class Porters(Protocol):
         """
 
     def words(self) -> str:
-        """Return what it reports about porters that have not connected, on one line, or ""."""
+        """Return its report about callback agents that have not connected, on one line, or ""."""
 
     def close(self) -> str:
-        """Wait for the end of everything that was started, after porters were told to exit; takes seconds.
+        """Wait until all started processes have exited, after the callback agents were asked to exit; takes seconds.
 
         Returns:
             A description of what may remain, or "".

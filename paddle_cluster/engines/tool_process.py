@@ -134,7 +134,7 @@ class ToolProcess:
         return visible(" | ".join(line for line in lines if line)[-SHOWN:])
 
     def close(self) -> str:
-        """End the tool if it does not exit by itself; none of its processes remains on this machine."""
+        """End the tool if it does not exit on its own; none of its processes remains on this machine."""
         with self._files:
             if self._process is None or self._listening is None:
                 return ""

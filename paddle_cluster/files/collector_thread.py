@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the files of all nodes to disk, in a thread of its own: a stalled disk must not stall the job's loop.
+"""Writes the files of all nodes to disk in a dedicated thread, so that a stalled disk cannot stall the job's loop.
 
 WINDOW bounds the queue on both ends: a frame is acknowledged when it is written, so a slow disk slows down the nodes
 and no frame is dropped. Acknowledgements are batched, since one per small chunk would cost more than the chunk. At the
@@ -118,7 +118,7 @@ class CollectorThread:
         return time.monotonic() - self._moved_at
 
     def ledger(self, node_id: int) -> Ledger:
-        """Return what a node listed and what was received; call it after `close`."""
+        """Return a node's listing and the received files; call it after `close`."""
         return self._collector.ledger(node_id)
 
     @property

@@ -353,7 +353,7 @@ def _entry(
 
 
 def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
-    """Return what is wrong with a link, or ""; only the tree on a node is considered.
+    """Return the fault of a link, or ""; only the tree on a node is considered.
 
     Args:
         link: the link's path in the tree.

@@ -264,7 +264,7 @@ class Sized(NamedTuple):
 
 
 def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str]) -> list[str]:
-    """Return lines about what a dispatch would send; reads no file."""
+    """Return lines about the files that a dispatch would send; reads no file."""
     left_out: list[LeftOut] = []
     files = [Sized(path, size) for path, size in survey(root, withheld, left_out)]
     share = f"; {', '.join(shard_dirs)}: one shard per node" if shard_dirs else ""

@@ -88,7 +88,7 @@ class ReconnectFailed:
     """A link has no new connection yet.
 
     Attributes:
-        is_final: whether it will get none, because the agent is gone.
+        is_final: whether it will get none, because the agent has exited.
     """
 
     node_id: int

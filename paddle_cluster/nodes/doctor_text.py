@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `paddle.py doctor`: a table of nodes, what they have in common, then the problems.
+"""The output of `paddle.py doctor`: a table of nodes, the facts they have in common, then the problems.
 
 Pure. A column that does not fit the screen is summarized below the table, for the nodes that differ from most others.
 """

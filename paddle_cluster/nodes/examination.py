@@ -161,7 +161,7 @@ class Examination:
 
 
 def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
-    """Return what a plan, whose nodes have these addresses, requires of each node."""
+    """Return the requirements of a plan, whose nodes have these addresses, for each node."""
     settings = plan.settings
     is_sent = (
         settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE

@@ -72,7 +72,7 @@ class Contact:
         self.is_silent = True
 
     def drop(self, error: LauncherError | None) -> None:
-        """Record that the link is gone or no longer needed."""
+        """Record that the link was lost or is no longer needed."""
         if self.link is not None:
             self.link.close()
         self.link, self.error, self.is_silent = None, error, False
@@ -84,7 +84,7 @@ class Traces:
 
     Attributes:
         used: whether a process was started there, so that something may need cleaning.
-        stopped: whether the agent reported that all has ended, except what is `left`.
+        stopped: whether the agent reported that all processes have exited, except those in `left`.
         left: (pid, command) of processes that could not be stopped.
         unsure: what may remain although the agent cannot tell, or empty.
         parting: the number of unanswered requests to stop some of its processes.
@@ -218,7 +218,7 @@ class NodeRecord:
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
-        """Drop the link: it is gone, could not be made, or is no longer needed."""
+        """Drop the link: it was lost, could not be made, or is no longer needed."""
         self.contact.drop(error)
 
     def _compare_clocks(self) -> None:

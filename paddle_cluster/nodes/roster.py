@@ -79,10 +79,10 @@ class ProcessRecord:
 
     Attributes:
         restarts: how many times it was restarted.
-        endpoints: what a pserver reported when it answered on all its ports.
+        endpoints: those that a pserver reported when it answered on all its ports.
         stall: why it makes no progress; set only while FROZEN.
         stacks: its stacks when last requested.
-        facts: what it has reported, and what its agent has measured.
+        facts: values reported by the process or measured by its agent.
         stepped_at: the monotonic time of its last step; 0 before the first.
         left_at: when it exited with code 0, in seconds since 1970; 0 before that.
         last_lines: the end of its log at that time.

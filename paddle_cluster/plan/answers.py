@@ -26,7 +26,7 @@ class Answer:
         busy_ports: on `address`; `busy_at`: by each candidate address. Once set apart, `busy_ports` contains only ports
             configured for pservers, `busy_spare` their spare ones, and `busy_service` those of trainers.
         has_rdma: it has devices for remote memory access, such as InfiniBand.
-        variables: the requested variables of its own environment.
+        variables: the requested variables of the node's environment.
         root: the disk of ROOT_DIR; `disks`: other examined disks.
         code: digest by path of the code in a directory that exists on nodes; None if not requested.
         parts: parts of checkpoints from which its pserver can resume.

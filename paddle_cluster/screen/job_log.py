@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes <workspace>/log/job.log: all lines of processes and of the launcher, ordered by time, in a thread of its own.
+"""Writes <workspace>/log/job.log: all lines of processes and of the launcher, ordered by time, in a dedicated thread.
 
 A line is `2026-05-04 13:00:59.123+02:00 [trainer 2 node-c] text`; `[launcher]` marks the launcher's own lines. Text
 is preserved byte by byte, but a progress bar is reduced to its last state. Only the thread waits for the disk: lines

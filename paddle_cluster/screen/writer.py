@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes to a terminal, pipe or file from a thread of its own.
+"""Writes to a terminal, pipe or file from a dedicated thread.
 
 A reader that stops (Ctrl+S, a pager, a full pipe) must not stop the job's loop, because leases would expire:
 callers never wait. Beyond a backlog limit, text that is allowed to be lost is dropped and counted.

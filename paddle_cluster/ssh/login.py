@@ -177,7 +177,7 @@ class FabricLogins(Logins):
         """Return an authenticated connection to the last hop, over a shared one to the hop before it.
 
         Args:
-            opened: receives what is to be released with the connection.
+            opened: receives the resources to release with the connection.
         """
         jump: QuietTransport | None = None
         if hops[:-1]:

@@ -163,7 +163,7 @@ class OpenSshStream:
         return reason + (f": {said}" if said else "")
 
     def _hear(self) -> None:
-        """Read what is available on standard error, in one read."""
+        """Read the available standard error output, in one read."""
         if self._stderr.closed:
             return
         data = self._stderr.read(READ_SIZE)
@@ -174,7 +174,7 @@ class OpenSshStream:
                 self._poll.unregister(self._stderr)
 
     def _end_process(self) -> int | None:
-        """Return the status of `ssh`, which gets some time to end by itself; None if it does not end."""
+        """Return the exit status of `ssh`, which gets some time to exit on its own; None if it does not end."""
         process = os.pidfd_open(self._process.pid)
         try:
             ended = select.poll()

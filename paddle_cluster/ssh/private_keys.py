@@ -33,7 +33,7 @@ class _KeyFile:
     Attributes:
         public: the public key, or b"" if it cannot be read without a passphrase.
         private: the private key, or why there is none.
-        certificate: the certificate in the file beside it, or None.
+        certificate: the certificate in the adjacent file, or None.
     """
 
     public: bytes
@@ -147,7 +147,7 @@ def _certified(certificate: PublicBlob) -> bytes | None:
 
 
 def _fields(blob: bytes, count: int) -> bytes | None:
-    """Return what follows some length-prefixed fields, or None if they are incomplete."""
+    """Return the bytes after some length-prefixed fields, or None if these are incomplete."""
     for _ in range(count):
         size = int.from_bytes(blob[:4], "big") + 4
         if size > len(blob):
@@ -186,7 +186,7 @@ def _unusable(path: Path, public: bytes, error: Exception) -> str:
 
 
 def _public_half(path: Path) -> bytes:
-    """Return a file's public key, from the file beside it or from the private key's unencrypted part; or b""."""
+    """Return a file's public key, from the adjacent .pub file or from the private key's unencrypted part; or b""."""
     with contextlib.suppress(OSError, ValueError):
         text = path.read_text(encoding="ascii")
         if text.startswith(_BEGIN):

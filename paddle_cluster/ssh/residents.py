@@ -4,7 +4,7 @@
 A record of this user's (0600) has an agent's address, with the certificate and the key that both sides present. The key
 was created for that agent alone and sent to its node inside SSH. A record is valid as long as a login would be the
 same: same ssh config, known hosts, settings and agent. If anything differs or fails, the launcher logs in to the node
-as it does without a record.
+as usual.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Record:
     """The record of a waiting agent.
 
     Attributes:
-        login: the digest of what a login depends on: once that changes, the record is invalid.
+        login: the digest of a login's inputs: when they change, the record is invalid.
     """
 
     address: str
@@ -153,7 +153,7 @@ class Residents:
         self._knocks.clear()
 
     def _login(self, anew: bool) -> str:
-        """Return a digest of what a login depends on, or "" if that cannot be read: a login reports the reason.
+        """Return a digest of a login's inputs, or "" if they cannot be read: a login reports the reason.
 
         Args:
             anew: whether to read the known hosts again, instead of using the last result.
@@ -239,7 +239,7 @@ def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
 
 
 def _way(ssh: SshSettings, state: Path) -> str:
-    """Return a digest of what a login depends on: settings, ssh config, user, and the agent that it would start."""
+    """Return a digest of a login's inputs: settings, ssh config, user, and the agent that it would start."""
     agent = packed_agent(folder=state / MEMORIES).digest
     about = (repr(ssh), config_lines.digest(ssh.config), os.environ.get("USER"), agent)
     return _digest(repr(about).encode("utf-8", "surrogateescape"))

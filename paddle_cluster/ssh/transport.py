@@ -266,7 +266,7 @@ class SshStream:
         """Return how many bytes of `data` the node accepted within about TURN_S.
 
         Raises:
-            OSError: the node is gone, or `close` was called.
+            OSError: the node is unreachable, or `close` was called.
         """
         if self._closing.is_set():
             raise ConnectionError("the stream was closed")

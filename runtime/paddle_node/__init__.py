@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both ends of a connection share, and what nodes get beside `paddle`: standard library, Python 3.8"""
+"""The node agent, and the code that it shares with the launcher and `paddle`: standard library, Python 3.8"""

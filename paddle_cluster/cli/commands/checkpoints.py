@@ -59,7 +59,7 @@ class Found:
         pservers: newest first.
         scripts: name -> node ID -> content of that directory on the node; most recently changed first.
         not_asked: node name -> why it could not be queried.
-        left_out: node name -> what is missing from its answer.
+        left_out: node name -> the missing parts of its answer.
     """
 
     pservers: tuple[Checkpoint, ...]

@@ -83,7 +83,7 @@ class DispatchHandlers:
         return all(record.delivery.is_over for record in self._context.roster.all())
 
     def finish(self) -> str:
-        """Close the relays between the nodes; return what was sent, for the screen.
+        """Close the relays between the nodes; return a summary of the sent files, for the screen.
 
         Raises:
             DispatchError: the trees did not reach some nodes; the message names all of them.

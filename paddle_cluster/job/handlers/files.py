@@ -47,7 +47,7 @@ class FileHandlers:
         self._console.process_line(line.proc, record.name, body, partial=line.partial, at=written)
 
     def collected(self, record: NodeRecord, what: Collected, body: bytes) -> None:
-        """Store what a node collected, or compare a part of its list."""
+        """Store a node's collected data, or compare a part of its list."""
         self._collector.take(record.node.node_id, what, body)
 
     def compared(self, event: Compared) -> None:

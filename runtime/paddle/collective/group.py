@@ -182,7 +182,7 @@ def _pieces(arrays: Arrays) -> Pieces:
 def connect(me: Membership) -> Ranks:
     """Connect to all other ranks and return the group; every rank of the job calls this once.
 
-    Under mpirun, the group is MPI's world if mpi4py is installed, unless the membership says otherwise.
+    Under mpirun, the group is MPI's world if mpi4py is installed, unless the membership excludes it.
 
     Raises:
         CollectiveError: a rank could not be reached; the message names it.

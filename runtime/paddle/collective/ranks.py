@@ -54,7 +54,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave without error; ranks that still need this one are told."""
+        """Leave without error; ranks that still need this one receive an error."""
 
     def all_gather(self, array: Array) -> list[Array]:
         """Return the arrays of all ranks in rank order; first dimensions may differ."""
@@ -77,7 +77,7 @@ class Ranks(ABC):
         """Check that all ranks have the same value.
 
         Args:
-            subject: what is compared, for the message: "the program".
+            subject: a name of the compared value for the message: "the program".
             text: this rank's value.
 
         Raises:

@@ -164,7 +164,8 @@ class Worker:
 
 
 def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
-    """Return what a child runs between fork and exec so that the kernel kills it when its parent dies.
+    """Return the function that a child runs between fork and exec, so that the kernel kills it when its
+    parent dies.
 
     Args:
         parent: the process ID of the parent, which may be this process.

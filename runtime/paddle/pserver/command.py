@@ -64,7 +64,7 @@ class ServerOptions:
         tries: how many further base ports to try.
         keys: None: connections are not encrypted.
         state_dir: parent directory of the state for the next process, or empty.
-        safety: what is saved and where; its `state` is not set yet.
+        safety: which state is saved, and where; its `state` is not set yet.
     """
 
     addresses: tuple[str, ...]

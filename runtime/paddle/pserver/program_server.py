@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server of one program on one endpoint, inside the process whose script built the program, and its saved state.
 
-The engine runs the program in a thread of its own; the thread that calls `wait` can be the main thread and receive
+The engine runs the program in a dedicated thread; the thread that calls `wait` can be the main thread and
+receive
 signals. With saved state, the next process on the same endpoint continues where this one was killed: each request is
 written to the journal before it is answered, and the next process loads the last copy of the state and replays the
 journal. When the journal is longer than the state, another copy is made immediately; trainers wait for it. A copy gets
@@ -180,7 +181,7 @@ class ProgramServer:
         is_sync: bool,
         environment: JobEnvironment | None = None,
     ) -> None:
-        """Listen, and serve in a thread of its own.
+        """Listen, and serve in a dedicated thread.
 
         Args:
             endpoint: "host:port" of this machine; port 0: any free port.

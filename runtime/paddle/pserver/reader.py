@@ -106,7 +106,7 @@ class Reader:
 
         Args:
             endpoints: "ip:port" of each server, in the same order as in the trainers.
-            sparse_endpoints: the servers for sparse tensors, if these have servers of their own.
+            sparse_endpoints: the servers for sparse tensors, if these are separate.
             job_key: secret of the job, for the wire "curve".
             wire: "curve" or "plain"; by default curve if there is a key.
             timeout_s: maximum silence of a server.
@@ -233,7 +233,7 @@ class Reader:
         )
 
     def follow(self, name: str, *, within_s: float = 5.0, max_bytes: int = 0) -> Followed:
-        """Return a copy of a growing table that a thread keeps up to date, through connections of its own.
+        """Return a copy of a growing table that a thread keeps up to date over separate connections.
 
         Args:
             name: the name of the table.

@@ -8,7 +8,8 @@
 
     client.create({"user": GrowingTable(16, start="exported")}, optimizer)      # any number of servers
 
-A running job trains on meanwhile, and each piece of rows is of its own moment; those of a checkpoint are of one batch.
+A running job continues to train meanwhile, so pieces of rows are from different times; those of a checkpoint
+are of one batch.
 """
 
 from __future__ import annotations

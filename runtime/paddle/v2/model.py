@@ -91,7 +91,7 @@ class EvaluatorConfig:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of what it reads: layers, or ``<layer>@GRAD`` for their gradients."""
+        """The names of its inputs: layers, or ``<layer>@GRAD`` for their gradients."""
         return (
             tuple(f"{each}{GRADIENT}" for each in self.inputs) if self.attrs.get("gradient") else self.inputs
         )
@@ -99,7 +99,7 @@ class EvaluatorConfig:
 
 @dataclass
 class ParameterDefaults:
-    """Defaults that an optimizer sets for parameters without settings of their own."""
+    """Defaults that an optimizer sets for parameters without explicit settings."""
 
     momentum: float = 0.0
     decay_rate: float = 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``paddle.op``: activations as layers of their own."""
+"""``paddle.op``: activations as separate layers."""
 
 from __future__ import annotations
 

@@ -166,20 +166,22 @@ class SGD:
         return result
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
-        """Write all parameters: decayed to the present, averaged if the optimizer says so, whole tables fetched."""
+        """Write all parameters: decayed to the present, averaged if the optimizer averages, with complete
+        tables."""
         with self.to_save() as parameters:
             parameters.to_tar(f)
 
     @contextlib.contextmanager
     def to_save(self) -> Iterator[Parameters]:
-        """Provide the parameters as they are saved within a ``with`` block; see `save_parameter_to_tar`."""
+        """Provide the parameters in the form in which they are saved, within a ``with`` block; see
+        `save_parameter_to_tar`."""
         if self._updater is not None:
             self._updater.catch_up()
         with self._averager.applied() if self._averager is not None else contextlib.nullcontext():
             yield self._parameters
 
     def close(self) -> None:
-        """Leave the parameter servers; happens by itself when the process ends."""
+        """Leave the parameter servers; happens automatically when the process ends."""
         if self._updater is not None:
             self._updater.close()
             self._updater = None

@@ -33,7 +33,7 @@ def greet(
         stdout: the descriptor for the agent's frames.
 
     Returns:
-        The rest of what was read, beginning with the launcher's `hello`; None if the launcher left before that.
+        The rest of the received bytes, beginning with the launcher's `hello`; None if the launcher left before that.
 
     Raises:
         TimeoutError: the launcher sent nothing in time.
@@ -51,7 +51,7 @@ def greet(
 
 
 def read_frame(stdin: int, received: bytearray) -> bytes:
-    """Remove and return one frame from what was received, reading on until it is complete; empty at the end."""
+    """Remove and return one frame from the received bytes, reading more until it is complete; empty at the end."""
     waiter = select.poll()
     waiter.register(stdin, select.POLLIN)
     while len(received) < frame_size(received):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes: each waits for the next inner one, and kills what it leaves running.
+"""The outer two of the agent's three processes: each waits for the next inner one, and kills the processes that it
+leaves running.
 
 They hold no state and do nothing else, so that only a signal can end them; the inner process notices that and cleans
 up. The guard also ends a job whose agent proper gives no sign of life for longer than its lease. The outermost, the

@@ -58,7 +58,7 @@ class JobsDesk:
         self.stays = False
 
     def open(self, root_dir: str, marks: Dict[str, str], hello: to_agent.Hello) -> None:
-        """Handle `hello`, which tells which job and launcher this agent belongs to."""
+        """Handle `hello`, which names the job and the launcher of this agent."""
         self._root_dir = root_dir
         self.saved = saved_files.of(root_dir, marks[JOB_ID], hello.saved)
         saves_as = self.saved.name if self.saved is not None else ""

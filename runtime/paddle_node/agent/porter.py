@@ -29,7 +29,7 @@ DONE, ALONE = 0, 69
 
 
 def main() -> int:
-    """Serve one launcher until it says goodbye or disconnects."""
+    """Serve one launcher until it sends a goodbye or disconnects."""
     given = json.loads(base64.b64decode(os.environ.pop(GIVEN)).decode())
     rank = next((os.environ[name] for name in given["ranks"] if name in os.environ), "")
     word = {"word": given["word"], "rank": int(rank or -1), "host": os.uname().nodename}
@@ -190,7 +190,7 @@ def read_line(connection: ssl.SSLSocket) -> bytes:
 
 
 def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
-    """Run a command in a session of its own with the connection as its standard input and output."""
+    """Run a command in a new session with the connection as its standard input and output."""
     ours, theirs = socket.socketpair()
     local, peer = connection.getsockname(), connection.getpeername()
     came = "%s %d %s %d" % (peer[0], peer[1], local[0], local[1])  # like sshd, tell the command its client

@@ -264,7 +264,7 @@ class Cleanable(NamedTuple):
     """The directories of jobs that can be removed from a node.
 
     Attributes:
-        gone: (job ID, path) of the removable ones.
+        gone: (job ID, path) of the removable jobs.
         kept: (job ID, reason) of the others.
         saved: the unnamed directories that scripts of the removable jobs saved to.
     """

@@ -232,7 +232,7 @@ class ResidentAgent:
 
 
 def _came(connection: ssl.SSLSocket) -> str:
-    """Return the addresses of the client and of this node, as sshd reports them to what it starts."""
+    """Return the addresses of the client and of this node, as sshd reports them to its child processes."""
     ends: Tuple[Any, Any] = (connection.getpeername(), connection.getsockname())
     return " ".join("%s %d" % end[:2] for end in ends)
 

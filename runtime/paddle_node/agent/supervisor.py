@@ -330,7 +330,7 @@ class Supervisor:
             self._loop.after(POLL_S, lambda: self._leave(deadline))
 
     def _abandon(self) -> None:
-        """Stop everything because the launcher is gone, notify any remaining reader, and exit."""
+        """Stop everything because the launcher is unreachable, notify any remaining reader, and exit."""
         if not self._alone:
             self._alone = True
             self._desk.leaving("its launcher had exited, or the job was stopped on this node")

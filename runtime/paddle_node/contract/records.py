@@ -16,7 +16,7 @@ A member that is missing or null takes the field's default. Members that the rec
 that a newer peer may send more. Within a record, another one may also be the list of its fields in order, as JSON
 has a NamedTuple; those with defaults may be missing at its end. An annotation is a name of LIMITS, another record, an
 enum, or one of Optional[X], X | None, Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X], Literal["a", "b"] and
-Union[A, B] of records, whose `kind`, a Literal, says which one a value is. To a type checker the names are aliases.
+Union[A, B] of records, which a Literal `kind` distinguishes. To a type checker the names are aliases.
 """
 
 from __future__ import annotations

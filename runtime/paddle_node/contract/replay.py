@@ -38,7 +38,7 @@ class ReplayBuffer:
             self.end += len(data)
 
     def acknowledge(self, position: int) -> None:
-        """Discard what is before a position; one that was already acknowledged changes nothing.
+        """Discard all bytes before a position; one that was already acknowledged changes nothing.
 
         Raises:
             ValueError: the position was never reached.

@@ -263,7 +263,7 @@ class Verified(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """The body of `verified`, a list: what is to be sent again."""
+    """The body of `verified`: the list of files and links to send again."""
 
     paths: Tuple[str, ...]
 
@@ -281,7 +281,7 @@ class Received(NamedTuple):
 
 
 class Bye(NamedTuple):
-    """Stop all processes, send what was written, and exit."""
+    """Stop all processes, send their remaining output, and exit."""
 
     grace_s: Seconds = 5.0
     drain_s: Seconds = 10.0
@@ -299,7 +299,7 @@ class EndJob(NamedTuple):
 
 
 class Clean(NamedTuple):
-    """Remove what is no longer needed of jobs that ended at least the given time ago."""
+    """Remove the unneeded files of jobs that ended at least the given time ago."""
 
     older_s: Seconds = 0.0
     dry_run: bool = False

@@ -54,7 +54,7 @@ class Probed(NamedTuple):
         cpus: the number of cores that the job may use.
         busy_ports: the busy ports on `address`; `busy_at`: by each address that the job may get.
         has_rdma: whether it has devices for remote memory access, such as InfiniBand's.
-        variables: the requested variables of its own environment.
+        variables: the requested variables of the node's environment.
         steps: seconds per check.
     """
 
@@ -84,7 +84,7 @@ class Probed(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """The peers that answered, and the IDs of the nodes whose marks are beside this node's."""
+    """The peers that answered, and the IDs of the nodes whose marks are in this node's directory."""
 
     results: Tuple[Way, ...]
     neighbours: Tuple[Whole, ...] = ()
@@ -290,7 +290,7 @@ class JobEnded(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What was or would be removed: (bytes, name) each; what is kept and why; what could not be removed completely."""
+    """What was or would be removed: (bytes, name) each; the kept jobs and why; what could not be removed completely."""
 
     jobs: Tuple[Tuple[Bytes, OneLine], ...]
     environments: Tuple[Tuple[Bytes, OneLine], ...]

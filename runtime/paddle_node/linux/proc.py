@@ -12,7 +12,8 @@ STATE, SESSION, TERMINAL, THREADS, START, ARG_START, ARG_END = 0, 3, 4, 17, 19, 
 
 
 def stat(pid: "int | str") -> "list[bytes]":
-    """Return a process's fields after its command's name, which can contain spaces and brackets; none if it is gone."""
+    """Return a process's fields after its command's name, which can contain spaces and brackets; none if it has
+    exited."""
     return read("/proc/%s/stat" % pid).rpartition(b")")[2].split()
 
 
@@ -69,7 +70,7 @@ def lines(path: str) -> "list[str]":
 
 
 def value(path: str, name: str) -> str:
-    """Return what follows a name and a colon or space in a kernel file; empty if the name is missing."""
+    """Return the text after a name and a colon or space in a kernel file; empty if the name is missing."""
     for line in lines(path):
         if line.startswith((name + ":", name + " ")):
             return line[len(name) + 1 :].strip()

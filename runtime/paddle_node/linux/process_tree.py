@@ -2,7 +2,8 @@
 """Finds the processes of a job, and signals exactly those.
 
 A process belongs to the job if it descends from the supervisor (a subreaper, so that orphans do too) or if its
-environment says so; its name never counts. A pid is signalled only while it is still the process that was found, as
+environment names the job; its name never counts. A pid is signalled only while it is still the process that was found,
+as
 verified by pidfd or start time.
 """
 

@@ -37,7 +37,7 @@ ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
 
 
 class Side(Enum):
-    """Who connected to whom."""
+    """The side of a connection that this process is on."""
 
     CALLING = b"calling"
     CALLED = b"called"

@@ -91,7 +91,7 @@ class Watch:
             self._send(News("call", self.rank, number=number), self._links)
 
     def await_call(self, number: int, bell: int) -> None:
-        """Wait until a rank calls for this round, or until a descriptor is readable. It has no timeout of its own.
+        """Wait until a rank calls for this round, or until a descriptor is readable. It has no timeout.
 
         Raises:
             CollectiveError: a rank failed, was lost, or has left.
@@ -218,7 +218,8 @@ class Watch:
         )
 
     def _hear_some(self, timeout_s: float | None, others: Sequence[tuple[int, int]] = ()) -> list[int]:
-        """Wait for news, or for one of other (descriptor, events), and take the news; return what was ready."""
+        """Wait for news, or for one of other (descriptor, events), and take the news; return the ready
+        descriptors."""
         poll = select.poll()
         links = {stream.fileno(): rank for rank, stream in self._links.items()}
         for descriptor, events in (*others, *((each, select.POLLIN) for each in links)):

@@ -221,7 +221,7 @@ def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> N
     """Insert casts into block 0 of a forward program, in place, so that operators compute in the dtypes of the lists.
 
     A float32 input of a float16 operator is cast, and vice versa; a variable is cast once until it is written
-    again. Outputs in float16 are declared as such, unless they are persistable. Operators with blocks of their own
+    again. Outputs in float16 are declared as such, unless they are persistable. Operators that contain blocks
     compute in float32.
     """
     block = main_prog.global_block()

@@ -134,7 +134,8 @@ class DynamicRNN(_Unrolled):
         return self._seen(x, self._statics, x.lod_level)
 
     def _seen(self, x: Variable, given: list[Variable], lod_level: int) -> Variable:
-        """Return the variable that a step sees of x, under a name of its own: a step may read all of x as well."""
+        """Return the variable with a step's part of x, under a new name, since a step may also read all of
+        x."""
         with bodies.around(self._open("input")):
             own = assign(x)
         given.append(own)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain layers: a layer that appends one operator is a row, its signature and what it returns.
+"""Plain layers: a layer that appends one operator is a row with its signature and its result.
 
     rank_loss = layer("rank_loss(label, left, right, name=None)", "the cross entropy of sigmoid(left − right), (N, 1)")
 
@@ -44,7 +44,7 @@ def layer(
 
     Args:
         signature: the signature in Python syntax, with literal defaults.
-        result: what it returns, for the docstring.
+        result: the returned value, as text for the docstring.
         op: the operator; None: that of the layer's name.
         to: arguments with another meaning than that of their name or position.
         fixed: output slots that pass no gradient on.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of trainers that a scope's programs belong to, and what they agree on before the first step.
+"""The group of trainers that a scope's programs belong to, and the settings they agree on before the first
+step.
 
 The group is stored in the scope: all programs that train in one scope share it, and it ends with the scope.
 """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BuildStrategy and ExecutionStrategy: how a data-parallel program is built and run.
 
-Fields for graph passes of the original are accepted and ignored: the core fuses operators and frees memory by itself.
+Fields for graph passes of the original are accepted and ignored: the core always fuses operators and frees
+memory.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Switchboard:
 
 
 class _Plan:
-    """The servers that one version of a program communicates with, and what it receives from each.
+    """The servers that one version of a program communicates with, and the values it receives from each.
 
     If several programs were transpiled with one startup program, that program communicates with the servers of all. If
     several connections lead to the same servers, the last one is used.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run of a program: its places, its scope, its tensors, what is fed and fetched; above `program`."""
+"""The run of a program: its places, its scope, its tensors, feeding and fetching; above `program`."""

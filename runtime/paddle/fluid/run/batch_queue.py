@@ -30,7 +30,8 @@ Batches = Callable[[], Iterable[list[Any]]]
 
 
 class BatchQueue:
-    """Holds a few batches; safe for several readers. It lies in a scope like any value and has its own description.
+    """Holds a few batches; safe for several readers. It is stored in a scope like any value and has its own
+    description.
 
     Attributes:
         shape: that of its variable.

@@ -29,7 +29,7 @@ def entering(value: Any, block: Block, name: str) -> Any:
     it can represent exactly, which are converted; the run refuses all others.
 
     Raises:
-        RunError: it is a list of arrays, which has no shape of its own.
+        RunError: it is a list of arrays, which has no shape.
         FluidTypeError: it is not a number, or is text.
     """
     variable = block.find(name)

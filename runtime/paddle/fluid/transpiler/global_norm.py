@@ -3,8 +3,8 @@
 
 In synchronous training, a server averages the trainers' gradients and sends each trainer the sum of squares of its
 slices. Trainers add the sums of all servers, which gives all of them the same total, and send it back; the first one
-to arrive lets a server clip, decay and update. In asynchronous training, a trainer clips by the norm of its own
-gradients, of which an update then consists.
+to arrive lets a server clip, decay and update. In asynchronous training, a trainer clips by the norm of its
+own gradients, since an update consists of these alone.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def exchange_totals(
     trainer_id: int,
     after: Variable,
 ) -> list[Variable]:
-    """Append the operators that add up the servers' sums and send the totals back; return what is sent after.
+    """Append the operators that add up the servers' sums and send the totals back; return the variables sent
+    after.
 
     Args:
         block: a trainer's block, after the barrier of its gradients.

@@ -108,7 +108,8 @@ def _value(scope: Scope, name: str) -> npt.NDArray[Any]:
 
 
 def _kept(block: Block, scope: Scope, name: str, value: npt.NDArray[Any]) -> str:
-    """Create a parameter beside an existing one, and return its name; a shared one can be folded several times."""
+    """Create a parameter in the block of an existing one, and return its name; a shared one can be folded
+    several times."""
     fused = name + _SUFFIX
     while block.has_var(fused):
         fused += "_"

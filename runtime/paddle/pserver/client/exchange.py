@@ -173,7 +173,7 @@ class Conversation:
             yield Outgoing(server, each)
 
     def _hear_wait(self, server: int, request: Request, said: Waits, text: str, now: float) -> None:
-        """Process a server's report of what it is waiting for."""
+        """Process a server's report of the trainers that it is waiting for."""
         endpoint = self._endpoints[server]
         request.note_heard(now)
         if not said.is_idle:

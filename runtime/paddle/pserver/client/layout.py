@@ -103,7 +103,7 @@ class Layout:
         return sections[0][1] if len(pieces) == len(sections) == 1 else None
 
     def chunk(self, index: int, number: int, flat: Mapping[str, Array]) -> Section:
-        """Assemble a chunk for one server, in memory of its own; omitted parameters are 0."""
+        """Assemble a chunk for one server, in newly allocated memory; omitted parameters are 0."""
         span = chunk_span(number, self.sizes[index])
         part = np.empty(span.stop - span.start, np.float32)
         for piece in self._pieces[index][number]:

@@ -4,7 +4,9 @@
 A server can be started later, so most findings are only reported. An error is raised before the deadline only if
 waiting cannot help: another program listens there, or the wire, the key or the ports differ.
 
-ZeroMQ retries and does not report what it finds. A probe connects one time by itself and exchanges ZMTP's greeting
+ZeroMQ retries without reporting why a connection fails. A probe connects one time over a separate socket and
+exchanges
+ZMTP's greeting
 (RFC 23), which distinguishes ZeroMQ from other protocols, and an encrypted wire from a plain one. It sends no more.
 """
 
@@ -72,7 +74,7 @@ class Finding(NamedTuple):
 
 
 class Reaching:
-    """The servers that have not answered a client yet. Not thread-safe; probes run in threads of their own."""
+    """The servers that have not answered a client yet. Not thread-safe; probes run in separate threads."""
 
     def __init__(
         self,

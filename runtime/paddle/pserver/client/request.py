@@ -4,8 +4,8 @@
 A trainer sends up to `WINDOW` chunks before the server answers the first of them. The answer to a chunk is its values,
 or only an acknowledgement; values that did not arrive with it are requested after the reply. This cannot deadlock: a
 chunk is answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and
-a server accepts each chunk once. So any lost message can be sent again, and a window never waits for what follows its
-push.
+a server accepts each chunk once. So any lost message can be sent again, and a window never waits for messages
+that follow its push.
 
     WAITING -> SENT -> TAKEN -> ASKED -> DONE        SENT, ASKED: in transit, limited by the window
 """

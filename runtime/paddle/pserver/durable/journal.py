@@ -9,7 +9,8 @@ A journal survives its process, but not its machine: a request is complete if it
 consecutively. A file is named after the first number in it; a file that is no longer needed is overwritten by the next,
 because writing to memory that is already allocated is twice as fast.
 
-A full copy of the state is stored beside it: see `KeptFolder`. If there is not enough room for both, training continues
+A full copy of the state is stored in the same folder: see `KeptFolder`. If there is not enough room for both,
+training continues
 without them, and they are retried later.
 """
 
@@ -220,7 +221,7 @@ class KeptFolder:
             raise PserverError(gone.read_text(encoding="utf-8"))
 
     def is_long(self, limit: int, sequence: int) -> bool:
-        """Return whether the journal is so long that another copy is due.
+        """Return whether the journal is long enough for another copy to be due.
 
         Args:
             limit: bytes.

@@ -34,7 +34,7 @@ class Identity:
 
     Attributes:
         ports: ports of its routers, in their order.
-        stamps: stamps of its engines, likewise.
+        stamps: stamps of its engines, in the same order.
     """
 
     ports: tuple[Port, ...]
@@ -94,7 +94,7 @@ class Revival:
         return self._folder / f"port-{number}"
 
     def file_of(self, what: str, number: int) -> Path:
-        """Return the file in which the engine with that number saves something beside its state."""
+        """Return the file in which the engine with that number saves additional data."""
         return self._folder / f"{what}-{number}.log"
 
     def clear(self) -> None:

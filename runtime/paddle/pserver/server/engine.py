@@ -273,7 +273,8 @@ class Engine:
             self._out.append(Reply(address, reply))
 
     def _on_status(self, address: bytes, message: Message) -> None:
-        """Report to a trainer without a reply what it is waiting for; recover a lost request or reply."""
+        """Report to a trainer without a reply which trainers it is waiting for; recover a lost request or
+        reply."""
         session = self._sessions.find(message)
         session.note_heard(address)
         trainer, is_open = session.trainer, message.request == session.last and session.reply is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface between an engine and what it serves: `training` of the v2 API, or Fluid's `program_service`.
+"""The interface between an engine and its service: `training` of the v2 API, or Fluid's `program_service`.
 
 The engine tracks trainers and executes each request once. Its service implements the requests, and a keeper saves the
 state. Barriers, which services use, are pure: no clock, no sockets. A barrier counts trainer ids, never messages, so

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table as they are exchanged: gradients of trainers, and blocks to and from a checkpoint."""
+"""Rows of a table in transit: gradients of trainers, and blocks to and from a checkpoint."""
 
 from __future__ import annotations
 

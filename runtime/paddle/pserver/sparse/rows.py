@@ -71,7 +71,7 @@ class CompiledRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory used beside the slabs."""
+        """Bytes of memory used in addition to the slabs."""
         return self._addresses.nbytes
 
     def add(self, slab: Memory) -> None:
@@ -303,7 +303,8 @@ class PlainRows:
         return False
 
     def _by_slab(self, numbers: Numbers) -> Iterator[tuple[Ids, Numbers, Floats, Numbers]]:
-        """Yield, for each slab, which of the rows lie in it, their positions there, and the slab's floats and ticks."""
+        """Yield, for each slab, which of the rows it contains, their positions in it, and the slab's floats
+        and ticks."""
         slabs, places = numbers >> np.uint32(self._bits), numbers & np.uint32((1 << self._bits) - 1)
         for slab in np.unique(slabs).tolist():
             which = np.flatnonzero(slabs == slab)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A copy of a table at one batch, taken in blocks while the table continues to change.
 
-A row belongs to the copy if its last change lies in the period of the copy, and is copied once: either by `keep`, which
+A row belongs to the copy if its last change was in the period of the copy. It is copied one time: either by
+`keep`, which
 the owner calls before it changes or drops a row, or by a walk through the index. The table's owner lists rows for that
 walk; another thread can copy them while the owner changes them: rows that `keep` copied meanwhile are left out of the
 walk. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile

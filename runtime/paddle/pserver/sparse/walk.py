@@ -2,7 +2,8 @@
 """Reads a table in bounded pieces without state between them, for any number of readers at any speed.
 
 A walk visits the segments of the index, and each in the order of ids. Rows may change between two pieces:
-each piece is of its own moment, and the next walk, from the clock at which this one began, returns the rows that
+each piece has the rows of its time, and the next walk, from the clock at which this one began, returns the
+rows that
 changed meanwhile.
 """
 
@@ -28,7 +29,7 @@ _NEW = np.uint32(1 << 31)
 
 
 class TableRows(NamedTuple):
-    """Rows as they are sent and stored in files.
+    """Rows in the form in which they are sent and stored in files.
 
     Attributes:
         ids: (n,) int64, distinct.
@@ -60,7 +61,7 @@ class TableRows(NamedTuple):
         return Block(self.ids, cut, ticks_of(self.ages, clock))
 
     def aged(self, batches: int) -> TableRows:
-        """Return the rows as they are after this number of batches without a change."""
+        """Return the rows after this number of batches without a change."""
         batches = min(batches, MAX_AGE)
         return self._replace(
             ages=np.where(self.ages < 0, self.ages - batches, self.ages + batches).astype(np.int32)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step on dense blocks: sums of all trainers' gradients, or the values after the step, beside the current values.
+"""A step on dense blocks: sums of all trainers' gradients, or the values after the step, next to the current
+values.
 
 Large gradients are added on several cores, piece by piece; pieces are independent, so the result does not depend on it.
 """

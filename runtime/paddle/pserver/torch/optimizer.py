@@ -50,7 +50,7 @@ class ServerOptimizer:
         Args:
             model: a `torch.nn.Module` that contains `Embedding` or `EmbeddingBag`. Its parameters that require
                 gradients are set to the servers' values.
-            optimizer: optimizer of the tensors without one of their own.
+            optimizer: optimizer of the tensors that do not specify one.
             client: a client that is connected to the servers; None: connect to those of this job.
             dense: False: another optimizer, such as that of a DDP model, trains the dense parameters.
             options: see `Client.create`.

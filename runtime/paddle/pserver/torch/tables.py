@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of the modules: they have no parameters, because their rows are on the parameter servers.
 
-`state_dict` contains the names of the tables; the servers' checkpoints save the rows. A copy of a module, and one that
-was loaded by `torch.load`, needs a `ServerOptimizer` of its own.
+`state_dict` contains the names of the tables; the servers' checkpoints save the rows. A copied module, or one
+loaded by `torch.load`, needs a separate `ServerOptimizer`.
 """
 
 from __future__ import annotations

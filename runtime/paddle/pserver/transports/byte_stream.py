@@ -67,7 +67,7 @@ class PlainSource:
     """The unchanged bytes that a socket received. See `SealedSource`.
 
     Attributes:
-        descriptor: of the socket with exactly these bytes; None: they are derived from what a socket receives.
+        descriptor: of the socket with exactly these bytes; None: they are derived from the received bytes.
         has_more: whether there may be bytes that were already read from the socket: polling does not report them.
     """
 

@@ -23,7 +23,7 @@ _FAR = _LENGTH.pack(FAR)
 
 
 def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is not empty and lies in shared memory; arrays never lie there partly."""
+    """Return whether an array is not empty and is in shared memory; an array is never partly in it."""
     return np.may_share_memory(memory, array)
 
 

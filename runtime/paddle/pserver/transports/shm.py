@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
 
-Dense gradients are read from the trainer's memory, and values lie in the server's, which trainers map read-only. Only
+Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map
+read-only. Only
 processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
 over the base, its port and the job's key: a process that can connect to it is on the node, whichever address it uses
 for the server. A trainer that reaches the server through another port is behind a proxy and keeps to the base, as with
@@ -11,11 +12,13 @@ streams.
     frame:   bytes I | the bytes themselves
              FAR I | which of its sender's arrays B | first byte Q | bytes Q     in memory that its sender shares
 
-Shared memory has no lock: messages determine whose turn it is. A trainer writes its own only between the answer to
+Shared memory has no lock: messages determine which side may access it. A trainer writes its own only between
+the answer to
 a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
 does not hold the values (`store.dense_step`); the two swap with each batch, which needs a push of every trainer. So a
-slab that an answer names does not change until its reader pushes again. Rows that do not fit into a packet lie in a
-third array of the server, one for each trainer, until its next answer to that trainer. Each process maps the memory
+slab that an answer names does not change until its reader pushes again. Rows that do not fit into a packet
+are in a third array of the server, one for each trainer, until its next answer to that trainer. Each process
+maps the memory
 of its peer read-only.
 """
 
@@ -67,7 +70,8 @@ _LINE = 64  # bytes; arrays begin at a multiple of it
 
 
 def local_name(stamp: int, port: int, keys: WireKeys | None) -> bytes:
-    """Return the name of the socket beside a server's port, which only processes with the job's key know."""
+    """Return the name of the socket that belongs to a server's port, which only processes with the job's key
+    know."""
     key = keys.server.secret if keys is not None else b""
     return (
         b"\0paddle-pserver-"
@@ -135,10 +139,10 @@ class ShmConnection(Connection):
         return self._values[which]
 
     def carries(self, message: Message) -> bool:
-        """Return whether a message can be sent: its arrays lie in shared memory, or there is room for them.
+        """Return whether a message can be sent: its arrays are in shared memory, or there is room for them.
 
-        A push must have the whole gradient there; the server then answers in place. Part of a program's step must not
-        lie there: the server reads it after it has answered.
+        A push must have the whole gradient there; the server then answers in place. Part of a program's step
+        must not be in that room: the server reads it after it has answered.
         """
         record = message.record
         if isinstance(record, Pull):
@@ -209,7 +213,7 @@ class _Trainer(Peer):
 
 
 class ShmListener(SocketListener[_Trainer]):
-    """Listens beside one port, for processes of this node."""
+    """The listener that accompanies one port, for processes of this node."""
 
     _KIND = b"local"
 

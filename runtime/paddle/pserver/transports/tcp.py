@@ -131,7 +131,7 @@ class Stream(Peer):
 
 
 class TcpListener(SocketListener[Stream]):
-    """Listens beside one port, for invited trainers."""
+    """The listener that accompanies one port, for invited trainers."""
 
     _KIND = b"stream"
     invited_by = OpenStream

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a transport: a Connection of a trainer, a Listener beside a server's port, and its entry in `table`.
+"""The parts of a transport: a trainer's Connection, a Listener that accompanies a server's port, and an entry
+in `table`.
 
     trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: send, take
                                     |               |               |
     server   server.port      ShmListener     TcpListener     ZmqListener      Listener: serve, send, tick
 
-The base (ZeroMQ) always exists. A faster connection is opened beside it and can end at any time: its pending messages
+The base (ZeroMQ) always exists. A faster connection is opened in addition and can end at any time: its
+pending messages
 are then sent again over the base.
 """
 
@@ -47,7 +49,7 @@ class Connection(ABC):
         handle: its handle in the thread's poller: a descriptor, or a ZeroMQ socket.
         is_pipe: whether several messages of a request are in transit simultaneously. Then some may be buffered while
             its descriptor is not ready, and when it ends all are sent again.
-        needs_base: whether it ends with the base connection beside which it was opened.
+        needs_base: whether it ends with its base connection.
     """
 
     is_pipe: ClassVar[bool] = False
@@ -196,7 +198,7 @@ class Transport(NamedTuple):
         client: opens a connection to a server, or returns None if this transport cannot serve it. Raises
             TimeoutError if it reaches no server of this job, and then it is not tried again; OSError,
             WireError or MemoryError if it cannot reach this one.
-        server: opens a listener beside a port, or returns None if this is not possible.
+        server: opens a listener that accompanies a port, or returns None if this is not possible.
         is_within_node: whether it serves trainers of the same node only.
     """
 

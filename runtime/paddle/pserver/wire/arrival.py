@@ -74,7 +74,7 @@ class Arrival:
 class ReusedMemory:
     """Memory for large arrays, reused when nothing refers to its old contents: it is then cached and mapped.
 
-    A few pieces of one reader. Not thread-safe, but any thread can drop what it took.
+    A few pieces of one reader. Not thread-safe, but any thread can drop the messages that it took.
     """
 
     def __init__(self) -> None:

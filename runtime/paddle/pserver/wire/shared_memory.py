@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in memory that processes of one node share by descriptor: no name anywhere, gone with the last process.
+"""Arrays in memory that processes of one node share by descriptor: without a name, released with the last
+process.
 
     memfd:  float32 0 | float32 1 | ... | float32 size - 1        4 * size bytes, no header, sealed against resizing
 

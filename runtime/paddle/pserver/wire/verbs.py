@@ -112,9 +112,10 @@ class PushPull(NamedTuple):
     Attributes:
         num_samples: number of samples in the trainer's batch.
         chunks: number of CHUNK messages that follow with the dense gradient; 0: it is in this message, or in place.
-        in_place: it lies in memory that both ends share, and so will the values.
+        in_place: it is in memory that both ends share, and so will be the values.
         wants_values: False: no dense values are returned. Only this field decides it.
-        asked: number of sections at the end with ids of rows that the answer returns, as they are after the step.
+        asked: number of sections at the end with ids of rows that the answer returns, with their values after
+        the step.
         rows_as: dtype of these rows on the wire: an index into `half.WIRE_DTYPES`.
     """
 
@@ -245,7 +246,7 @@ class Shrink(NamedTuple):
 
 
 class OpenStream(NamedTuple):
-    """Requests a stream beside the connection."""
+    """Requests a stream in addition to the connection."""
 
 
 class Ask(NamedTuple):

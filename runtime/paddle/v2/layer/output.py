@@ -41,7 +41,8 @@ class Weight(NamedTuple):
 class LayerOutput:
     """One declared layer.
 
-    ``size`` is the width of a row, (num_filters * height * width) for images; ``origin`` tells whose rows it has.
+    ``size`` is the width of a row, (num_filters * height * width) for images; ``origin`` is the data layer
+    whose rows it has.
     """
 
     def __init__(self, config: LayerConfig, parents: Sequence[LayerOutput] = ()) -> None:

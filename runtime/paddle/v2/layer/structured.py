@@ -67,7 +67,7 @@ def crf_decoding(given: dict[str, Any]) -> LayerOutput:
 def ctc(given: dict[str, Any]) -> LayerOutput:
     """Declare the CTC cost of labels, given probabilities; the last class is the blank.
 
-    Rows are used as they are, even if they do not sum to 1.
+    Rows are used unchanged, even if they do not sum to 1.
     """
     return _unplaced("ctc", **given, blank=given["input"].size - 1)
 

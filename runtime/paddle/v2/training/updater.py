@@ -30,7 +30,7 @@ class Updater:
 
     Attributes:
         passes_over: the number of passes finished before this process started; the trainer counts it down.
-        batches_over: the number of finished batches of the following pass, likewise.
+        batches_over: the same for the following pass.
         first_step: the number of batches before that pass.
         looks_ahead: whether `update` uses the next batch.
     """

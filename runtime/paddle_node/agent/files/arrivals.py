@@ -83,7 +83,7 @@ class Incoming:
             disk.remove(self._aside)
 
     def reader(self) -> int:
-        """Return a new descriptor for reading what has arrived, with os.pread."""
+        """Return a new descriptor for reading the arrived bytes with os.pread."""
         return os.dup(self._fd)
 
     def _close(self) -> None:
@@ -163,7 +163,7 @@ class Arrivals:
         self.changed(digest)
 
     def drop(self, digest: str) -> None:
-        """Discard what has arrived of a file."""
+        """Discard the arrived bytes of a file."""
         incoming = self._incoming.pop(digest, None)
         if incoming is not None:
             self._count(-incoming.size)

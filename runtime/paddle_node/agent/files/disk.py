@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free disk space, and the few folders and small files that a job directory needs beside its tree."""
+"""Free disk space, and the folders and small files that a job directory needs in addition to its tree."""
 
 from __future__ import annotations
 

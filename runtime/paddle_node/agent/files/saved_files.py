@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save their checkpoints.
 
-It is beside the job directories because it outlives its job: all jobs with the same checkpoint name share it. Files
+It is next to the job directories, not inside, because it outlives its job: all jobs with the same checkpoint name share
+it. Files
 that match a pattern are collected, under `checkpoints/`. An empty, unnamed directory is removed with its job.
 """
 

@@ -31,7 +31,7 @@ class Tailed:
     Attributes:
         changed: its modification time in nanoseconds at the last check.
         size: its size at the last check.
-        sent: the size and digest of what was sent.
+        sent: the size and digest of the sent bytes.
         reset: whether it is sent from its start, regardless of what the launcher has.
         is_partial: whether the launcher has only a beginning of it and waits for the rest.
         is_old: whether it existed before the job began and is unchanged.
@@ -110,11 +110,12 @@ class Tailed:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether the file was unchanged from before its first byte was read: then what was sent is the file."""
+        """Return whether the file has not changed since before its first byte was read, so that the sent bytes are the
+        file."""
         return self._read_as == self.changed
 
     def prove(self) -> None:
-        """Record that a second reading of the whole file matched what was sent."""
+        """Record that a second reading of the whole file matched the sent bytes."""
         self._read_as = self.changed
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's trees as seen by the relay: what other nodes can get from them, and what they add to them."""
+"""A job's trees as seen by the relay: the files that other nodes can fetch from them or add to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SharedTrees:
 
     Args:
         trees: the trees between manifest and commit, by name; changed by their owner.
-        lacking: called with a tree when the other nodes have given what they could, and with what it still lacks.
+        lacking: called with a tree and its missing files when no other node can give more of them.
         broken: called with a tree whose files cannot be written.
 
     Attributes:
@@ -81,7 +81,7 @@ class SharedTrees:
                     self._lacking(name, tree, [])
 
     def fetched(self) -> None:
-        """Handle the end of fetching: other nodes gave what they could."""
+        """Handle the end of fetching: no other node can give more files."""
         for name, tree in list(self._trees.items()):
             if tree.missing and not tree.failed:
                 lacking = [digest for digest in tree.files if digest in tree.missing]

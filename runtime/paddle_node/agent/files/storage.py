@@ -78,7 +78,7 @@ def leave_mark(path: str, token: str, node_id: int) -> str:
 
 
 def marks_of_others(mark: str) -> List[int]:
-    """Return the IDs of the nodes whose marks are beside ours; remove old marks that killed agents left."""
+    """Return the IDs of the nodes whose marks are in the same directory; remove old marks that killed agents left."""
     parent, own = os.path.split(mark)
     beginning = own.rpartition("-")[0] + "-"
     found = []

@@ -5,7 +5,7 @@ A log that was renamed is recognized by its inode and the digests of the sent by
 sending continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent
 again from its start (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job
 directory is sent under the link's name, and its target is not sent a second time. Files that were removed before they
-were sent are counted and reported. `finish` runs a last scan, which determines what is collected.
+were sent are counted and reported. `finish` runs a last scan, which determines the collected files.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Trees:
         )
 
     def manifest(self, asked: Manifest, body: bytes) -> None:
-        """Handle a part of a manifest; after the final one, report what is missing, and build a complete tree."""
+        """Handle a part of a manifest; after the final one, report the missing files, or build the tree if it is
+        complete."""
         name = asked.tree
         tree = self._trees.get(name)
         if tree is None or asked.first:

@@ -116,7 +116,8 @@ class Outbox:
         self.soon()
 
     def soon(self) -> None:
-        """Send what is waiting: immediately if nothing was sent for `pace_s` or much waits, else after `pace_s`."""
+        """Send the queued frames: immediately if nothing was sent for `pace_s` or the queue is long, else after
+        `pace_s`."""
         wait_s = self._data_at + self.pace_s - time.monotonic()
         if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
             self.pump()

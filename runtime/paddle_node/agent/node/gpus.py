@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The number of a node's NVIDIA GPUs and their driver: from the driver's files, and from nvidia-smi if installed.
 
-If a GPU hangs, nvidia-smi hangs too, so it runs outside the agent's loop, with a deadline of its own.
+If a GPU hangs, nvidia-smi hangs too, so it runs outside the agent's loop, with a separate deadline.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Output:
         loop.on_readable(fd, self._read)
 
     def drain(self) -> None:
-        """Read what is in the pipe now, and show the incomplete line too."""
+        """Read the current contents of the pipe, and show the incomplete line too."""
         size = 0
         while self._open and size < DRAIN_LIMIT:
             got = self._read()

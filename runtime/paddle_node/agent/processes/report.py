@@ -81,7 +81,7 @@ class Report:
             self._take_points(points)
 
     def drain(self) -> None:
-        """Read what is available now, and pass on everything that is delayed."""
+        """Read the available lines, and pass on all delayed ones."""
         for _ in range(16):
             if not self._open or not self._read():
                 break

@@ -32,7 +32,7 @@ class Stacks:
 
     Args:
         log: the process's log, to which Python writes its stacks.
-        done: called once with what is known, at most TEXT_LIMIT characters.
+        done: called one time with the stacks as far as they are known, at most TEXT_LIMIT characters.
     """
 
     def __init__(self, loop: Loop, pid: int, log: TappedLog, done: Callable[[str], None]) -> None:
@@ -82,7 +82,7 @@ def _tree(pid: int) -> List[Found]:
 
 
 def _ask(found: Found) -> Optional[str]:
-    """Ask a process for its stacks and return None, or return what is known without asking it."""
+    """Ask a process for its stacks and return None, or return a description if it cannot be asked."""
     if found.state not in _CANNOT_ANSWER and _has_handler(found.pid):
         try:
             if process_tree.send(found, SIGNAL):

@@ -30,7 +30,7 @@ class TappedLog(LogFile):
             tap.take(data)
 
     def tap(self, limit: int) -> Tap:
-        """Capture what is written until `Tap.close`; at most `limit` bytes are saved."""
+        """Capture the data written until `Tap.close`; at most `limit` bytes are saved."""
         tap = Tap(limit, self._taps.remove)
         self._taps.append(tap)
         return tap
@@ -49,6 +49,6 @@ class Tap:
         self.data += data[: self._limit - len(self.data)]
 
     def close(self) -> bytes:
-        """Stop capturing, and return what was captured."""
+        """Stop capturing, and return the captured data."""
         self._remove(self)
         return self.data

@@ -132,7 +132,7 @@ class Channel:
             self._loop.on_readable(self._fd, None if self._is_resting else self._readable)
 
     def _advance(self) -> None:
-        """Process what has arrived."""
+        """Process the received data."""
         try:
             if not self.known and not self._shake():
                 return

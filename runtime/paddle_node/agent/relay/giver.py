@@ -2,7 +2,7 @@
 """Sends one peer the files that it requests, even while they are still arriving here.
 
 Data is read from the disk, not kept in memory, so a slow peer delays no other. While the next bytes of a file have not
-arrived yet, the peer is told to wait every WAIT_S; it switches only from a node that is entirely silent.
+arrived yet, the peer is asked to wait, every WAIT_S; it switches only from a node that is entirely silent.
 """
 
 from __future__ import annotations

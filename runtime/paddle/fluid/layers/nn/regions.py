@@ -73,7 +73,7 @@ def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
         rois: (rois, 4), a sequence for each image.
         trans: (rois, 2 classes, part_size) shifts (across, down), times trans_std parts of the region's size.
         no_trans: ignore the shifts.
-        group_size: groups of cells, down and across, with channels of their own.
+        group_size: groups of cells, down and across, each with separate channels.
         part_size: shifts, down and across; None: one for each cell.
         sample_per_part: number of sampled values along each side of a cell.
         position_sensitive: the result has C / (pooled_height pooled_width) channels, and not C.

@@ -54,7 +54,8 @@ class Checkpoint:
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Begin to check each file once, beside a reader of the same files, so that each byte is read from disk once.
+    """Begin to check each file in parallel with a reader of the same files, so that each byte is read from
+    disk only one time.
 
     `finish` raises CheckpointError if a file is missing or differs.
     """

@@ -8,8 +8,8 @@
                 description, JSON | the arrays, one after the other
 
 A piece states its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers can
-load it as well. The manifest is written last: if it is missing or does not match the files beside it, there is no
-checkpoint. Readers trust no content.
+load it as well. The manifest is written last: if it is missing or does not match the files next to it, there
+is no checkpoint. Readers trust no content.
 """
 
 from __future__ import annotations
