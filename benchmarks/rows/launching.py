@@ -18,7 +18,7 @@ from benchmarks.timing import Contender
 from tests.cluster.host import interpreter
 from tests.cluster.hosts import Cluster, missing_tools
 
-_LOGIN = "a launcher of its own, and an agent a host beside the login that all have; both share these cores"
+_LOGIN = "the launcher and one agent per host run in addition to the logins, on the same cores"
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _sent(name: str, what: str, payload: Payload, case: str, versus: Versus, why
     return Row(name, what, "s", sides, (versus,), turns=3, warm_up=False, why=why)
 
 
-_SENDING = f"{_LOGIN}; every file is checked and published as a new directory by rename"
+_SENDING = f"{_LOGIN}; every file is checked and published in a new directory by rename"
 ROWS = (
     _command(3, 9),
     _command(16, 5),
@@ -150,7 +150,7 @@ ROWS = (
         partial(_first_step, is_first=False),
         (Versus("ours", "rsync_ssh", 1.0),),
         turns=5,
-        why="the launcher's own 0.4 s of a core and an agent a host; pservers answer before trainers start",
+        why="the launcher's 0.4 s of CPU and one agent per host; trainers start after pservers have answered",
     ),
     Row(
         "first_step_first_job",

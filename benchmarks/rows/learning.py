@@ -109,7 +109,7 @@ ROWS = (
         (Versus("ours_3_trainers", "alone", 0.7), Versus("ours_3_trainers", "torch_ddp", 1.5)),
         turns=3,
         warm_up=False,
-        why="three trainers and three servers share the cores that one process has alone",
+        why="three trainers and three servers share the cores that a single process has to itself",
     ),
     _network("resnet20", "training ResNet-20, batches of 128", 0.7, 2, "batch norm and sums on numpy"),
     _network(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A row: a task that users wait for, the sides that do it in turns, and our target speed relative to the others.
 
-Ratios always mean how many times as fast as the rival ours is: above 1, ours is faster.
+A ratio is always our speed divided by the rival's: above 1, paddle-cluster is faster.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Versus(NamedTuple):
     """A comparison of two sides.
 
     Attributes:
-        reach: target for how many times as fast ours is; None if nothing is promised.
+        reach: the target ratio; None if there is none.
     """
 
     ours: str

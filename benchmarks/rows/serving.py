@@ -78,7 +78,7 @@ def _sums(work: Work, name: str, ranks: int, ways: Sequence[str]) -> Iterator[Si
         yield sides
 
 
-_PYTHON = "some dozen calls of Python a message at each end, where C has one"
+_PYTHON = "several dozen Python calls per message at each end, compared with one in C"
 
 
 def _push(name: str, trainers: int, versus: Sequence[Versus], why: str = "", turns: int = 5) -> Row:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-SENSE = "A ratio is how many times as fast as the rival ours is: above 1 ours is faster."
+SENSE = "A ratio is our speed divided by the rival's: above 1, paddle-cluster is faster."
 HEAD = ("ratio (least to most)", "reach", "", "what users wait for", "ours", "rival")
 _ROW, _LABEL, _PANEL, _VALUE, _TOP = 20, 520, 420, 190, 44  # pixels
 _NOTE = 170  # characters
@@ -151,7 +151,7 @@ def _notes(found: Found) -> list[str]:
         for why in _lacking(row):
             lacking.setdefault(why, []).append(name)
     return [
-        *(f"where we lose ({_names(names)}): {why}" for why, names in losing.items()),
+        *(f"slower than the rival ({_names(names)}): {why}" for why, names in losing.items()),
         *(f"not measured ({_names(names)}): {why}" for why, names in lacking.items()),
     ]
 

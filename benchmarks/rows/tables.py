@@ -102,7 +102,7 @@ def _answered(port: int) -> float:
         return time.monotonic()
 
 
-_MEMORY = "memory that this machine finds at 0.4 GB/s in fresh memory"
+_MEMORY = "this machine provides fresh memory at 0.4 GB/s"
 ROWS = (
     Row(
         "table",
@@ -116,8 +116,8 @@ ROWS = (
             Versus("ours_update", "plain_c_update", 0.7),
         ),
         turns=_TURNS,
-        why="gradients are checked and those of equal ids added up, which the rival leaves out; the loops and the"
-        " interpreter between them",
+        why="gradients are checked and summed by id, which the rival does not do; the interpreter runs between the"
+        " loops",
     ),
     Row(
         "table_growth",
