@@ -48,7 +48,7 @@ SECONDS = {
     "tests/runtime/pserver/sparse/test_sparse_tables_agree.py": 60,
     "tests/runtime/pserver/transports/test_push_matrix.py": 340,
     "tests/runtime/pserver/transports/test_streams.py": 50,
-    "tests/runtime/v2/test_v2_within_node.py": 40,
+    "tests/runtime/v2/training/test_v2_within_node.py": 40,
     "tests/test_main_job.py": 60,
     "tests/workspace_template/test_train.py": 30,
 }

@@ -14,7 +14,7 @@ import pytest
 from tests.ports import free_range
 from tests.runtime.trainer.test_train_flags import values
 from tests.runtime.trainer.train_runs import train
-from tests.runtime.v2.test_v2_cluster import DEADLINE_S, KEY, ROOT, servers
+from tests.runtime.v2.training.test_v2_cluster import DEADLINE_S, KEY, ROOT, servers
 
 PROVIDER = """
 import numpy

@@ -15,8 +15,8 @@ from paddle.v2.layer.output import LayerOutput
 from paddle.v2.network import Network
 from paddle.v2.topology import Topology
 from paddle.v2.training.gradient_machine import GradientMachine
-from tests.runtime.v2.gradient_check import check_closely
-from tests.runtime.v2.layer_cases import act, attr, data_type, layer
+from tests.runtime.v2.layers.gradient_check import check_closely
+from tests.runtime.v2.layers.layer_cases import act, attr, data_type, layer
 
 WORDS, SIZE = 9, 4
 SAMPLES: list[tuple[list[int], list[int]]] = [([1, 2, 3, 1], [0, 1]), ([4], [2]), ([5, 6], [1, 0])]

@@ -13,7 +13,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
-from tests.runtime.v2.gradient_check import check_closely
+from tests.runtime.v2.layers.gradient_check import check_closely
 
 layer, act, data_type = paddle.layer, paddle.activation, paddle.data_type
 rng = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.errors import PaddleError
-from tests.runtime.v2.training_cases import (
+from tests.runtime.v2.training.training_cases import (
     POINTS,
     adagrad,
     attr,
@@ -22,7 +22,7 @@ from tests.runtime.v2.training_cases import (
     optimizer,
     regression,
 )
-from tests.runtime.v2.word2vec import AdaGrad, cost_and_gradients, network, samples
+from tests.runtime.v2.training.word2vec import AdaGrad, cost_and_gradients, network, samples
 
 
 def test_word2vec_follows_the_formulas_step_by_step() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
-from tests.runtime.v2.near_trainer import BATCHES
+from tests.runtime.v2.training.near_trainer import BATCHES
 
 TRAINERS, DEADLINE_S = 2, 150
 SHARED = "gradients and values stay in shared memory"

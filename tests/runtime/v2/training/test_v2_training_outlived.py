@@ -20,7 +20,7 @@ from paddle.v2 import model
 from paddle.v2.errors import TrainingError
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Topology
-from tests.runtime.v2.training_cases import (
+from tests.runtime.v2.training.training_cases import (
     POINTS,
     adagrad,
     batches,
@@ -28,7 +28,7 @@ from tests.runtime.v2.training_cases import (
     optimizer,
     regression,
 )
-from tests.runtime.v2.word2vec import network, samples
+from tests.runtime.v2.training.word2vec import network, samples
 
 
 def test_a_test_in_the_middle_of_a_pass_changes_nothing() -> None:

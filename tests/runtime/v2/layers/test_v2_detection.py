@@ -13,8 +13,8 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
-from tests.runtime.v2.gradient_check import check_closely
-from tests.runtime.v2.layer_cases import act, data_type, layer, values
+from tests.runtime.v2.layers.gradient_check import check_closely
+from tests.runtime.v2.layers.layer_cases import act, data_type, layer, values
 
 rng = np.random.default_rng(8)
 VARIANCE = [0.1, 0.1, 0.2, 0.2]

@@ -12,7 +12,7 @@ import paddle.v2 as paddle
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.topology import Topology
 from paddle.v2.training.gradient_machine import GradientMachine
-from tests.runtime.v2.layer_cases import (
+from tests.runtime.v2.layers.layer_cases import (
     ACTIVATIONS,
     LAYERS,
     OTHER,

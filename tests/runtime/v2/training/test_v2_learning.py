@@ -13,7 +13,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2.layer.output import LayerOutput
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import numpy as np
 
 import paddle.v2 as paddle
 from paddle.v2 import settings
-from tests.runtime.v2.word2vec import network, samples
+from tests.runtime.v2.training.word2vec import network, samples
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ import paddle.v2 as paddle
 from paddle.env import JobEnvironment
 from paddle.pserver.command import Server, ServerOptions
 from paddle.v2.parameters import Parameters
-from tests.runtime.v2.word2vec import network, samples
+from tests.runtime.v2.training.word2vec import network, samples
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 KEY = "5a" * 32
 DEADLINE_S = 60
 Costs = list[np.ndarray]

@@ -19,7 +19,7 @@ from paddle.v2.attr import ParameterAttribute
 from paddle.v2.topology import Topology
 
 layer, attr, data_type = paddle.layer, paddle.attr, paddle.data_type
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def dense(name: str, dim: int) -> layer.LayerOutput:

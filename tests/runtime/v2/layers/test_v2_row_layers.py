@@ -12,8 +12,18 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
-from tests.runtime.v2.gradient_check import check_closely
-from tests.runtime.v2.layer_cases import ACTIVATIONS, OTHER, ROWS, act, attr, data_type, dense, layer, values
+from tests.runtime.v2.layers.gradient_check import check_closely
+from tests.runtime.v2.layers.layer_cases import (
+    ACTIVATIONS,
+    OTHER,
+    ROWS,
+    act,
+    attr,
+    data_type,
+    dense,
+    layer,
+    values,
+)
 
 rng = np.random.default_rng(11)
 COLUMNS = [[1, 3], [0], [0, 1, 2]]

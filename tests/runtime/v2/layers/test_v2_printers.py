@@ -13,7 +13,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
-from tests.runtime.v2.layer_cases import ROWS, act, data_type, dense, layer
+from tests.runtime.v2.layers.layer_cases import ROWS, act, data_type, dense, layer
 
 evaluator = paddle.evaluator
 

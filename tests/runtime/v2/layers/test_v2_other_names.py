@@ -11,8 +11,8 @@ from paddle.v2 import config_base, data_feeder
 from paddle.v2.errors import UsageError
 from paddle.v2.topology import Topology
 from paddle.v2.training.gradient_machine import GradientMachine
-from tests.runtime.v2.gradient_check import check_closely
-from tests.runtime.v2.layer_cases import ROWS, act, data_type, dense, layer, values
+from tests.runtime.v2.layers.gradient_check import check_closely
+from tests.runtime.v2.layers.layer_cases import ROWS, act, data_type, dense, layer, values
 
 rng = np.random.default_rng(5)
 SEQUENCES = [rng.normal(size=(length, 5)).astype(np.float32) for length in (3, 1, 2)]

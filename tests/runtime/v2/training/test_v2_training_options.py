@@ -13,7 +13,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2 import model
 from paddle.v2.parameters import Parameters
-from tests.runtime.v2.training_cases import (
+from tests.runtime.v2.training.training_cases import (
     POINTS,
     adagrad,
     attr,
@@ -24,7 +24,7 @@ from tests.runtime.v2.training_cases import (
     optimizer,
     regression,
 )
-from tests.runtime.v2.word2vec import network, samples
+from tests.runtime.v2.training.word2vec import network, samples
 
 CLASSES = ["Momentum", "Adam", "Adamax", "AdaGrad", "DecayedAdaGrad", "AdaDelta", "RMSProp"]
 

@@ -11,8 +11,8 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.v2.layer.output import LayerOutput
-from tests.runtime.v2.gradient_check import check_closely
-from tests.runtime.v2.layer_cases import act, data_type, dense, layer
+from tests.runtime.v2.layers.gradient_check import check_closely
+from tests.runtime.v2.layers.layer_cases import act, data_type, dense, layer
 
 rng = np.random.default_rng(21)
 ROWS = rng.normal(size=(4, 3))
