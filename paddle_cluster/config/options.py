@@ -352,7 +352,6 @@ NAMES = (
     _name("K8S_PRIORITY_CLASS", "kubernetes.priority_class", "", kubernetes.word),
     _name("K8S_DEADLINE_S", "kubernetes.deadline_s", 30 * 86400, integer(0, 2**31 - 1)),
     _name("K8S_POD", "kubernetes.pod", {}, kubernetes.pod),
-    _name("K8S_ADDRESS", "kubernetes.address", "", own_address),
     _name("K8S_START_TIMEOUT_S", "kubernetes.start_timeout_s", 600, seconds(1, 7 * _DAY_S)),
 )
 

@@ -198,7 +198,6 @@ class KubernetesSettings:
         pull_secrets: names of Secrets with credentials for image registries.
         deadline_s: activeDeadlineSeconds of the Job; 0: none.
         pod: merged last into the pod template.
-        address: address of this machine for pods; empty: chosen by the route to the API server.
         start_timeout_s: seconds from the creation of the Job until all pods have connected.
     """
 
@@ -219,7 +218,6 @@ class KubernetesSettings:
     priority_class: str
     deadline_s: int
     pod: Mapping[str, Any]
-    address: str
     start_timeout_s: float
 
 

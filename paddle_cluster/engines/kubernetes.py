@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import kubernetes_faults as faults
 from paddle_cluster.engines import kubernetes_objects
 from paddle_cluster.engines.kubernetes_api import (
@@ -51,10 +50,6 @@ class KubernetesEngine(PorterEngine):
     def described(cls, text: str, plan: Plan) -> str:
         """Return everything as YAML: the text is a comment before the objects."""
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
-
-    def address(self, settings: Settings) -> str:
-        """Return K8S_ADDRESS, or else ENGINE_ADDRESS."""
-        return settings.kubernetes.address or settings.engines.address
 
     def porters(self) -> Porters:
         """Return the Job."""

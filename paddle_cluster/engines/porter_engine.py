@@ -23,7 +23,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from paddle_cluster.config.settings import Settings
 from paddle_cluster.config.values import shown_ports
 from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from paddle_cluster.connection.shell import agent_command
@@ -57,7 +56,7 @@ class PorterEngine(Engine):
         self._again_s = settings.ssh.connect_timeout_s
         self._pythons = tuple(dict.fromkeys(node.python for node in plan.nodes))  # for nodes without python3
         self._ports = settings.engines.ports
-        self._address = self.address(settings)
+        self._address = settings.engines.address
         self._porters: Porters
         self._lock = threading.RLock()
         self._waiting: dict[int, threading.Condition] = {}  # by node: the thread that waits for its porter
@@ -78,10 +77,6 @@ class PorterEngine(Engine):
     @abstractmethod
     def porters(self) -> Porters:
         """Return what starts the porters; raises UsageError."""
-
-    def address(self, settings: Settings) -> str:
-        """Return the address of this machine for the porters; empty: all of its addresses."""
-        return settings.engines.address
 
     def check(self) -> None:
         """Check that what starts porters exists."""

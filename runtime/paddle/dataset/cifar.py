@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import DatasetError, download, members
+from paddle.dataset.download import DatasetError, download, fetching, members
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader import pickled
 from paddle.reader.decorator import Reader
@@ -25,6 +25,8 @@ PIXELS = 3 * 32 * 32
 MAX_BATCH_BYTES = 1 << 28  # the largest original file has 155 MB
 
 Sample = tuple[NDArray[np.float32], int]
+
+fetch = fetching("cifar", CIFAR10, CIFAR100)
 
 
 def train10() -> Reader[Sample]:
@@ -45,12 +47,6 @@ def train100() -> Reader[Sample]:
 def test100() -> Reader[Sample]:
     """Return a reader of the CIFAR-100 test images with their fine labels, 0 to 99."""
     return _reader(CIFAR100, "test")
-
-
-def fetch() -> None:
-    """Download both files into the cache."""
-    for url, md5 in (CIFAR10, CIFAR100):
-        download(url, "cifar", md5)
 
 
 def convert(path: str) -> None:

@@ -12,7 +12,7 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from paddle.dataset.download import DatasetError, download, members, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, members, telling_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
@@ -32,6 +32,8 @@ REACH = 2  # number of words on either side of the predicate
 
 Ids = dict[str, int]
 Roles = tuple[list[str], str, list[str]]
+
+fetch = fetching("conll05", DATA, WORDS, VERBS, LABELS, EMBEDDING)
 
 
 def get_dict() -> tuple[Ids, Ids, Ids]:
@@ -62,12 +64,6 @@ def test() -> Reader[tuple[list[int], ...]]:
                 ) from error
 
     return read
-
-
-def fetch() -> None:
-    """Download all files into the cache."""
-    for url, md5 in (DATA, WORDS, VERBS, LABELS, EMBEDDING):
-        download(url, "conll05", md5)
 
 
 def convert(path: str) -> None:

@@ -26,7 +26,7 @@ import urllib.request
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -91,6 +91,17 @@ def download(url: str, module_name: str, md5sum: str | None = None, save_name: s
         status = path.stat()
         _compare(path, md5sum, status.st_size, status.st_mtime_ns)
     return str(path)
+
+
+def fetching(module_name: str, *files: tuple[str, str]) -> Callable[[], None]:
+    """Return the `fetch` of a data set with these files (url, md5)."""
+
+    def fetch() -> None:
+        """Download all files into the cache."""
+        for url, md5sum in files:
+            download(url, module_name, md5sum)
+
+    return fetch
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import DatasetError, download, members
+from paddle.dataset.download import DatasetError, download, fetching, members
 from paddle.dataset.image import load_image_bytes, simple_transform
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader, map_readers
@@ -41,6 +41,8 @@ RESIZE, CROP = 256, 224
 
 Raw = tuple[bytes, int]
 Mapper = Callable[[Raw], Any]
+
+fetch = fetching("flowers", DATA, LABELS, SETS)
 
 
 def default_mapper(is_train: bool, sample: Raw) -> tuple[NDArray[np.float32], int]:
@@ -72,12 +74,6 @@ def test(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool
 def valid(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:
     """Return a reader of the validation images; for the arguments see `train`."""
     return _reader(VALID_FLAG, mapper, buffered_size, use_xmap)
-
-
-def fetch() -> None:
-    """Download the files into the cache."""
-    for url, md5 in (DATA, LABELS, SETS):
-        download(url, "flowers", md5)
 
 
 def convert(path: str) -> None:

@@ -12,7 +12,7 @@ import string
 from collections import Counter
 from collections.abc import Iterator
 
-from paddle.dataset.download import download, members
+from paddle.dataset.download import download, fetching, members
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
@@ -23,6 +23,8 @@ CUTOFF = 150
 PUNCTUATION = string.punctuation.encode()
 
 Sample = tuple[list[int], int]
+
+fetch = fetching("imdb", (URL, MD5))
 
 
 def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
@@ -53,11 +55,6 @@ def train(word_idx: dict[str, int]) -> Reader[Sample]:
 def test(word_idx: dict[str, int]) -> Reader[Sample]:
     """Return a reader of the test reviews; the archive is read one time, in the first pass."""
     return _reader("test", word_idx)
-
-
-def fetch() -> None:
-    """Download the file into the cache."""
-    download(URL, "imdb", MD5)
 
 
 def convert(path: str) -> None:

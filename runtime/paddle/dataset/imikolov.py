@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
-from paddle.dataset.download import download, members
+from paddle.dataset.download import download, fetching, members
 from paddle.dataset.records import convert as convert_reader
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader
@@ -22,6 +22,8 @@ MD5 = "30177ea32e27c525793142b6bf2c8e2d"
 
 TRAIN = "./simple-examples/data/ptb.train.txt"
 VALID = "./simple-examples/data/ptb.valid.txt"
+
+fetch = fetching("imikolov", (URL, MD5))
 
 
 class DataType(IntEnum):
@@ -69,11 +71,6 @@ def test(
 ) -> Reader[tuple[Any, ...]]:
     """Return a reader of samples of the validation text; for the arguments see `train`."""
     return _reader(VALID, word_idx, n, data_type)
-
-
-def fetch() -> None:
-    """Download the file into the cache."""
-    download(URL, "imikolov", MD5)
 
 
 def convert(path: str) -> None:

@@ -15,7 +15,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 
-from paddle.dataset.download import DatasetError, download, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, telling_damage
 from paddle.dataset.records import convert as convert_reader
 
 URL = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/movie_reviews.zip"
@@ -27,6 +27,8 @@ _KINDS = ("neg", "pos")
 _TOKEN = re.compile(r"\w+|[^\w\s]+")  # the corpus reader's: words, and runs of punctuation
 
 Sample = tuple[list[int], int]
+
+fetch = fetching("corpora", (URL, MD5))
 
 
 def get_word_dict() -> list[tuple[str, int]]:
@@ -42,11 +44,6 @@ def train() -> Iterator[Sample]:
 def test() -> Iterator[Sample]:
     """Yield the reviews after the first 1,600."""
     yield from _samples()[NUM_TRAINING_INSTANCES:]
-
-
-def fetch() -> None:
-    """Download the file into the cache."""
-    download(URL, "corpora", MD5)
 
 
 def convert(path: str) -> None:

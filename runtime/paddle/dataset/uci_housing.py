@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import DatasetError, download
+from paddle.dataset.download import DatasetError, download, fetching
 from paddle.reader.decorator import Reader
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ TRAIN_SHARE = 0.8
 
 Sample = tuple[NDArray[np.float64], NDArray[np.float64]]
 
+fetch = fetching("uci_housing", (URL, MD5))
+
 
 def train() -> Reader[Sample]:
     """Return a reader of the first 80 percent of the rows."""
@@ -65,11 +67,6 @@ def model() -> Parameters:
 
     with open(download(URL_MODEL, "uci_housing", MD5_MODEL), "rb") as file:
         return Parameters.from_tar(file)
-
-
-def fetch() -> None:
-    """Download the file into the cache."""
-    download(URL, "uci_housing", MD5)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import DatasetError, download, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, telling_damage
 from paddle.dataset.image import load_image_bytes
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
@@ -30,6 +30,8 @@ DATA_FILE = "VOCdevkit/VOC2012/JPEGImages/{}.jpg"
 LABEL_FILE = "VOCdevkit/VOC2012/SegmentationClass/{}.png"
 
 Sample = tuple[NDArray[Any], NDArray[np.uint8]]
+
+fetch = fetching("voc2012", (VOC_URL, VOC_MD5))
 
 
 def train() -> Reader[Sample]:
@@ -45,11 +47,6 @@ def test() -> Reader[Sample]:
 def val() -> Reader[Sample]:
     """Return a reader of the 1,449 validation images."""
     return _reader("val")
-
-
-def fetch() -> None:
-    """Download the file into the cache."""
-    download(VOC_URL, "voc2012", VOC_MD5)
 
 
 def convert(path: str) -> None:

@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from paddle.dataset.download import DatasetError, download, members, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, members, telling_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader
@@ -27,6 +27,8 @@ START, END, UNK_IDX = "<s>", "<e>", 2
 MOST_WORDS = 80  # maximum lengths of a source with <s> and <e>, and of a target: longer pairs are dropped
 
 Sample = tuple[list[int], list[int], list[int]]
+
+fetch = fetching("wmt14", (URL_TRAIN, MD5_TRAIN))
 
 
 def train(dict_size: int) -> Reader[Sample]:
@@ -65,11 +67,6 @@ def model() -> Parameters:
     path = download(URL_MODEL, "wmt14", MD5_MODEL)
     with telling_damage(path), gzip.open(path) as file:
         return Parameters.from_tar(cast(BinaryIO, file))
-
-
-def fetch() -> None:
-    """Download the text into the cache."""
-    download(URL_TRAIN, "wmt14", MD5_TRAIN)
 
 
 def convert(path: str) -> None:
