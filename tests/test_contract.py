@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names both halves use without importing each other: messages, flags, the environment of a process."""
+"""The names both halves use without importing each other: messages, the environment of a process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import ast
 import re
 from pathlib import Path
 
-import paddle.env
-import paddle.flags
-from paddle_cluster.config import flags
 from paddle_node.contract.facts import REPORTS
 from paddle_node.contract.frames import Decoder, encode
 from paddle_node.contract.records import plan
@@ -66,14 +63,6 @@ def test_the_design_page_has_a_row_for_every_message_with_the_fields_of_its_reco
         assert named == {
             kind: names | ({"proc"} if kind in REPORTS else set()) for kind, names in ours.items()
         }
-
-
-def test_both_sides_know_the_same_flags_of_paddle_init() -> None:
-    assert set(flags.INIT_FLAGS) == set(paddle.flags.INIT_FLAGS)
-
-
-def test_both_sides_know_the_same_flags_of_the_pserver() -> None:
-    assert set(flags.PSERVER_FLAGS) == set(paddle.flags.PSERVER_FLAGS)
 
 
 def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() -> None:

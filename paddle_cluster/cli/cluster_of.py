@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from paddle_cluster.cli.command_arguments import Given
 from paddle_cluster.config import arguments
 from paddle_cluster.config.arguments import Arguments
-from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import job_record, node_jobs, store
@@ -17,8 +16,9 @@ from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 
-_FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; here, --config means --conf
+_FLAGS = (INIT_FLAGS.keys() | PSERVER_FLAGS.keys()) - {"config"}  # of a trainer; here, --config means --conf
 _NODES = {"--conf", "--hosts", "--hostfile"}
 _PLACEHOLDER = (
     "--job_workspace=."  # a command line needs one of the two job options; this one is removed afterwards

@@ -12,14 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paddle_cluster.config import entry
-from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
 from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
-_KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
+_KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
+LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
+"""Flags whose values follow from the plan, one by one or for each process: nobody else may give them."""
 _ESCAPE = " (To pass it to your script, put it after --.)"
 _SCRIPTS = (".py", ".sh")
 

@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Set
 from functools import cached_property, lru_cache
 
-from paddle_cluster.config.flags import INIT_FLAGS
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
 from paddle_cluster.config.variables import LONGEST
@@ -27,6 +26,7 @@ from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.ports import Seat, share, trainer_port
 from paddle_node.contract import names
 from paddle_node.contract.classes import dataclass
+from paddle_node.contract.flags import INIT_FLAGS
 
 ADDED_ON_NODE = (
     names.CHECKPOINT_DIR,

@@ -14,7 +14,6 @@ from datetime import datetime
 from enum import Enum
 from functools import cached_property
 
-from paddle_cluster.config.flags import PSERVER_FLAGS
 from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode
@@ -24,6 +23,7 @@ from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
 from paddle_node.contract.classes import dataclass
+from paddle_node.contract.flags import PSERVER_FLAGS
 from paddle_node.contract.names import STATE_DIR
 
 SERVER_LOG = "log/server.log"
@@ -346,7 +346,7 @@ def pserver_argv(
     }
     if not settings.cluster.port_is_explicit:
         flags["port_tries"] = str(PORT_TRIES)
-    flags |= {name: value for name, value in settings.job.flags if name in PSERVER_FLAGS - _DECIDED}
+    flags |= {name: value for name, value in settings.job.flags if name in PSERVER_FLAGS.keys() - _DECIDED}
     flags |= {"resume": resume} if resume else {}
     return (python, "-P", "-m", "paddle", "pserver", *(f"--{name}={value}" for name, value in flags.items()))
 

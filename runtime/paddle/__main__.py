@@ -12,7 +12,8 @@ from paddle import glog, version
 from paddle.distributed import launch, launch_ps, launch_v2
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
-from paddle.flags import PSERVER_FLAGS, TRAIN_FLAGS, describe
+from paddle.flags import describe
+from paddle_node.contract.flags import PSERVER_FLAGS, TRAIN_FLAGS
 
 _USAGE = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 
 from paddle.errors import ConfigError
-from paddle.flags import MAX_PORT
+from paddle_node.contract.flags import MAX_PORT
 
 _PORT_DIGITS = 5
 _SHOWN = 100  # characters of what somebody wrote

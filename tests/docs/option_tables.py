@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from paddle_cluster.cli import commands
-from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.options import OPTIONS
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = (
@@ -23,7 +23,7 @@ PROGRAMS = (
     "examples",
     "docker_cluster",
 )
-OF_JOBS = frozenset(option.name for option in OPTIONS) | INIT_FLAGS | PSERVER_FLAGS
+OF_JOBS = frozenset(option.name for option in OPTIONS) | INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 OF_OTHERS = frozenset(  # of pip, uv, cupy, docker, mpirun, Slurm and nvidia-smi, where we tell of them
     {
         *(

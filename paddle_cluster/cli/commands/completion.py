@@ -16,13 +16,14 @@ from typing import NamedTuple
 from paddle_cluster.cli import manual
 from paddle_cluster.cli.command_arguments import options
 from paddle_cluster.cli.commands import COMMANDS, JOB, usage
-from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
+from paddle_cluster.config.arguments import LAUNCHER_FLAGS
 from paddle_cluster.config.options import OPTIONS, Option
 from paddle_cluster.control import store
 from paddle_cluster.errors import ExitCode, LauncherError, UsageError
 from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import installation, state_dir
 from paddle_cluster.system.installation import COMMAND, PROGRAM
+from paddle_node.contract.flags import INIT_FLAGS
 
 USAGE = f"""\
 {PROGRAM} completion bash|zsh
@@ -151,7 +152,7 @@ def _options(line: Line) -> Iterator[str]:
         if option.repeats or f"--{option.name}" not in given:
             yield option.written.partition("=")[0] + ("=" if option.metavar else "")
     if len(line.last) > len("--"):
-        yield from (f"--{name}=" for name in sorted(INIT_FLAGS - LAUNCHER_FLAGS))
+        yield from (f"--{name}=" for name in sorted(INIT_FLAGS.keys() - LAUNCHER_FLAGS))
 
 
 def _matching(offer: Offer, prefix: str, last: str) -> Offer:

@@ -20,7 +20,8 @@ from paddle.distributed.nodes import Nodes
 from paddle.endpoints import host_of
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
-from paddle.flags import INIT_FLAGS, PSERVER_FLAGS, read_flags
+from paddle.flags import read_flags
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 from paddle_node.linux.inet import is_loopback
 
 _MODULE = "paddle.distributed.launch_v2"

@@ -23,7 +23,7 @@ from types import FrameType
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
-from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
+from paddle.flags import parse_arguments, read_flags
 from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
@@ -43,6 +43,7 @@ from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
 from paddle.threads import ServiceThread
 from paddle_node.contract.facts import Queue
+from paddle_node.contract.flags import MAX_PORT, PSERVER_FLAGS
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.flags import INIT_FLAGS, parse_arguments
+from paddle.flags import parse_arguments
 from paddle.swig.arguments import Arguments
 from paddle.swig.arrays import IVector, Matrix, Vector
 from paddle.swig.machine import (
@@ -19,6 +19,7 @@ from paddle.swig.machine import (
 from paddle.swig.trainer import Trainer
 from paddle.v2 import settings
 from paddle.v2.errors import MissingNameError
+from paddle_node.contract.flags import INIT_FLAGS
 
 __all__ = [
     "CREATE_MODE_NORMAL",

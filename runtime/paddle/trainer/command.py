@@ -13,13 +13,14 @@ from pathlib import Path
 
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
-from paddle.flags import INIT_FLAGS, PSERVER_FLAGS, TRAIN_FLAGS, Value, parse_arguments, read_flags
+from paddle.flags import parse_arguments, read_flags
 from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import parse_config
 from paddle.trainer.jobs import JOBS
 from paddle.trainer.session import Session
 from paddle.v2 import settings
 from paddle.v2.errors import UsageError
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, TRAIN_FLAGS, Value
 
 # flags that the launcher sets, whatever the command line says
 _OF_THE_JOB = frozenset(

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.flags import Value
 from paddle.trainer import pass_directory
 from paddle.trainer.session import Session
 from paddle.v2 import event as events
@@ -26,6 +25,7 @@ from paddle.v2.inference import Inference
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.parameters import Parameters
 from paddle.v2.trainer import SGD
+from paddle_node.contract.flags import Value
 
 
 class Periods:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.flags import Value
 from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import TrainerConfig, extra_outputs
 from paddle.trainer.sample_pool import Batches, SampleSource
@@ -28,6 +27,7 @@ from paddle.v2.topology import Topology
 from paddle.v2.trainer import SGD
 from paddle.v2.training.feeder import DataFeeder, Feed
 from paddle.v2.training.gradient_machine import GradientMachine
+from paddle_node.contract.flags import Value
 
 
 class Session:

@@ -15,9 +15,10 @@ from paddle.backend import Device
 from paddle.endpoints import endpoint_of, host_of
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
-from paddle.flags import INIT_FLAGS, Value, read_flags
+from paddle.flags import read_flags
 from paddle.ops.base.threads import COMPUTE
 from paddle.v2.errors import UsageError
+from paddle_node.contract.flags import INIT_FLAGS, Value
 
 _WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
 
@@ -92,7 +93,7 @@ def init(**arguments: object) -> None:
 
     Args:
         **arguments: flags such as use_gpu, trainer_count, seed, port, ports_num, ports_num_for_sparse,
-            num_gradient_servers, trainer_id, pservers. ``paddle.flags.INIT_FLAGS`` is the full table.
+            num_gradient_servers, trainer_id, pservers. `paddle_node/contract/flags.py` has the full table.
             trainer_count is the number of threads that share the work of large operators. A batch is not split: costs,
             gradients, batch_norm's statistics and dropout masks are those of one thread, bit by bit. The original's
             threads each took a contiguous part of the batch, with its own statistics and masks, and their gradients

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from paddle_cluster.config.arguments import Flag, parse
 from paddle_cluster.config.entry import Entry
-from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.options import OPTIONS, Mode, Wire
 from paddle_cluster.errors import UsageError
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 
 PACKAGE = "--job_dispatch_package=ws"
 
@@ -194,7 +194,9 @@ def test_in_collective_mode_names_like_paddles_flags_are_the_scripts_own() -> No
     assert parse([PACKAGE, "--mode=collective", "--num_pass=3"]).passthrough == ("--num_pass=3",)
 
 
-@pytest.mark.parametrize("name", sorted((INIT_FLAGS | PSERVER_FLAGS) - {option.name for option in OPTIONS}))
+@pytest.mark.parametrize(
+    "name", sorted((INIT_FLAGS.keys() | PSERVER_FLAGS.keys()) - {option.name for option in OPTIONS})
+)
 def test_no_flag_of_paddle_is_taken_for_a_misspelt_option(name: str) -> None:
     if name in {"trainer_id", "pservers", "num_gradient_servers"}:
         assert "is derived from" in refused(PACKAGE, f"--{name}=1")
