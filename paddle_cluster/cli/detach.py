@@ -44,7 +44,7 @@ def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
 
     Args:
         run_job: runs the job in the daemon; through the socket, this process watches it.
-        where: receives what the daemon's interpreter prints.
+        where: receives the output of the daemon's interpreter.
     """
     mine, its = socket.socketpair()
     sys.stdout.flush()

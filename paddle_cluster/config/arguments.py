@@ -2,7 +2,7 @@
 """Parses the command line: takes the launcher's own options and passes on all other arguments unchanged.
 
 `passthrough` contains the other tokens in their order and form, byte for byte. `flags` is the interpretation of these
-tokens as flags: `--x=v` and `--x v` set x to v, `--x` alone is True, and `--nox` is False if x is a flag of
+tokens as flags: `--x=v` and `--x v` set x to v, a lone `--x` is True, and `--nox` is False if x is a flag of
 paddle.init. After `--` nothing is interpreted.
 """
 

@@ -22,7 +22,7 @@ _HEAD_BYTES = 256
 
 @dataclass(frozen=True)
 class Entry:
-    """What the trainers run; exactly one of the attributes is set.
+    """The program that the trainers run; exactly one of the attributes is set.
 
     Attributes:
         path: relative to the workspace.
@@ -71,7 +71,7 @@ def check(entry: Entry, package: Path) -> None:
     """Check that a workspace contains the entry and that it can run.
 
     Raises:
-        WorkspaceError: the check failed; the message says what to do.
+        WorkspaceError: the check failed; the message has the next step.
     """
     if entry.module:
         _check_module(entry.module, package)

@@ -177,7 +177,7 @@ def of_nodes(
 
     Args:
         where: `file:line` of the entry with this index.
-        others_are_known: the hosts do not come from HOSTS: entries for hosts that are not among them are ignored, and a
+        others_are_known: the hosts do not come from HOSTS, so entries for other hosts are ignored, and a
             number would refer to another host.
 
     Raises:

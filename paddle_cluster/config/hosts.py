@@ -27,7 +27,7 @@ _ZONE = regex(r"[A-Za-z0-9_.-]{1,15}")
 
 
 class HostError(ValueError):
-    """A string is not a valid host; the message says why and what to write instead."""
+    """A string is not a valid host; the message has the reason and the correct form."""
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def _config(arguments: Arguments) -> str:
 
 
 def _entry(arguments: Arguments) -> Entry:
-    """Return what the trainers run: with --mode=v1, the configuration that `paddle train` reads.
+    """Return the program that the trainers run: with --mode=v1, the configuration that `paddle train` reads.
 
     Raises:
         UsageError: --mode=v1 has no configuration, or also a script.

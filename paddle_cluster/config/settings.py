@@ -133,7 +133,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """What the job runs, and its settings.
+    """The program of the job, and its settings.
 
     Attributes:
         name: the job's name in commands and on screens; empty: its ID.
@@ -142,7 +142,7 @@ class JobSettings:
         mode_is_explicit: --mode was given.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
-        entry: what trainers run.
+        entry: the program that trainers run.
         passthrough: tokens for the trainers' argv, byte for byte.
         flags: the same tokens parsed as flags; the last one takes precedence.
         threads: thread variables set in the user's own environment; they apply to every process.

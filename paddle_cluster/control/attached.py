@@ -46,7 +46,7 @@ class Farewell:
 
     Attributes:
         exit_code: the job's exit code if it ended; the code of the signal if this process was terminated.
-        left: what the job could not clean or collect.
+        left: data that the job could not clean or collect.
         lines: the messages of a job that never began.
     """
 

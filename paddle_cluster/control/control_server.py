@@ -250,7 +250,7 @@ class ControlServer:
                 raise ControlError(f"unknown request {frame.kind!r:.80} in version {VERSION}")
 
     def _show(self, client: _Client) -> None:
-        """Queue what the client has not received, as far as there is room."""
+        """Queue the events that the client has not received, as far as there is room."""
         if client.position is None:
             return
         if len(client.buffer) < BUFFER_LIMIT:

@@ -35,7 +35,7 @@ _ROWS = {"nodes": "node_id", "processes": "name"}
 
 
 def everything(board: JobBoard, job_id: str) -> dict[str, Any]:
-    """Return what the page shows before any event: its columns, the jobs, and the requested job, or the first."""
+    """Return the page's initial data: its columns, the jobs, and the requested job, or the first."""
     job = board.job(job_id) if job_id else board.first()
     first = _Page(job.job_id if job else job_id)
     return {"columns": COLUMNS, **dict(first.parts(board, time.time()))}
@@ -164,7 +164,7 @@ def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def curves(job: KnownJob) -> dict[str, Any]:
-    """Return the cost of its first trainer, and what other ranks and scripts report."""
+    """Return the cost of its first trainer, and the curves of other ranks and of scripts."""
     return {name: job.status.get(name) for name in ("curve", "curves")}
 
 
@@ -234,7 +234,8 @@ def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """Return a JSON value limited to what a browser can show completely; newlines in texts are preserved."""
+    """Return a JSON value limited to a size that a browser can show completely; newlines in texts are
+    preserved."""
     if isinstance(value, str):
         return visible_lines(value[:TEXT_LIMIT])
     if isinstance(value, list) and depth:

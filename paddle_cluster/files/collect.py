@@ -363,7 +363,8 @@ class Collector:
         return not is_target and place.is_file()
 
     def _clear_folder(self, node: _Node, folder: Path) -> None:
-        """Remove what the node sent into a folder, and the folder, unless it contains anything else."""
+        """Remove the files that the node sent into a folder, and the folder unless it contains anything
+        else."""
         for place in [place for place in (*self._copies, *self._links) if folder in place.parents]:
             if place in self._links or self._nodes.get(self._copies[place].node_id) is node:
                 self._drop(node, place)

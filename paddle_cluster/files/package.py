@@ -189,7 +189,8 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 
 def runtime_package(root: Path) -> Package:
-    """Walk and hash what jobs import from `root`: paddle, paddle_node without the agent, paddle_job.py, py_paddle.py.
+    """Walk and hash the packages that jobs import from `root`: paddle, paddle_node without the agent,
+    paddle_job.py, py_paddle.py.
 
     Compiled kernels are sent with the sources that they are verified against.
     """

@@ -77,7 +77,7 @@ class Bundle:
 
 
 def bundle(root: Path, folder: Path, clock: Callable[[], float] = time.time) -> Bundle:
-    """Pack what jobs import from `root`, or reuse the file packed by an earlier job.
+    """Pack the packages that jobs import from `root`, or reuse the file packed by an earlier job.
 
     It is reused if the metadata of all files is unchanged, as for `Digests`, and the file is not saved if one has just
     changed.

@@ -32,7 +32,7 @@ STALL_TOLD_S = 10.0
 
 @dataclass(frozen=True)
 class Undone:
-    """What the shutdown could not do, as lines for the screen.
+    """The incomplete parts of a shutdown, as lines for the screen.
 
     Attributes:
         unclean: processes that may still be running.

@@ -2,8 +2,8 @@
 """Has an engine start agents on nodes, many in parallel.
 
 Each attempt runs on one of a bounded number of threads and ends in one event: `Connected` or `ConnectFailed`. The
-threads are daemons: the launcher can exit without waiting for a silent node. What the first login needs (a library,
-the packed agent) is prepared on a separate thread while the launcher does other things.
+threads are daemons: the launcher can exit without waiting for a silent node. A separate thread prepares the
+first login (a library, the packed agent) while the launcher does other work.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _explained(node: Target, error: Exception) -> LauncherError:
 
 
 def prepare(plan: Plan, engine: Engine) -> threading.Thread:
-    """Start preparing what the first connection needs; the returned thread ends when it is ready."""
+    """Start to prepare the first connection; the returned thread ends when it is ready."""
 
     def work() -> None:
         with contextlib.suppress(OSError, ImportError):  # a connection will fail likewise, and report it

@@ -74,7 +74,7 @@ def pace_s(nodes: int) -> float:
 
 @dataclass
 class Introduction:
-    """What a node has reported about itself.
+    """A node's reports about itself.
 
     Attributes:
         hostname: the node's own name.

@@ -3,7 +3,7 @@
 
 Links and the connector post events from their threads; no other code changes the roster. A handler that raises ends
 the wait: errors propagate to the job, which decides what to stop. Nodes are not trusted: `unread` handles a message
-that is not within its limits, or that names what the job did not ask for (a handler raises ValueError).
+that is not within its limits, or that names something the job did not request (a handler raises ValueError).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan needs of each node besides disk and ports: descriptors, threads, memory. Conservative estimates."""
+"""The requirements of a plan on each node besides disk and ports: descriptors, threads, memory. Conservative
+estimates."""
 
 from __future__ import annotations
 

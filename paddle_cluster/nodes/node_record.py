@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job's loop knows of a node: its connection, its reports, its trees, and what the job did there.
+"""The job loop's record of a node: its connection, its reports, its trees, and the job's actions on it.
 
 Each part has its own record with the methods that change it; other holders of a record only read it. Only the loop's
 thread calls these methods.
@@ -80,7 +80,7 @@ class Contact:
 
 @dataclass
 class Traces:
-    """What the job started on a node, and what may still run there.
+    """The processes that the job started on a node, and those that may still run.
 
     Attributes:
         used: whether a process was started there, so that something may need cleaning.

@@ -168,7 +168,7 @@ class Roster:
         failures: failures that have not been handled, in order of arrival.
         late: failures since the stop of the job began.
         incidents: events that the job survived.
-        messengers: processes that report ended trainers to pservers: what each reports, by name.
+        messengers: processes that report ended trainers to pservers: the report of each, by name.
         asked: the node and the name of every process that was ever requested.
     """
 

@@ -326,8 +326,8 @@ def pserver_argv(
 ) -> tuple[str, ...]:
     """Return the argv of a pserver that listens on `address`.
 
-    In fluid mode, the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: none of its modules
-    can replace one of the runtime.
+    In fluid mode, the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path, so that its
+    modules cannot replace those of the runtime.
 
     Args:
         resume: the checkpoint that all pservers have, replacing the user's `--resume`; empty: no replacement.

@@ -67,7 +67,7 @@ class Jumps:
 
         Raises:
             TimeoutError: another thread's attempt takes too long.
-            Exception: whatever `make` raised, here or in the thread that made the attempt.
+            Exception: the error of `make`, raised here or in the thread that made the attempt.
         """
         with self._lock:
             shared = self._shared.get(way)

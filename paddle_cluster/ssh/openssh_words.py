@@ -281,7 +281,7 @@ def _not_connected(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 
 def _place(words: Words, attempt: FailedLogin) -> str:
-    """Return the server; with a ProxyCommand, which alone knows it, the node."""
+    """Return the server; the node, if only a ProxyCommand knows the server."""
     return where(words.server) if words.server.host else attempt.node
 
 

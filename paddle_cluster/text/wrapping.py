@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats what the screen shows as plain text: bounded lines without control characters, tables, the last lines.
+"""Formats plain text for the screen: bounded lines without control characters, tables, the last lines.
 
 On a terminal, text is measured in cells: wide characters occupy two, combining characters none.
 """

@@ -64,7 +64,7 @@ class Device:
         """Check that this device is available.
 
         Raises:
-            DeviceError: it is not available; the message says why.
+            DeviceError: it is not available; the message has the reason.
         """
         if not self.is_gpu:
             return

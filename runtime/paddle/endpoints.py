@@ -21,7 +21,7 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
 
     Args:
         endpoint: the user's text.
-        what: what the endpoint is, for errors.
+        what: the role of the endpoint, for errors.
         first_port: smallest allowed port; 0 if a server may use any free port.
 
     Raises:
@@ -43,11 +43,11 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
 
 
 def host_of(text: str, what: str, *, ports: str) -> str:
-    """Return a host that stands alone, without brackets.
+    """Return a host without a port, without brackets.
 
     Args:
         text: the user's text.
-        what: what the host is, for errors.
+        what: the role of the host, for errors.
         ports: where to give ports instead, for errors.
 
     Raises:

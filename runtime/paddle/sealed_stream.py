@@ -46,7 +46,7 @@ _JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
 
 
 class SealedSource:
-    """A source of bytes: what a socket received, decrypted. Not thread-safe."""
+    """A source of bytes: the decrypted data of a socket. Not thread-safe."""
 
     descriptor = None
 
@@ -144,7 +144,7 @@ class SealedSource:
 
 
 class SealedSink:
-    """A sink of bytes: what a socket sends, sealed as there is room. Not thread-safe."""
+    """A sink of bytes: seals data and sends it when the socket has room. Not thread-safe."""
 
     def __init__(self, sock: socket.socket, sealer: Sealer) -> None:
         self._sock, self._sealer = sock, sealer

@@ -50,7 +50,7 @@ class ServiceThread(Generic[T]):
         return not self._thread.is_alive()
 
     def finish(self) -> T:
-        """Wait for the end of the function; return what it returned, or raise what it raised."""
+        """Wait for the end of the function; return its result, or raise its exception."""
         self.join()
         if self.error is not None:
             raise self.error

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a node allows what the plan starts there (descriptors, threads, memory, cores, GPUs, long variables), and
+"""Checks that a node's limits allow the planned processes (descriptors, threads, memory, cores, GPUs, long
+variables), and
 that its clock agrees.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's answers, and what a job requires of all nodes."""
+"""One node's answers, and a job's requirements for all nodes."""
 
 from __future__ import annotations
 

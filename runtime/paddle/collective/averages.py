@@ -115,7 +115,7 @@ class Averages:
 
 
 class _Last:
-    """What is still to be posted when a rank ends.
+    """The progress that remains to be posted when a rank ends.
 
     Attributes:
         arrays: the arrays of the last step.

@@ -6,7 +6,8 @@ ranks is summed and divided by their number; the base moves by that much, bit-eq
 nothing contributes zeros, so no rank waits for another's steps. For each element, whenever the lock is free:
 array + moved = base + the progress that is not in the base yet.
 
-A rank without batches still takes part, until no rank has any (they settle), or until all leave.
+A rank without batches continues to participate until no rank has batches (they settle), or until all ranks
+leave.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Flat = npt.NDArray[Any]
 
 
 class Stance(IntEnum):
-    """What a rank is doing."""
+    """The current activity of a rank."""
 
     TRAINING = 0
     WAITING = 1

@@ -82,7 +82,8 @@ def download(url: str, module_name: str, md5sum: str | None = None, save_name: s
         save_name: the name of the file; None: the last part of the URL.
 
     Raises:
-        DatasetError: the file is not in the cache and the download failed; the message says which file to put where.
+        DatasetError: the file is not in the cache and the download failed; the message names the file and its
+        location.
     """
     path = data_home() / module_name / (save_name or url.rsplit("/", 1)[-1])
     if not path.exists():

@@ -236,7 +236,7 @@ def _parsed(line: str, fill_missing: float) -> Query:
 
 
 def _unpacked(filepath: str) -> Path:
-    """Return the path of a file of the archive, which is unpacked beside itself if necessary."""
+    """Return the path of a file in the archive, which is unpacked into its own folder if necessary."""
     archive = Path(fetch())
     folder = archive.parent
     ending = Path(filepath).parts[-2:]

@@ -252,7 +252,7 @@ class Keeper:
                 return 128 + order if order else ABANDONED
 
     def _end_servers(self) -> int:
-        """Wait for servers that exit by themselves; their exit codes count.
+        """Wait for servers that exit on their own; their exit codes count.
 
         Servers that drain may take any time, since trainers of other nodes may still need them.
         """

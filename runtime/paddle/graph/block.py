@@ -143,7 +143,7 @@ class Block:
     def _with_intermediates(self, op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
         """Name the intermediate outputs that were left out, since the gradient may want them.
 
-        Each operator gets names of its own, also where several write to one variable, such as an array.
+        Each operator gets separate names, even if several operators write to one variable, such as an array.
         """
         first = next((names[0] for names in outputs.values() if names), op_type)
         missing = [

@@ -135,7 +135,8 @@ class Builder:
             self.writers[name] = [(clip, "Out", 0)]
 
     def _settle(self, name: str) -> None:
-        """Reduce the writers of a variable's gradient to one: several get names of their own and a sum after them."""
+        """Reduce the writers of a variable's gradient to one: several writers get separate names and a sum
+        after them."""
         parts = self.writers[name]
         if len(parts) == 1:
             return

@@ -33,7 +33,7 @@ class Operator:
     """One call: its type, the variable names in each slot, and all attributes with defaults filled in.
 
     Attributes:
-        origin: who created it, if known: "at file:line" of a script, or "by layer 'name'".
+        origin: its creator, if known: "at file:line" of a script, or "by layer 'name'".
     """
 
     type: str

@@ -187,7 +187,7 @@ def compile_plan(
 
     Args:
         program: the program, which is not changed.
-        seed: used by random operators that have no seed of their own.
+        seed: used by random operators without a seed.
         remote: connects operators that communicate with other processes.
         rooms: variable name -> array in which an operator may store its value; read in each run.
 
@@ -230,7 +230,8 @@ def compile_plan(
 def _fixed(block: Block, feeds: set[str]) -> set[str]:
     """Return the fed variables that keep their values: those that the program computes before it reads them.
 
-    Other variables only begin with what was fed, such as a data variable that an operator increments in place.
+    For other variables, the fed value is only the initial value, such as for a data variable that an operator
+    increments in place.
     """
     fixed, unseen = set[str](), {name for name in feeds if not getattr(block.find(name), "is_data", False)}
     for op in block.run_ops:

@@ -33,7 +33,7 @@ class Program:
 
     @property
     def random_seed(self) -> int:
-        """The seed of random operators that have none of their own; 0 draws a new one per executor."""
+        """The seed of random operators without a seed; 0 draws a new one per executor."""
         return self._random_seed
 
     @random_seed.setter

@@ -97,7 +97,7 @@ class LearningRate:
 
 
 class StepRates(NamedTuple):
-    """The rates of one step: the job's, and those of parameters with an optimizer of their own, by name."""
+    """The rates of one step: the job's, and by name those of parameters with a separate optimizer."""
 
     job: float
     own: Mapping[str, float]
@@ -108,7 +108,7 @@ class StepRates(NamedTuple):
 
 
 class JobRates:
-    """The rates of a job's optimizer and of those that parameters have of their own. Not thread-safe."""
+    """The rates of a job's optimizer and of the separate optimizers of parameters. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameters: Iterable[ParameterSpec]) -> None:
         """Read the schedules. Raises ConfigError: see `LearningRate`."""

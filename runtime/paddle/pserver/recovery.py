@@ -47,7 +47,7 @@ _NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its bat
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What is saved, and where.
+    """The settings for saved state: contents and locations.
 
     Attributes:
         state: folder in memory for this server's next process, or None.
@@ -193,7 +193,7 @@ class Safekeeper:
         return max(min(self._next_at, self._idle_at) - done, 0.0)
 
     def close(self) -> None:
-        """Cancel saves in progress; complete ones are kept."""
+        """Cancel saves in progress; complete ones are not deleted."""
         if self._periodic is not None:
             self._periodic.close()
 

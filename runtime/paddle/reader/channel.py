@@ -6,9 +6,9 @@ leaves, and both sides are certain to do one of these.
 
 Also: which readers may be read ahead, that is, asked for a batch before training with the previous one.
 
-A reader is user code: it may depend on what an event handler did after the previous batch. A trainer therefore reads
-ahead only if the samples come from a buffer, which is filled before its first sample is used anyway, or from a reader
-that is known here.
+A reader is user code: it may depend on what an event handler did after the previous batch. A trainer
+therefore reads ahead only if the samples come from a buffer, which is filled before its first sample is used
+anyway, or from a reader of this package.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader
     A float batch_size, such as the result of `/` in Python 3, is truncated. A pass without batches logs a warning.
 
     Raises:
-        ConfigError: at once, when batch_size is below 1.
+        ConfigError: immediately, if batch_size is below 1.
     """
     size = int(batch_size)
     check_positive("batch", batch_size=size)

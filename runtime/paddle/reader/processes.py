@@ -44,7 +44,7 @@ def multiprocess_reader(
         queue_size: ignored: the system sets the size of a pipe.
 
     Raises:
-        ConfigError: at once, when there are no readers.
+        ConfigError: immediately, if there are no readers.
         PaddleError: in the consumer, when a reader failed or its process ended; the message has its traceback.
     """
     if not readers:
@@ -110,7 +110,7 @@ FILE_TYPES = ("plain", "gzip")
 
 
 class PipeReader:
-    r"""Reads text from a command; each call of `get_line` runs the command anew.
+    r"""Reads text from a command; each call of `get_line` runs the command again.
 
     Args:
         command: program and arguments; no pipes, globs or variables.

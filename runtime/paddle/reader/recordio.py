@@ -120,7 +120,7 @@ def chunk_places(path: str | PathLike[str]) -> list[int]:
 
 
 def _end(file: BinaryIO, path: str | PathLike[str]) -> int:
-    """Return the length of a file; one of no bytes is what a writer of no records leaves, or all that a cut left."""
+    """Return the length of a file; an empty one was written without records, or was truncated."""
     end = file.seek(0, 2)
     if not end:
         _log.warning("%s is empty: it has no records", path)

@@ -3,7 +3,7 @@
 
 A stream is frames: uint8 type | uint24 length | content. Types: 0xff is the stream's identifier; 0x00 holds a masked
 CRC-32C and a compressed block, 0x01 one that is stored as is, of at most 64 KiB of data each; 0x80 to 0xfe are skipped.
-A block is a varint, its length, and elements: literals, and copies of what came at most 4 GiB before.
+A block is a varint with its length, followed by elements: literals, and copies of bytes at most 4 GiB before.
 """
 
 from __future__ import annotations

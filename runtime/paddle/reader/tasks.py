@@ -50,7 +50,7 @@ class _Saving:
 class TaskQueues:
     """All data sets of a job. Not thread-safe.
 
-    Every question is answered alike when it is repeated, so a client can send it again.
+    A repeated question gets the same answer, so a client can send it again.
 
     Attributes:
         num_trainers: the number of trainers of the job, which decides the size of tasks.

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle train` at work: configuration files, data providers, passes, and what is saved after each."""
+"""The implementation of `paddle train`: configuration files, data providers, passes, and the files saved
+after each pass."""

@@ -86,7 +86,7 @@ def _check(flags: Mapping[str, Value]) -> None:
 
 @contextlib.contextmanager
 def _own_pserver(flags: Mapping[str, Value], environment: JobEnvironment) -> Iterator[None]:
-    """With --start_pserver, run a parameter server beside this trainer until no trainer needs it."""
+    """With --start_pserver, run a parameter server together with this trainer until no trainer needs it."""
     if not flags["start_pserver"] or flags["local"] or environment.endpoints:
         yield
         return

@@ -65,7 +65,7 @@ def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str =
         config_arg_str: "name=value,name=value", for `get_config_arg`.
 
     Raises:
-        UsageError: the file cannot be read, or raises an error of its own.
+        UsageError: the file cannot be read, or raises an error.
     """
     configuration = Configuration(arguments=_arguments(config_arg_str))
     with reading(configuration):

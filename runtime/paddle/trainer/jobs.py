@@ -33,7 +33,7 @@ class Periods:
 
     Args:
         flags: flags of `paddle train`.
-        config: the configuration file, copied beside the parameters.
+        config: the configuration file, copied to the parameters' directory.
         test: tests the network on the test data; None without test data.
         is_first: whether this is trainer 0, the only one that saves and prints statistics.
     """
@@ -154,7 +154,7 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def test(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Test the parameters of each directory that the flags name, or write what the flags request.
+    """Test the parameters of each directory that the flags name, or write the requested files.
 
     The values of the outputs are written instead of a test: to predict_output_dir as text, to feat_file as float32.
     """

@@ -238,7 +238,7 @@ def _convolution(link: InputConfig) -> Message:
 
 
 def _names(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return the sources of fields: attributes, sizes, and what follows from them."""
+    """Return the sources of fields: attributes, sizes, and values derived from them."""
     names = {**sizes, **attrs, "caffe_mode": True, "blocked": False}
     if "pooling_type" in attrs:
         names["pool_type"] = f"{attrs['pooling_type']}-projection"

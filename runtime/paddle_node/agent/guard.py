@@ -33,7 +33,7 @@ def guard(received: bytes, kept: int = 2) -> int:
     """Run the guard as a child, the supervisor as the guard's, and return this process's exit code.
 
     Args:
-        received: what the launcher has sent so far, beginning with its `hello`.
+        received: the bytes from the launcher so far, beginning with its `hello`.
         kept: a descriptor that stays open in this process only.
     """
     os.closerange(3, kept)  # descriptors that the login left open must not reach a job

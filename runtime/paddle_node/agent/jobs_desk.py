@@ -42,7 +42,7 @@ class JobsDesk:
     """One agent's handling of job records; opened by `hello`.
 
     Attributes:
-        saved: the directory for what the job's scripts save, or None if there is no job.
+        saved: the directory in which the job's scripts save files, or None without a job.
         stays: whether the launcher wants an agent to wait here for its next job.
     """
 

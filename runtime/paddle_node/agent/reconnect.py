@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconnecting: the command of a login that passes a new connection of the launcher to the running agent.
 
-It writes its marker, reads one frame, and hands its standard input and output to the agent. Then it only waits until
+It writes its marker, reads one frame, and passes its standard input and output to the agent. Then it only
+waits until
 the agent has closed them, because the login ends with its command.
 """
 

@@ -207,7 +207,7 @@ class Moved(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What was collected, after all of it was sent."""
+    """The collected files and links, after all of them were sent."""
 
     last: bool = True
 
@@ -300,7 +300,7 @@ class Cleaned(NamedTuple):
 
 
 class CheckpointsFound(NamedTuple):
-    """Parts of checkpoints, and what scripts saved."""
+    """Parts of pservers' checkpoints, and the checkpoints of scripts."""
 
     parts: Tuple[Part, ...]
     scripts: Tuple[Saves, ...] = ()

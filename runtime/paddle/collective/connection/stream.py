@@ -65,7 +65,7 @@ class Stream:
         After 0, the next call must begin with the same bytes: some may already be on their way.
 
         Raises:
-            ConnectionError: the rank is gone.
+            ConnectionError: the rank has exited or is unreachable.
         """
         try:
             if not self._sealed:
@@ -83,7 +83,7 @@ class Stream:
         """Receive into the beginning of a buffer and return the number of bytes; 0 if none have arrived.
 
         Raises:
-            ConnectionError: the rank is gone.
+            ConnectionError: the rank has exited or is unreachable.
         """
         try:
             count = self.sock.recv_into(view)
@@ -96,7 +96,7 @@ class Stream:
         return count
 
     def sending(self, data: bytes) -> Steps[None]:
-        """Send all of it. Raises ConnectionError: the rank is gone."""
+        """Send all of it. Raises ConnectionError: the rank has exited or is unreachable."""
         rest = memoryview(data)
         while rest:
             count = self.send_some([rest])
@@ -152,7 +152,7 @@ class Stream:
             self._note += part[:got]
 
     def close(self) -> None:
-        """Close; what was sent is still delivered."""
+        """Close; sent bytes are still delivered."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
         self.sock.close()

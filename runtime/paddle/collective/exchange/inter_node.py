@@ -7,8 +7,8 @@ power of two, each surplus rank first gives its values to a partner, and gets th
 
 Ring: each rank sends to the next one and receives from the previous one. A sum takes 2(n-1) steps. In the
 first n-1, a rank adds the received values to its own part of a segment; in the others, finished segments
-travel around the ring. Each
-step sends what the previous step received, so a byte can be forwarded as soon as it arrives: receiving, adding and
+travel around the ring. Each step sends the bytes that the previous step received, so a byte can be forwarded
+as soon as it arrives: receiving, adding and
 sending overlap in one thread. Each segment is summed once, in a fixed order, so the result is bit-equal on all ranks
 and in every run.
 """
@@ -169,7 +169,7 @@ class InterNode:
 
 
 class _Sender:
-    """What is still to be sent: the task, then ranges of the pieces as they become ready."""
+    """The data that remains to be sent: the task, then ranges of the pieces as they become ready."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], ready: int
@@ -191,7 +191,7 @@ class _Sender:
         return bool(self._head) or (self.ready > 0 and self._leg < len(self._ranges))
 
     def step(self) -> bool:
-        """Send what the connection takes now; return whether it took anything."""
+        """Send as much as the connection accepts now; return whether it took anything."""
         views: list[memoryview] = [self._head] if self._head else []
         if self.ready > 0 and self._leg < len(self._ranges):
             stop = min(self._ranges[self._leg][1], self._at + self.ready, self._at + 2 * CHUNK)
@@ -209,7 +209,8 @@ class _Sender:
 
 
 class _Receiver:
-    """What is still to be received: the task, then ranges of the pieces, of which the first `adding` are added."""
+    """The data that remains to be received: the task, then ranges of the pieces, of which the first `adding`
+    are added."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], adding: int, rank: int

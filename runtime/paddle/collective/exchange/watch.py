@@ -31,7 +31,8 @@ class News(NamedTuple):
 
     Attributes:
         news: "lost", "differs" or "late": the state of a rank, with `why`; "left": without error, after `done`
-            operations; "call": for round `number`; "overdue": asks who is late; "where": asks who waits; "waiting".
+            operations; "call": for round `number`; "overdue": asks which ranks are late; "where": asks which
+            ranks are waiting; "waiting".
         rank: the rank that it is about; None if that is unknown.
     """
 

@@ -12,7 +12,7 @@ _PORTS = ("6174",)  # when PADDLE_PORT is not set
 
 
 class Role:
-    """What a process does."""
+    """The role of a process."""
 
     WORKER = 1
     SERVER = 2

@@ -147,7 +147,7 @@ def _moved_ahead(ops: Sequence[Operator], kept: Collection[str]) -> list[Operato
 
     Args:
         ops: of one block, in order.
-        kept: an update that reads or writes one of these stays after all operators that were before it.
+        kept: an update that reads or writes one of these is not moved ahead of any operator.
     """
     result: list[Operator] = []
     for op in ops:

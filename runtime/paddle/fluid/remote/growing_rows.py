@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's rows of the distributed embeddings, and what the program's blocks do with them.
+"""A server's rows of the distributed embeddings, and the operations of the program's blocks on them.
 
 The blocks define the operations, and the growing tables of `pserver.sparse` execute them: a row is created by its first
 gradient, and its initial values depend on (seed, id) only, not on the order of requests or on the server.

@@ -108,7 +108,7 @@ class DistributeTranspiler:
         Calls of 0.11 to 0.14 are accepted too: they pass the updates first, and settings as positional arguments.
 
         Raises:
-            FluidError: an argument or the program is unsuitable; the message says why.
+            FluidError: an argument or the program is unsuitable; the message has the reason.
         """
         program = program or default_main_program()
         startup = startup_program or default_startup_program()

@@ -114,7 +114,8 @@ def overview_of(
         tables: tables that trainers do not receive.
         updates: operators of all updates; their state is placed with their parameter's slices.
         rates: operators of the learning rate's schedule; their state is on every server that updates a parameter.
-        endpoints: these servers; the schedule of any other one may stand still, because it gets no gradients.
+        endpoints: these servers; the schedule of any other server may not advance, because it gets no
+        gradients.
     """
     overview = VarsDistributed()
     servers = {endpoint: Program().global_block() for endpoint in endpoints}

@@ -72,7 +72,7 @@ def conditional_block_grad(
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
 ) -> list[Any]:
-    """Propagate gradients through the block if it ran; otherwise to the variables kept unchanged."""
+    """Propagate gradients through the block if it ran; otherwise to the unchanged variables."""
     grads = dict(zip(arriving, douts, strict=True))
     if tape is not None:
         tape.back(grads, frozenset(wanted))

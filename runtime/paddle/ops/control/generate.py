@@ -135,7 +135,7 @@ def generate(
 
 
 def _best(sample: _Sample, wanted: int) -> list[tuple[float, tuple[int, ...]]]:
-    """Return the best paths; those that never ended count as they are."""
+    """Return the best paths; unfinished ones are returned unchanged."""
     found = sorted([*sample.ended, *sample.live], key=lambda each: -each[0])[:wanted]
     return found + [(-np.inf, ())] * (wanted - len(found))
 

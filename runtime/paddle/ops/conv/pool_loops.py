@@ -46,7 +46,7 @@ def maxima(x: Array, window: Window, places: Sizes) -> Array:
 
 
 def to_maxima(x: Array, out: Array, dout: Array, window: Window) -> Array:
-    """Return the gradient of `maxima`: dOut goes to the first cell of its window that equals Out."""
+    """Return the gradient of `maxima`: dOut is added to the first cell of its window that equals Out."""
     dx, places = np.empty(x.shape, _F32), dout.shape[2:]
 
     def work(x: Array, out: Array, dout: Array, dx: Array, geometry: int) -> None:
@@ -98,7 +98,7 @@ def _run(work: Callable[..., None], size: Sizes, window: Window, places: Sizes, 
 
 
 def _reach(width: int, count: int, window: Window) -> Iterator[int]:
-    """Yield first and stop for each column of a window: the outputs at which it lies inside the image."""
+    """Yield first and stop for each column of a window: the outputs for which it is inside the image."""
     stride, pad = window.strides[1], window.paddings[1]
     for column in range(window.kernel[1]):
         yield max(-((column - pad) // stride), 0)

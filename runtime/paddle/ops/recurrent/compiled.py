@@ -168,7 +168,7 @@ class _Tiled:
 
     Attributes:
         rows: the number of sequences per tile.
-        taken: what is passed to the loops: the matrix, the start of its rows, and their length.
+        taken: the arguments of the loops: the matrix, the start of its rows, and their length.
     """
 
     def __init__(self, matrix: Array) -> None:

@@ -75,6 +75,6 @@ class FluidAdam(Adam):
 
 @rule("lazy_adam")
 class LazyAdam(FluidAdam):
-    """Leaves m and v of rows without a gradient as they are; the same as Adam on dense parameters."""
+    """Leaves m and v of rows without a gradient unchanged; the same as Adam on dense parameters."""
 
     handles_rows = True

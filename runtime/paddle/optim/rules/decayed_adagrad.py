@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdaGrad that forgets: G = ρG + (1 − ρ)g²;  r = 1/√(G + ε);  m = μm − η r (g + λw);  w += m.
 
-The first gradient enters G with weight 1. A row untouched for k batches has its G decayed by ρ^k at once.
+The first gradient enters G with weight 1. A row untouched for k batches has its G decayed by ρ^k in one step.
 """
 
 from __future__ import annotations

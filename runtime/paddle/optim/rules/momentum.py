@@ -39,8 +39,8 @@ class Momentum(Rule):
 class FluidMomentum(Rule):
     """Fluid's momentum: v = μv + g;  w −= ηv, or with Nesterov's look ahead w −= η(g + μv).
 
-    v2's keeps ηg instead of g: the two differ when the rate changes. Rows are not supported: v moves on where
-    there is no gradient.
+    v2's keeps ηg instead of g: the two differ when the rate changes. Rows are not supported, because v also
+    changes without a gradient.
     """
 
     momentum: float = 0.9

@@ -22,7 +22,7 @@ class Kept(NamedTuple):
     Attributes:
         name: its name in the rule.
         slot: its input slot in the operator; its output slot has the same position in the signature.
-        variable: the part of the variable's name that stands for it.
+        variable: the part of the variable's name that denotes it.
         fill: the constructor's argument with its initial value; "": 0.
     """
 
@@ -43,12 +43,13 @@ class Fluid(NamedTuple):
         optimizer: class without "Optimizer", and constructor, as Python writes it with literal defaults. An argument
             `exclude_from_X_fn(parameter)` sets the attribute X of some parameters to 0.
         says: the optimizer's docstring.
-        operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and what is kept.
+        operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and the saved
+        state.
         attrs: of the operator: name -> default, or type where required.
         kept: in the order of the outputs.
         names: attribute -> the rule's field, where they differ; "": none.
         arguments: attribute -> the constructor's argument, where it is neither the attribute nor the field.
-        powers: fields whose powers come in slots of their own, and are multiplied after the update.
+        powers: fields whose powers are in separate slots and are multiplied after the update.
         rate: from slots to η, with the correction of averages in it, given a function from a slot to its number.
         rows: True: of a sparse gradient only its rows move; an attribute: where that is true.
         served: what of a parameter a server updates: "slices", only the "whole", or "" where no server knows the rule.

@@ -38,7 +38,7 @@ class Layout:
     Attributes:
         parameters: the parameters that are sent, by name; static ones are not.
         growing: growing tables, by name.
-        shares: what each server holds.
+        shares: the shares of the servers.
         sizes: elements of each server's slab.
     """
 

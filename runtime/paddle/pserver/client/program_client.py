@@ -134,8 +134,8 @@ class ProgramClient:
         In synchronous training, this waits for all trainers on each server that is named.
 
         Args:
-            gradients: server -> gradients by name; the arrays must not change meanwhile. What was pushed to a server
-                that is missing here and in `wanted` counts as well.
+            gradients: server -> gradients by name; the arrays must not change meanwhile. Gradients pushed to
+                a server that is missing here and in `wanted` count as well.
             wanted: server -> names; a server that is missing in `gradients` gets none.
 
         Raises:

@@ -131,7 +131,8 @@ class Request:
             yield self._message(which)
 
     def inquire(self) -> Iterator[Message]:
-        """Return the messages to send after a long silence: they ask what the server waits for and has received."""
+        """Return the messages to send after a long silence: they ask which messages the server waits for and
+        which it has received."""
         yield self._numbered(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:

@@ -107,7 +107,7 @@ class Engine:
 
     @property
     def doing(self) -> str:
-        """What the keeper is in the middle of, if that may take long; any thread may ask."""
+        """The current long operation of the keeper, if any; any thread may ask."""
         return self._keeper.doing
 
     @property

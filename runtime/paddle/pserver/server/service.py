@@ -139,7 +139,7 @@ class Keeper(Protocol):
 
     @property
     def doing(self) -> str:
-        """What it is in the middle of, if that may take long; any thread may ask."""
+        """The current long operation, if any; any thread may ask."""
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """Begin to save a new store; return whether the values of a checkpoint were loaded into it.

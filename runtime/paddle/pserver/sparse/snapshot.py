@@ -5,8 +5,8 @@ A row belongs to the copy if its last change was in the period of the copy. It i
 `keep`, which
 the owner calls before it changes or drops a row, or by a walk through the index. The table's owner lists rows for that
 walk; another thread can copy them while the owner changes them: rows that `keep` copied meanwhile are left out of the
-walk. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile
-is kept first, and its new place counts as copied.
+walk. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile is
+copied before it moves, and its new place counts as copied.
 """
 
 from __future__ import annotations

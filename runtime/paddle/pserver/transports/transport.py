@@ -93,7 +93,7 @@ class Connection(ABC):
 
 
 class Offer(NamedTuple):
-    """What a transport needs to open a connection from a trainer to a server.
+    """The data for opening a connection from a trainer to a server.
 
     Attributes:
         endpoint: "ip:port" of the server's base listener.
@@ -129,7 +129,7 @@ class Site(NamedTuple):
 
 
 class Dispatcher(Protocol):
-    """The port that a Listener hands messages to."""
+    """The port that receives a Listener's messages."""
 
     @property
     def poller(self) -> Poller:

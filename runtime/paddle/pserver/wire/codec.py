@@ -13,8 +13,8 @@ of two messages put together, which encryption alone does not. Magic, version an
 versions, so that each side can recognize another release by its first message.
 
 The commonest messages, those with one (n,) float32 without a name, have a short form of the code with the same bytes:
-`encode_any` and `decode_any` are the general form. What the interpreter does between two large arrays it does with cold
-caches, and of a small message it is most of the cost.
+`encode_any` and `decode_any` are the general form. The interpreter runs with cold caches between two large
+arrays, and takes most of the time of a small message.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
     """Return values as the sections of messages of about `limit` bytes each; at least one message.
 
     Raises:
-        ConfigError: a variable cannot be sent; the message says why.
+        ConfigError: a variable cannot be sent; the message has the reason.
     """
     messages: list[list[Section]] = [[]]
     room, names = limit, 0

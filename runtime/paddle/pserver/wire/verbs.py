@@ -291,7 +291,7 @@ class Error(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Reports what a request waits for. `is_idle`: it waits only for its own trainer."""
+    """Reports the reason why a request waits. `is_idle`: it waits only for its own trainer."""
 
     is_idle: bool = False
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates declared layers into operators of a Program.
 
-A layer's value is kept as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views of
+A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both
+are views of
 the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
 
 A softmax operator is emitted only if its result is read: a cross-entropy directly after it takes the logits, which is
@@ -147,7 +148,8 @@ class Emitter:
         self._layer = outer_layer
 
     def _join(self, config: LayerConfig, entry: Layer) -> list[tuple[dict[str, Variable], str, Variable]]:
-        """View inputs with two levels as one sequence per sample; return where they are kept and their old values."""
+        """View inputs with two levels as one sequence per sample; return where they are stored and their old
+        values."""
         nested = []
         names = [link.layer for place, link in enumerate(config.inputs) if place in entry.sequences]
         for name in dict.fromkeys(names):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends gradients to parameter servers and receives new weights.
 
-Dense parameters are kept here and overwritten after every batch. If a server on this node holds a whole parameter,
+Dense parameters are stored in this process and overwritten after every batch. If a server on this node holds
+a whole parameter,
 nothing is copied: gradients are computed into memory that the server reads, and the weights are a read-only view of the
 server's own. Since any trainer's batch may change those, they are copied before this trainer waits for the others at
 the end of a pass, leaves, or fails. Of a sparse parameter, only the rows that a batch reads are here: they arrive
@@ -94,7 +95,8 @@ class RemoteUpdater(Updater):
         self._client.start_pass()
 
     def prepare(self, feed: Feed) -> None:
-        """Set the rows that a batch reads: those that came with the previous update, others are fetched now."""
+        """Set the rows that a batch reads: those received with the previous update, and others that are
+        fetched now."""
         ahead = self._ahead
         is_here = ahead is not None and ahead.feed is feed
         for name, sources in self._ids.items():

@@ -201,7 +201,8 @@ def sizes(path: str) -> Iterator[int]:
 
 
 def removing(paths: List[str]) -> Iterator[None]:
-    """Remove directories as far as possible, one folder per step; processes that use the files can go on using them."""
+    """Remove directories as far as possible, one folder per step; processes that have the files open can
+    continue to use them."""
     for path in paths:
         for folder, names, files in os.walk(path, topdown=False):
             for name in files:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the files and links found by the tailer, at most WINDOW bytes ahead of what the launcher has written to disk.
+"""Sends the files and links found by the tailer, at most WINDOW bytes ahead of the launcher's writes to disk.
 
 Both sides count every frame, including those without a body. Links, renames and removals are sent before chunks, in
 order. Holes are skipped. After `finish` the rest is sent, files that changed meanwhile are read again, and all are

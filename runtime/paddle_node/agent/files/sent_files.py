@@ -32,7 +32,7 @@ class Tailed:
         changed: its modification time in nanoseconds at the last check.
         size: its size at the last check.
         sent: the size and digest of the sent bytes.
-        reset: whether it is sent from its start, regardless of what the launcher has.
+        reset: whether it is sent from its start, regardless of the launcher's copy.
         is_partial: whether the launcher has only a beginning of it and waits for the rest.
         is_old: whether it existed before the job began and is unchanged.
         problem: why it could not be read, or empty.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listener for a launcher that reconnects: a local socket hands its new connection to the agent.
+"""The listener for a launcher that reconnects: a local socket passes its new connection to the agent.
 
-A short-lived process of the new login (`agent.reconnect`) hands over its standard input and output. The socket has an
+A short-lived process of the new login (`agent.reconnect`) transfers its standard input and output. The socket
+has an
 abstract name, which needs no directory and leaves none behind. A visitor must run as our user, as reported by the
 kernel, and know the key that the launcher drew for this agent; the key is never in a file, an argument or an
 environment.

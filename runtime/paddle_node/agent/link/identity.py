@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node reports about itself in its greeting.
+"""A node's description of itself in its greeting.
 
 Part of an agent's greeting: imports nothing that takes time.
 """

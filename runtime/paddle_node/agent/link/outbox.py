@@ -131,7 +131,7 @@ class Outbox:
         return self._written == self._said.end and not waiting
 
     def keep(self) -> None:
-        """From now on, keep what the launcher has not acknowledged."""
+        """From now on, retain frames until the launcher acknowledges them."""
         self._keeps = True
 
     def acknowledged(self, position: int) -> None:
@@ -155,7 +155,7 @@ class Outbox:
         self.pump()
 
     def pump(self) -> None:
-        """Write what the link accepts now; the loop continues when it accepts more."""
+        """Write as much as the link accepts now; the loop continues when it accepts more."""
         if self._pumping or not self._connected:
             return
         if self._pace is not None:

@@ -18,7 +18,7 @@ _DRIVER = "/proc/driver/nvidia"
 
 
 def look() -> Dict[str, Any]:
-    """Return what the driver's files show: count and driver, without names."""
+    """Return the count and the driver according to the driver's files, without names."""
     driver = ""
     try:
         with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:

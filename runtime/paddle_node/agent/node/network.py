@@ -53,7 +53,7 @@ def candidates(
     """Choose candidates among the node's addresses.
 
     Args:
-        given: an address to use regardless of what the node reports, or None.
+        given: an address to use instead of the node's own choice, or None.
         nic: comma-separated interface names, of which the first with an address is used; or None.
         login: the address that the login arrived at, or None.
 

@@ -50,7 +50,7 @@ def traces(record: JobFile, is_ours_alone: bool) -> Traces:
     """Return the traces in a record.
 
     Args:
-        is_ours_alone: whether no other job uses the job's directory.
+        is_ours_alone: whether only this job uses the job's directory.
     """
     agent = record.agent
     is_known = agent.pid > 1 and agent.start > 1

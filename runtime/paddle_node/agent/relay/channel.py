@@ -193,7 +193,7 @@ class Channel:
             self._room()
 
     def _flush(self) -> None:
-        """Write what the system accepts."""
+        """Write as much as the system accepts."""
         if not self.is_open:
             return
         try:
