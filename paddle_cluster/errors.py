@@ -25,6 +25,14 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+def as_exit_code(code: int) -> ExitCode:
+    """Return a job's exit code as the exit code of a command that followed it."""
+    try:
+        return ExitCode(code)
+    except ValueError:
+        return ExitCode.PROCESS_FAILED
+
+
 class LauncherError(Exception):
     """Base class of all errors that the launcher explains to its user.
 

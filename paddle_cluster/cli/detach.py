@@ -20,7 +20,7 @@ from paddle_cluster.control import attached, node_queue
 from paddle_cluster.control.attached import Parting
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_protocol import encode
-from paddle_cluster.errors import ExitCode, LauncherError
+from paddle_cluster.errors import ExitCode, LauncherError, as_exit_code
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.writer import show
 from paddle_cluster.system import signals
@@ -123,23 +123,16 @@ def _look_on(connection: socket.socket) -> ExitCode:
     if farewell.parting is Parting.ENDED:
         if farewell.lines:
             show("\n".join(f"{PROGRAM}: {line}" for line in farewell.lines), sys.stderr)
-        return _exit_code(farewell.exit_code)
+        return as_exit_code(farewell.exit_code)
     if farewell.parting is Parting.LOST:
         show(f"{PROGRAM}: the detached launcher exited without a message ({farewell.reason})", sys.stderr)
         return ExitCode.LOST
     show(_directions(welcome))
-    return _exit_code(farewell.exit_code)
+    return as_exit_code(farewell.exit_code)
 
 
 def _runs(event: Event) -> bool:
     return isinstance(event, PhaseEntered) and event.name in (RUNNING, node_queue.PHASE)
-
-
-def _exit_code(code: int) -> ExitCode:
-    try:
-        return ExitCode(code)
-    except ValueError:
-        return ExitCode.PROCESS_FAILED
 
 
 def _directions(welcome: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from paddle_cluster.control import attached, status_text, store
 from paddle_cluster.control.attached import Farewell, Parting
 from paddle_cluster.control.control_client import ControlLost, connect
 from paddle_cluster.control.store import KnownJob
-from paddle_cluster.errors import ExitCode
+from paddle_cluster.errors import ExitCode, as_exit_code
 from paddle_cluster.screen import writer
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.writer import show
@@ -100,11 +100,3 @@ def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
         return as_exit_code(job.exit_code or 0)
     show("\n".join(status_text.detail(job, time.time())), sys.stderr)
     return ExitCode.LOST
-
-
-def as_exit_code(code: int) -> ExitCode:
-    """Return a job's exit code as the exit code of this command."""
-    try:
-        return ExitCode(code)
-    except ValueError:
-        return ExitCode.PROCESS_FAILED

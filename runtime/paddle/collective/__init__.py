@@ -9,9 +9,9 @@ Submodules are imported lazily, when one of the names below is first used.
 
 from __future__ import annotations
 
-import importlib
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from paddle import later
 
 if TYPE_CHECKING:
     from paddle.collective.averages import Averages
@@ -20,36 +20,18 @@ if TYPE_CHECKING:
     from paddle.collective.membership import Membership
     from paddle.collective.ranks import Ranks
 
-_HOMES = MappingProxyType(
-    {
-        "Averages": "paddle.collective.averages",
-        "CollectiveError": "paddle.collective.errors",
-        "Group": "paddle.collective.group",
-        "Membership": "paddle.collective.membership",
-        "PeerDiffers": "paddle.collective.errors",
-        "PeerLate": "paddle.collective.errors",
-        "Ranks": "paddle.collective.ranks",
-        "PeerLost": "paddle.collective.errors",
-        "connect": "paddle.collective.group",
-        "connect_group": "paddle.collective.group",
-    }
-)
-
 __all__ = [
-    "Averages",
-    "CollectiveError",
-    "Group",
-    "Membership",
-    "PeerDiffers",
-    "PeerLate",
-    "PeerLost",
-    "Ranks",
-    "connect",
-    "connect_group",
-]
+    "Averages", "CollectiveError", "Group", "Membership", "PeerDiffers", "PeerLate", "PeerLost", "Ranks",
+    "connect", "connect_group",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__ = later.door(
+    __name__,
+    {
+        "paddle.collective.averages": "Averages",
+        "paddle.collective.errors": "CollectiveError PeerDiffers PeerLate PeerLost",
+        "paddle.collective.group": "Group connect connect_group",
+        "paddle.collective.membership": "Membership",
+        "paddle.collective.ranks": "Ranks",
+    },
+)

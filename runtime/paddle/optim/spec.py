@@ -99,7 +99,7 @@ class OptimizerSpec:
         Raises:
             ConfigError: `data` has other fields, types or values.
         """
-        content = _exact_fields(cls, data)
+        content = exact_fields(cls, data)
         _require(isinstance(content["hyper"], dict), "hyper", "an object", content["hyper"])
         return cls(**content)
 
@@ -191,7 +191,7 @@ class ParameterSpec:
         """
         if isinstance(data, dict):
             data = {"optimizer": None, **data}
-        content = _exact_fields(cls, data)
+        content = exact_fields(cls, data)
         if content["optimizer"] is not None:
             content["optimizer"] = OptimizerSpec.from_json(content["optimizer"])
         _require(isinstance(content["shape"], list), "shape", "a list", content["shape"])
@@ -214,7 +214,8 @@ def rate_of(rule: Rule, optimizer: OptimizerSpec, parameter: ParameterSpec, lear
     return (learning_rate if rule.follows_schedule else optimizer.learning_rate) * parameter.learning_rate
 
 
-def _exact_fields(cls: type[Any], data: object) -> dict[str, Any]:
+def exact_fields(cls: type[Any], data: object) -> dict[str, Any]:
+    """Return the fields of a dataclass in a JSON object, which has exactly these."""
     expected = {item.name for item in fields(cls)}
     if not isinstance(data, dict) or set(data) != expected:
         got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__

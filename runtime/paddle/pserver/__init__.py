@@ -6,9 +6,9 @@ Importing this package loads no module: each name is loaded at its first use.
 
 from __future__ import annotations
 
-import importlib
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from paddle import later
 
 if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
@@ -19,40 +19,20 @@ if TYPE_CHECKING:
     from paddle.pserver.reader import Reader, TensorInfo
     from paddle.pserver.sparse.initial import Initial
 
-_HOMES = MappingProxyType(
-    {
-        "Adagrad": "paddle.pserver.client.pytorch_names",
-        "Batch": "paddle.pserver.client.batch",
-        "Client": "paddle.pserver.client.client",
-        "GrowingTable": "paddle.pserver.client.declaration",
-        "Initial": "paddle.pserver.sparse.initial",
-        "OptimizerSpec": "paddle.optim.spec",
-        "Reader": "paddle.pserver.reader",
-        "RowWiseAdagrad": "paddle.pserver.client.pytorch_names",
-        "SGD": "paddle.pserver.client.pytorch_names",
-        "SparseAdam": "paddle.pserver.client.pytorch_names",
-        "TensorInfo": "paddle.pserver.reader",
-        "TensorOptions": "paddle.pserver.client.declaration",
-    }
-)
-
 __all__ = [
-    "SGD",
-    "Adagrad",
-    "Batch",
-    "Client",
-    "GrowingTable",
-    "Initial",
-    "OptimizerSpec",
-    "Reader",
-    "RowWiseAdagrad",
-    "SparseAdam",
-    "TensorInfo",
-    "TensorOptions",
-]
+    "SGD", "Adagrad", "Batch", "Client", "GrowingTable", "Initial", "OptimizerSpec", "Reader", "RowWiseAdagrad",
+    "SparseAdam", "TensorInfo", "TensorOptions",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, __dir__ = later.door(
+    __name__,
+    {
+        "paddle.pserver.client.batch": "Batch",
+        "paddle.pserver.client.client": "Client",
+        "paddle.pserver.client.declaration": "GrowingTable TensorOptions",
+        "paddle.pserver.client.pytorch_names": "SGD Adagrad RowWiseAdagrad SparseAdam",
+        "paddle.pserver.reader": "Reader TensorInfo",
+        "paddle.pserver.sparse.initial": "Initial",
+        "paddle.optim.spec": "OptimizerSpec",
+    },
+)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.errors import PaddleError
+from paddle.protobuf import varint
 
 BLOCK = 1 << 16
 _IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
@@ -120,7 +121,7 @@ def decompress_block(data: bytes, most: int) -> bytes:
 
 def compress_block(data: bytes) -> bytes:
     """Compress a block of at most 64 KiB, greedily, with the last position of every four bytes."""
-    out = bytearray(_varint(len(data)))
+    out = bytearray(varint(len(data)))
     seen: dict[bytes, int] = {}
     at = start = 0
     misses, last = 32, len(data) - 4
@@ -181,15 +182,6 @@ def _length(data: bytes) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + 1
     raise SnappyError("the length of a block is missing or malformed")
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _put_literal(out: bytearray, data: bytes) -> None:

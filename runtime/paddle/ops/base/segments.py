@@ -25,7 +25,7 @@ import numpy as np
 
 from paddle.backend import Array, array_module, from_host
 from paddle.ops.base.lod import Offsets
-from paddle.ops.base.selected_rows import merge_rows
+from paddle.ops.base.selected_rows import SelectedRows, merge_rows
 
 
 def lengths(offsets: Offsets) -> Offsets:
@@ -103,6 +103,13 @@ def scatter_sum(values: Array, rows: Array, count: int) -> Array:
     unique, summed = merge_rows(rows, values)
     out[unique] = summed
     return out
+
+
+def table_gradient(rows: Array, values: Array, like: Array, is_sparse: bool) -> Array | SelectedRows:
+    """Return the gradient of a table `like`: values added at their row numbers, as selected rows if is_sparse."""
+    if is_sparse:
+        return SelectedRows(*merge_rows(rows, values), len(like))
+    return scatter_sum(values, rows, len(like))
 
 
 def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Array:

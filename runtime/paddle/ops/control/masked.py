@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module, to_host
+from paddle.ops.base import entries
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import at, lengths, ranges
+from paddle.ops.base.segments import at, lengths
 
 
 def _infer_split(x: Spec, mask: Spec) -> tuple[Spec, Spec]:
@@ -39,7 +40,7 @@ def split_lod_tensor_grad(x: Any, mask: Array, dtrue: Array, dfalse: Array, *, l
     lod = _levels(x, level, holds)
     dx: Array = array_module(dtrue).empty_like(plain(x))
     for each, found in ((holds, dtrue), (~holds, dfalse)):
-        rows, _ = _rows(lod, np.flatnonzero(each))
+        rows, _ = entries.chosen(lod, np.flatnonzero(each))
         dx[at(rows, dx)] = found
     return dx
 
@@ -66,7 +67,7 @@ def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) 
 @gradient("merge_lod_tensor", "Mask InTrue+ InFalse+ Out@GRAD -> InTrue@GRAD InFalse@GRAD")
 def merge_lod_tensor_grad(mask: Array, true: Any, false: Any, dout: Array) -> tuple[Array, Array]:
     """Split the rows' gradients."""
-    rows, _ = _rows(*_merged(mask, true, false))
+    rows, _ = entries.chosen(*_merged(mask, true, false))
     joined: Array = array_module(dout).empty_like(dout)
     joined[at(rows, joined)] = dout
     return joined[: len(true)], joined[len(true) :]
@@ -111,17 +112,7 @@ def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
     return lod, order
 
 
-def _rows(lod: Lod, chosen: Offsets) -> tuple[Offsets, Lod]:
-    """Return the rows of the selected members of the first level, and their levels."""
-    found = []
-    for level in lod:
-        counts = lengths(level)[chosen]
-        found.append(ends_of(counts))
-        chosen = ranges(level[:-1][chosen], counts)
-    return chosen, tuple(found)
-
-
 def _taken(data: Array, lod: Lod, chosen: Offsets) -> Any:
-    rows, levels = _rows(lod, chosen)
+    rows, levels = entries.chosen(lod, chosen)
     part = data[at(rows, data)]
     return LoDArray(part, levels) if levels else part

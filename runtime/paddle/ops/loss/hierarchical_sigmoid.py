@@ -15,8 +15,8 @@ from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import AttrError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import scatter_sum
-from paddle.ops.base.selected_rows import SelectedRows, merge_rows
+from paddle.ops.base.segments import table_gradient
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import same
 
 _ATTRS = {
@@ -101,9 +101,11 @@ def hierarchical_sigmoid_grad(
     kept = nodes >= 0
     rows, parts = nodes[kept], (dz[:, :, None] * x[:, None, :])[kept]
     dbias = (
-        None if bias is None else _table(rows, dz[kept].reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse)
+        None
+        if bias is None
+        else table_gradient(rows, dz[kept].reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse)
     )
-    return dx, _table(rows, parts, w, is_sparse), dbias
+    return dx, table_gradient(rows, parts, w, is_sparse), dbias
 
 
 def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
@@ -116,9 +118,3 @@ def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -
     bit = array_module(label).arange((classes - 1).bit_length(), dtype=np.int64)
     nodes = (codes >> (bit + 1)) - 1
     return nodes, (codes >> bit) & 1
-
-
-def _table(rows: Array, values: Array, like: Array, is_sparse: bool) -> Array | SelectedRows:
-    if is_sparse:
-        return SelectedRows(*merge_rows(rows, values), len(like))
-    return scatter_sum(values, rows, len(like))

@@ -10,8 +10,8 @@ from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import scatter_sum
-from paddle.ops.base.selected_rows import SelectedRows, merge_rows
+from paddle.ops.base.segments import table_gradient
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import agree
 
 _ATTRS = {
@@ -133,8 +133,10 @@ def nce_grad(
     parts = (dscores[:, :, None] * x[:, None, :]).reshape(len(rows), x.shape[1])
     return (
         dx,
-        _table(rows, parts, weight, is_sparse),
-        None if bias is None else _table(rows, dscores.reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse),
+        table_gradient(rows, parts, weight, is_sparse),
+        None
+        if bias is None
+        else table_gradient(rows, dscores.reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse),
     )
 
 
@@ -143,12 +145,6 @@ def _rows(label: Array, label_weight: Array | None) -> Array:
     if label_weight is not None:
         return array_module(label).broadcast_to(label.reshape(1, -1), label_weight.shape)
     return label if label.ndim == 2 else label[:, None]
-
-
-def _table(rows: Array, values: Array, like: Array, is_sparse: bool) -> Array | SelectedRows:
-    if is_sparse:
-        return SelectedRows(*merge_rows(rows, values), len(like))
-    return scatter_sum(values, rows, len(like))
 
 
 def _draw(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from paddle.errors import ConfigError, PserverError
-from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, exact_fields, rule_of
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
@@ -107,16 +107,8 @@ class TableSpec:
         whole = (
             {"budget": asdict(Budget()), **data} if isinstance(data, dict) else data
         )  # of an older release
-        content = _fields(cls, whole)
+        content = exact_fields(cls, whole)
         content["parameter"] = ParameterSpec.from_json(content["parameter"])
-        content["initial"] = Initial(**_fields(Initial, content["initial"]))
-        content["budget"] = Budget(**_fields(Budget, content["budget"]))
+        content["initial"] = Initial(**exact_fields(Initial, content["initial"]))
+        content["budget"] = Budget(**exact_fields(Budget, content["budget"]))
         return cls(**content)
-
-
-def _fields(cls: type[Any], data: object) -> dict[str, Any]:
-    expected = {item.name for item in fields(cls)}
-    if not isinstance(data, dict) or set(data) != expected:
-        got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
-        raise ConfigError(f"{cls.__name__}: expected the fields {sorted(expected)}, got {got}")
-    return dict(data)
