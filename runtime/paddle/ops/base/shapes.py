@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
@@ -27,6 +28,11 @@ def agree(left: int, right: int) -> bool:
 def known(left: int, right: int) -> int:
     """Return the known size of two sizes that agree, or -1."""
     return right if left < 0 else left
+
+
+def any_rows(x: Any, *others: Any) -> Any:
+    """Return the spec of X with an unknown number of rows: the shape rule of operators that select or repeat rows."""
+    return x._replace(shape=(-1, *x.shape[1:]))
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -12,6 +12,7 @@ from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, TensorArray, ends_of, lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
+from paddle.ops.base.shapes import any_rows
 
 _INT64 = np.dtype("int64")
 
@@ -102,11 +103,7 @@ def array_to_lod_tensor_grad(table: RankTable, dout: Array) -> TensorArray:
     return TensorArray(tuple(ordered[rows] for rows in table.steps))
 
 
-def _infer_shrunk(x: Spec, index: Spec, table: Spec) -> Spec:
-    return x._replace(shape=(-1, *x.shape[1:]))
-
-
-@operator("shrink_rnn_memory", "X I RankTable+ -> Out", infer=_infer_shrunk, shares_lod=False)
+@operator("shrink_rnn_memory", "X I RankTable+ -> Out", infer=any_rows, shares_lod=False)
 def shrink_rnn_memory(x: Array, index: Array, table: RankTable) -> Array:
     """Return the rows of the sequences that are still running at step I."""
     step, bounds = int(index.reshape(-1)[0]), table.steps.bounds
@@ -121,11 +118,7 @@ def shrink_rnn_memory_grad(x: Array, dout: Array) -> Array:
     return dx
 
 
-def _infer_ranked(x: Spec, table: Spec) -> Spec:
-    return x._replace(shape=(-1, *x.shape[1:]))
-
-
-@operator("reorder_lod_tensor_by_rank", "X+ RankTable+ -> Out+", infer=_infer_ranked)
+@operator("reorder_lod_tensor_by_rank", "X+ RankTable+ -> Out+", infer=any_rows)
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable) -> Any:
     """Return the sequences of X, or its rows if it has no LoD, in the order of the table."""
     rows, counts = _ranked(x, table)

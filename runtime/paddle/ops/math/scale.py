@@ -53,11 +53,7 @@ def increment(x: Array, *, step: float) -> Array:
     return x + x.dtype.type(step)
 
 
-def _infer_add_scaled(x: Spec, y: Spec) -> Spec:
-    return y
-
-
-@operator("add_scaled", "X Y -> Out", attrs={"scale": float}, infer=_infer_add_scaled, fresh=True)
+@operator("add_scaled", "X Y -> Out", attrs={"scale": float}, infer="Y", fresh=True)
 def add_scaled(x: Any, y: Array, *, scale: float, spent: frozenset[str] = NO_SLOTS) -> Array:
     """Return an array of Y's shape; X may be selected rows."""
     factor = y.dtype.type(scale)

@@ -16,6 +16,7 @@ from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, owners, positions, ranges, scatter_sum
+from paddle.ops.base.shapes import any_rows
 
 _NONE = -1
 
@@ -45,11 +46,7 @@ def sequence_best(x: Any, *, k: int) -> Array:
     return from_host(out, data)
 
 
-def _infer_cut(x: Spec, starts: Spec | None, ends: Spec | None) -> Spec:
-    return x._replace(shape=(-1, *x.shape[1:]))
-
-
-@operator("sequence_cut", "X+ Starts? Ends? -> Out+", infer=_infer_cut)
+@operator("sequence_cut", "X+ Starts? Ends? -> Out+", infer=any_rows)
 def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
     """Slice each sequence of X's last level from row Starts to row Ends, inclusive.
 
@@ -71,11 +68,7 @@ def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Ar
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
 
-def _infer_choose(x: Spec, chosen: Spec) -> Spec:
-    return x._replace(shape=(-1, *x.shape[1:]))
-
-
-@operator("sequence_choose", "X+ Chosen -> Out+", infer=_infer_choose)
+@operator("sequence_choose", "X+ Chosen -> Out+", infer=any_rows)
 def sequence_choose(x: Any, chosen: Array) -> LoDArray:
     """Sequence i of Out = sub-sequences Chosen[i] of sequence i of X, which has two levels.
 

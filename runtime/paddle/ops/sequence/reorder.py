@@ -16,6 +16,7 @@ from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, ends_of, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, owners, ranges, reverse, scatter_sum
+from paddle.ops.base.shapes import any_rows
 
 
 @operator("sequence_reverse", "X+ -> Y+", infer="X")
@@ -32,11 +33,7 @@ def sequence_reverse_grad(x: Any, dy: Array) -> Array:
     return turned
 
 
-def _infer_slice(x: Spec, offset: Spec, length: Spec) -> Spec:
-    return x._replace(shape=(-1, *x.shape[1:]))
-
-
-@operator("sequence_slice", "X+ Offset Length -> Out+", infer=_infer_slice)
+@operator("sequence_slice", "X+ Offset Length -> Out+", infer=any_rows)
 def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
     """Sequence i of Out = Length[i] rows of sequence i, starting at row Offset[i].
 
@@ -57,11 +54,7 @@ def sequence_slice_grad(x: Any, offset: Array, length: Array, dout: Array) -> Ar
     return dx
 
 
-def _infer_erase(x: Spec) -> Spec:
-    return x._replace(shape=(-1, *x.shape[1:]))
-
-
-@operator("sequence_erase", "X+ -> Out+", attrs={"tokens": tuple}, infer=_infer_erase)
+@operator("sequence_erase", "X+ -> Out+", attrs={"tokens": tuple}, infer=any_rows)
 def sequence_erase(x: Any, *, tokens: tuple[int, ...]) -> LoDArray:
     """Remove the rows whose number is one of the tokens."""
     data, offsets = sequences(x, "X")

@@ -25,12 +25,6 @@ def check_finite_and_unscale(x: list[Any], scale: Array) -> tuple[list[Any], Arr
     return [_mapped(each, lambda values: values / scale.astype(values.dtype)) for each in x], found
 
 
-def _infer_updated(
-    x: list[Spec], infinite: Spec, scaling: Spec, good: Spec, bad: Spec
-) -> tuple[list[Spec], Spec, Spec, Spec]:
-    return x, scaling, good, bad
-
-
 @operator(
     "update_loss_scaling",
     "X*+ FoundInfinite PrevLossScaling InGoodSteps InBadSteps -> Out*+ LossScaling OutGoodSteps OutBadSteps",
@@ -40,7 +34,7 @@ def _infer_updated(
         "incr_ratio": float,
         "decr_ratio": float,
     },
-    infer=_infer_updated,
+    infer="X PrevLossScaling InGoodSteps InBadSteps",
     shares_lod=False,
 )
 def update_loss_scaling(
