@@ -25,11 +25,26 @@ Array = npt.NDArray[np.float32]
 
 
 class SlabPiece(NamedTuple):
-    """Contiguous elements of a parameter: `here` is their slice of the chunk, `there` that of the parameter."""
+    """Blocks of a parameter at equal distances, which are contiguous in a chunk.
+
+    Attributes:
+        here: their slice of the chunk.
+        start, step: element of the parameter at which the first one begins, and their distance.
+        blocks: their number; all are of one size.
+    """
 
     name: str
     here: slice
-    there: slice
+    start: int
+    step: int = 0
+    blocks: int = 1
+
+    def of(self, flat: Array) -> Array:
+        """Return the blocks as a view (count, block) of a whole parameter (size,)."""
+        block = (self.here.stop - self.here.start) // self.blocks
+        if self.blocks == 1:
+            return flat[np.newaxis, self.start : self.start + block]
+        return np.ndarray((self.blocks, block), np.float32, flat.data, 4 * self.start, (4 * self.step, 4))
 
 
 class Layout:
@@ -85,44 +100,36 @@ class Layout:
         """Return the number of chunks of one server's slab."""
         return len(self._pieces[index])
 
-    def checked(self, index: int, number: int, flat: Mapping[str, Array]) -> Section | None:
-        """Check a chunk of the gradients for one server; return it, or None if `chunk` must assemble it.
+    def chunk(
+        self, index: int, number: int, flat: Mapping[str, Array], *, check: bool = False
+    ) -> tuple[Section, bool]:
+        """Return a chunk for one server, and whether it is a view; omitted parameters are 0.
 
         Raises:
-            ConfigError: a gradient is NaN or infinite.
+            ConfigError: with `check`, a gradient is NaN or infinite.
         """
-        pieces = self._pieces[index][number]
-        sections = [
-            (piece, Section("", flat[piece.name][piece.there])) for piece in pieces if piece.name in flat
-        ]
-        for piece, section in sections:
-            if not section.is_finite:
-                raise ConfigError(
-                    f"gradient of parameter {piece.name} is NaN or infinite; nothing was changed"
-                )
-        return sections[0][1] if len(pieces) == len(sections) == 1 else None
-
-    def chunk(self, index: int, number: int, flat: Mapping[str, Array]) -> Section:
-        """Assemble a chunk for one server, in newly allocated memory; omitted parameters are 0."""
-        span = chunk_span(number, self.sizes[index])
-        part = np.empty(span.stop - span.start, np.float32)
-        for piece in self._pieces[index][number]:
-            if piece.name in flat:
-                part[piece.here] = flat[piece.name][piece.there]
-            else:
-                part[piece.here] = 0.0
-        return Section("", part)
+        view = self.home(index, number, flat)
+        section = Section("", self._assembled(index, number, flat) if view is None else view)
+        if check and not section.is_finite:
+            for piece in self._pieces[index][number]:
+                if not np.isfinite(section.array[piece.here]).all():
+                    raise ConfigError(
+                        f"gradient of parameter {piece.name} is NaN or infinite; nothing was changed"
+                    )
+        return section, view is not None
 
     def spread(self, index: int, number: int, values: Array, views: Mapping[str, Array]) -> None:
         """Copy a chunk of values from one server into whole parameters (size,); omitted parameters are unchanged."""
         for piece in self._pieces[index][number]:
             if piece.name in views:
-                views[piece.name][piece.there] = values[piece.here]
+                there = piece.of(views[piece.name])
+                there[...] = values[piece.here].reshape(there.shape)
 
     def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
         """Return the part of whole parameters (size,) that a chunk of one server covers, if it is contiguous."""
         (first, *more) = self._pieces[index][number]
-        return None if more or first.name not in views else views[first.name][first.there]
+        is_one = not more and first.blocks == 1 and first.name in views
+        return first.of(views[first.name])[0] if is_one else None
 
     def parameter(self, name: str) -> ParameterSpec:
         """Return the parameter with this name. Raises ConfigError: the servers do not have it."""
@@ -190,6 +197,17 @@ class Layout:
             raise ConfigError(f"{what} is NaN or infinite; nothing was sent")
         return gradient
 
+    def _assembled(self, index: int, number: int, flat: Mapping[str, Array]) -> Array:
+        span = chunk_span(number, self.sizes[index])
+        part = np.empty(span.stop - span.start, np.float32)
+        for piece in self._pieces[index][number]:
+            if piece.name in flat:
+                there = piece.of(flat[piece.name])
+                part[piece.here].reshape(there.shape)[...] = there
+            else:
+                part[piece.here] = 0.0
+        return part
+
     def _holders_of(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
         found = [(i, share) for i, server in enumerate(self.shares) for share in server.growing]
         return [*self.tables(name), *((i, share) for i, share in found if share.spec.name == name)]
@@ -216,7 +234,19 @@ def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:
             for number in range(start // CHUNK, chunk_count(stop)):
                 low, high = max(start, number * CHUNK), min(stop, (number + 1) * CHUNK)
                 here = slice(low - number * CHUNK, high - number * CHUNK)
-                pieces[number].append(
-                    SlabPiece(dense.parameter.name, here, slice(at + low - start, at + high - start))
-                )
+                _append(pieces[number], SlabPiece(dense.parameter.name, here, at + low - start))
     return pieces
+
+
+def _append(pieces: list[SlabPiece], block: SlabPiece) -> None:
+    """Add a block to the pieces of a chunk: to the last piece if it continues that."""
+    if pieces and pieces[-1].name == block.name:
+        last = pieces[-1]
+        size, count = last.here.stop - last.here.start, last.blocks
+        step = last.step if count > 1 else block.start - last.start
+        is_next = block.start == last.start + count * step
+        if is_next and size == count * (block.here.stop - block.here.start):
+            here = slice(last.here.start, block.here.stop)
+            pieces[-1] = SlabPiece(block.name, here, last.start, step, count + 1)
+            return
+    pieces.append(block)

@@ -275,7 +275,7 @@ class _Inspection:
         self._layout, self._flat = layout, flat
         self.has_given = False
         self._all: list[tuple[int, int]] = []
-        self._chunks: dict[tuple[int, int], Section | None] = {}  # those that were inspected
+        self._chunks: dict[tuple[int, int], Section | None] = {}  # inspected; None: assembled again to be sent
 
     def add(self, index: int) -> int:
         """Add all chunks for server `index`; return their number."""
@@ -287,21 +287,25 @@ class _Inspection:
         """Return a chunk that can be sent. Raises ConfigError: a gradient is NaN or infinite."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
-        section = self._look(index, number) or self._layout.chunk(index, number, self._flat)
+        section = self._look(index, number)
         self.has_given = True
         return section
 
     def finish(self) -> None:
         """Inspect the rest; see `chunk`."""
         for each in self._all:
-            self._look(*each)
+            if each not in self._chunks:
+                self._look(*each)
         self._all.clear()
 
-    def _look(self, index: int, number: int) -> Section | None:
+    def _look(self, index: int, number: int) -> Section:
         at = (index, number)
-        if at not in self._chunks:
-            self._chunks[at] = self._layout.checked(index, number, self._flat)
-        return self._chunks[at]
+        found = self._chunks.get(at)
+        if found is None:
+            found, is_view = self._layout.chunk(index, number, self._flat, check=at not in self._chunks)
+            # A copy of one chunk of many is not kept: it would be as large as the model.
+            self._chunks[at] = found if is_view or self._layout.num_chunks(index) == 1 else None
+        return found
 
 
 class _Push:

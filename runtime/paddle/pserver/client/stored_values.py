@@ -129,7 +129,7 @@ class StoredValues:
         """Return the values of one server's slab from `start`, a `PART` of them or the rest."""
         part = np.empty(min(self._layout.sizes[index] - start, PART), np.float32)
         for at in range(0, part.size, CHUNK):
-            part[at : at + CHUNK] = self._layout.chunk(index, (start + at) // CHUNK, flat).array
+            part[at : at + CHUNK] = self._layout.chunk(index, (start + at) // CHUNK, flat)[0].array
         return part
 
     def pull_table(self, name: str, out: Array) -> None:
