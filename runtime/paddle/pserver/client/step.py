@@ -275,7 +275,8 @@ class _Inspection:
         self._layout, self._flat = layout, flat
         self.has_given = False
         self._all: list[tuple[int, int]] = []
-        self._chunks: dict[tuple[int, int], Section | None] = {}  # inspected; None: assembled again to be sent
+        # Those that were inspected; None: it is assembled again to be sent.
+        self._chunks: dict[tuple[int, int], Section | None] = {}
 
     def add(self, index: int) -> int:
         """Add all chunks for server `index`; return their number."""

@@ -28,7 +28,7 @@ _HANDSHAKE_MS = 5000
 _QUEUE = 64
 _EVENT = struct.Struct("=hi")  # zmq_socket_monitor(3); zmq.utils.monitor brings all of asyncio along
 
-SPIN_S = 200e-6
+SPIN_S = 400e-6
 """How long to look. To wake the other side and be woken by it takes about half of that."""
 
 _FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look again after looking in vain
