@@ -119,15 +119,16 @@ def _wires(plan: Plan) -> None:
 
 
 def _ports(plan: Plan) -> None:
-    size = plan.size(SIZES["40MB"])
-    sides = {
-        f"{wire}_40MB_ports{ports}": partial(ours, [size], 1, key=key, ports=ports, within_node=False)
-        for wire, key in (("plain", None), ("sealed", KEY))
-        for ports in (1, 2)
-    }
-    _contest(plan, sides, goodput, size)
-    for wire in ("plain", "sealed"):
-        plan.report.compare(f"{wire}_ports2_vs_ports1", f"{wire}_40MB_ports2", f"{wire}_40MB_ports1")
+    for name, count in (("40MB", 1), ("1MB", 2)):
+        size, at = plan.size(SIZES[name]), f"{name}_w{count}"
+        sides = {
+            f"{wire}_{at}_ports{ports}": partial(ours, [size], count, key=key, ports=ports, within_node=False)
+            for wire, key in (("plain", None), ("sealed", KEY))
+            for ports in (1, 2)
+        }
+        _contest(plan, sides, goodput, size)
+        for wire in ("plain", "sealed"):
+            plan.report.compare(f"{wire}_{at}_ports2_vs_ports1", f"{wire}_{at}_ports2", f"{wire}_{at}_ports1")
 
 
 def _trained(face: str) -> Callable[[Plan], None]:
