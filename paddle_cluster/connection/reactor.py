@@ -240,7 +240,7 @@ class Reactor:
 
     def _run(self) -> None:
         while True:
-            ready = self._poll.poll(self._patience_s())
+            ready = self._poll.poll(self._wait_s())
             for fd, _ in ready:
                 watched = self._watched.get(fd)
                 if watched is not None:
@@ -303,7 +303,7 @@ class Reactor:
                 with self._lock:
                     self._due.append(watched)
 
-    def _patience_s(self) -> float | None:
+    def _wait_s(self) -> float | None:
         waits = [self._workers.help()]
         with self._lock:
             if self._paused:

@@ -28,8 +28,8 @@ from paddle_cluster.engines.kubernetes_api import (
 )
 from paddle_cluster.engines.kubernetes_faults import Trouble
 from paddle_cluster.engines.kubernetes_objects import RANK, host_name, job_name, owned, render, selector
-from paddle_cluster.engines.porter_engine import PorterEngine
-from paddle_cluster.engines.porters import Invite, Porters, PortersEnded
+from paddle_cluster.engines.porter_engine import CallbackEngine
+from paddle_cluster.engines.porters import CallbackAgents, CallbackAgentsEnded, Invite
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
 
@@ -43,7 +43,7 @@ LOOK_S = 0.3
 SHOWN = 600
 
 
-class KubernetesEngine(PorterEngine):
+class KubernetesEngine(CallbackEngine):
     """Creates a Job whose pods connect to the launcher."""
 
     @classmethod
@@ -51,7 +51,7 @@ class KubernetesEngine(PorterEngine):
         """Return everything as YAML: the text is a comment before the objects."""
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
 
-    def porters(self) -> Porters:
+    def porters(self) -> CallbackAgents:
         """Return the Job."""
         if not is_installed():
             raise UsageError(
@@ -80,13 +80,13 @@ class KubernetesJob:
         self._api: Api | None = None
         self._may_be_there = False  # the Job
         self._left = ""
-        self._ended: PortersEnded
+        self._ended: CallbackAgentsEnded
         self._were_up = False  # all pods, at one time
         self._pods: dict[str, Mapping[str, Any]] = {}  # by name, in the last observed state
         self._lost: set[int] = set()  # nodes whose pods are permanently lost
         self._troubles: dict[str, str] = {}  # by pod, Job, or API server: problems that may be temporary
 
-    def start(self, invite: Invite, ended: PortersEnded) -> None:
+    def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
         """Start to create the Job; report what ends it."""
         self._thread = threading.Thread(
             target=self._run, args=(invite, ended), name="kubernetes", daemon=True
@@ -109,7 +109,7 @@ class KubernetesJob:
             return f"the Job {self._job}: the API server does not answer; its pods will end by themselves"
         return self._left
 
-    def _run(self, invite: Invite, ended: PortersEnded) -> None:
+    def _run(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
         self._ended = ended
         try:
             self._api = Api(self._plan.settings.kubernetes, self._stopping)

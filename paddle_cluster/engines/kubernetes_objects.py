@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import KubernetesSettings
-from paddle_cluster.engines.porters import CODE, GIVEN, Porter
+from paddle_cluster.engines.porters import CODE, GIVEN, CallbackAgent
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
 from paddle_node.contract.classes import regex
@@ -40,8 +40,8 @@ _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null
 
 Object = dict[str, Any]
 
-UNKNOWN = Porter(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN))
-"""Stands for the porter before any connection."""
+UNKNOWN = CallbackAgent(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN))
+"""Stands for the callback agent before any connection."""
 
 
 class Objects(NamedTuple):
@@ -67,7 +67,7 @@ def selector(job_id: str) -> str:
     return f"{_JOB_LABEL}={job_name(job_id)}"
 
 
-def render(plan: Plan, porter: Porter) -> Objects:
+def render(plan: Plan, porter: CallbackAgent) -> Objects:
     """Return the objects of a plan; the Secret and the Service do not have their owner yet.
 
     Raises:
@@ -133,14 +133,14 @@ def owned(made: Object, job: Mapping[str, Any]) -> Object:
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
-def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
+def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: CallbackAgent) -> Object:
     """Return the pod template; K8S_POD overrides all of it, and determines what is still missing."""
     made, given = _made(plan, name, labels, porter), plan.settings.kubernetes.pod
     template: Object = merged(merged(made, _missing(plan, merged(made, given))), given)
     return template
 
 
-def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
+def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: CallbackAgent) -> Object:
     settings = plan.settings.kubernetes
     claims = [
         _Volume(f"claim-{number}", path, {"persistentVolumeClaim": {"claimName": claim}})
@@ -151,7 +151,7 @@ def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> O
         "subdomain": name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "shareProcessNamespace": True,  # otherwise the porter would be process 1, which signals do not end
+        "shareProcessNamespace": True,  # otherwise the callback agent would be process 1, which signals do not end
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": _identity(settings.user),
         "containers": [_container(settings, name, porter, claims)],
@@ -256,7 +256,9 @@ def _identity(user: int) -> Object:
     return found
 
 
-def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes: Sequence[_Volume]) -> Object:
+def _container(
+    settings: KubernetesSettings, name: str, porter: CallbackAgent, volumes: Sequence[_Volume]
+) -> Object:
     env: list[Object] = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": variable}}}
         for variable in porter.env

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.engines.porter_engine import PorterEngine
-from paddle_cluster.engines.porters import CODE, GIVEN, Porters, own_addresses
+from paddle_cluster.engines.porter_engine import CallbackEngine
+from paddle_cluster.engines.porters import CODE, GIVEN, CallbackAgents, own_addresses
 from paddle_cluster.engines.tool_process import HOSTS, Tool, ToolProcess, check_hosts
 from paddle_node.contract.classes import regex, replace
 
@@ -17,10 +17,10 @@ ANSWER_S = 10.0
 _HYDRA = regex("HYDRA|Intel")
 
 
-class MpiEngine(PorterEngine):
+class MpiEngine(CallbackEngine):
     """Starts the mpirun of Open MPI, or of MPICH and its descendants."""
 
-    def porters(self) -> Porters:
+    def porters(self) -> CallbackAgents:
         """Return the mpirun in PATH."""
         hosts = self._plan.settings.cluster.hosts
         check_hosts("openmpi", hosts)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts a porter per node, which connects back.
+"""A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts one callback agent per node.
 
-A porter starts the same commands on a node as a login over SSH, so the packages above see no difference. Porters
-connect to a TLS server of the launcher, which admits peers that know the job's secret word, one connection per node.
-Each unauthenticated peer occupies one of a limited number of threads for some seconds, and gets nothing.
+A callback agent starts the same commands on a node as a login over SSH, so the packages above see no
+difference. Callback agents connect to a TLS server of the launcher, which admits peers that know the job's secret
+word, one connection per node. Each unauthenticated peer occupies one of a limited number of threads for
+some seconds, and gets nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstra
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.engines.porters import CODE, GIVEN, Call, Porter, Porters, own_addresses
+from paddle_cluster.engines.porters import CODE, GIVEN, Call, CallbackAgent, CallbackAgents, own_addresses
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import job_certificate
@@ -36,7 +37,7 @@ from paddle_cluster.system.installation import NODE_DIR
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.records import read_text
 
-PORTER = NODE_DIR / "agent" / "porter.py"
+CALLBACK_AGENT = NODE_DIR / "agent" / "porter.py"
 
 _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
 # Nodes may have their interpreters at different paths; any of them works.
@@ -45,21 +46,22 @@ _SCRIPT = (
 )
 
 
-class PorterEngine(Engine):
-    """Starts the porters at the first requested connection, and ends them in `close`."""
+class CallbackEngine(Engine):
+    """Starts the callback agents at the first requested connection, and ends them in `close`."""
 
     def __init__(self, plan: Plan) -> None:
         settings = plan.settings
         self._plan = plan
         self._names = tuple(host.name for host in settings.cluster.hosts)
-        self._patience_s = settings.limits.lease_s  # how long a porter tries to reconnect
+        self._reconnect_s = settings.limits.lease_s  # how long a callback agent tries to reconnect
         self._again_s = settings.ssh.connect_timeout_s
         self._pythons = tuple(dict.fromkeys(node.python for node in plan.nodes))  # for nodes without python3
         self._ports = settings.engines.ports
         self._address = settings.engines.address
-        self._porters: Porters
+        self._callback_agents: CallbackAgents
         self._lock = threading.RLock()
-        self._waiting: dict[int, threading.Condition] = {}  # by node: the thread that waits for its porter
+        # By node: the thread that waits for its callback agent.
+        self._waiting: dict[int, threading.Condition] = {}
         self._idle: dict[int, TlsStream] = {}
         self._given: list[tuple[int, TlsStream]] = []
         self._lost: dict[int, str] = {}  # why a node is permanently unreachable
@@ -70,20 +72,20 @@ class PorterEngine(Engine):
         self._closed = False
 
     @classmethod
-    def of(cls, plan: Plan, is_job: bool) -> PorterEngine:
+    def of(cls, plan: Plan, is_job: bool) -> CallbackEngine:
         """Return the engine; it accepts any plan."""
         return cls(plan)
 
     @abstractmethod
-    def porters(self) -> Porters:
-        """Return what starts the porters; raises UsageError."""
+    def porters(self) -> CallbackAgents:
+        """Return what starts the callback agents; raises UsageError."""
 
     def check(self) -> None:
-        """Check that what starts porters exists."""
-        self._porters = self.porters()
+        """Check that what starts callback agents exists."""
+        self._callback_agents = self.porters()
 
     def connect(self, node: Target) -> TlsStream:
-        """Start an agent on a node; block until its porter has connected.
+        """Start an agent on a node; block until its callback agent has connected.
 
         Raises:
             ConnectError: it has not connected in time; the message contains the tool's output.
@@ -110,14 +112,14 @@ class PorterEngine(Engine):
         return stream
 
     def _take(self, node_id: int) -> TlsStream:
-        """Return the idle connection of a node's porter; wait for it if necessary."""
+        """Return the idle connection of a node's callback agent; wait for it if necessary."""
         with self._lock:
             self._begin()
             again_by = time.monotonic() + self._again_s
             deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
             while True:
                 left_s = deadline - time.monotonic()
-                # the connection of a killed porter may still be listed
+                # the connection of a killed callback agent may still be listed
                 if self._fault or self._closed or node_id in self._lost:
                     raise self._missing(node_id)
                 if node_id in self._idle:
@@ -140,14 +142,14 @@ class PorterEngine(Engine):
         if node_id in self._lost:
             return ConnectError(name, f"{self._lost[node_id]}.")
         if self._fault or self._closed:
-            return ConnectError(name, f"{self._fault or f'{self._porters.name} was stopped'}.")
-        within = f" within {self._porters.start_s:.0f} s"
+            return ConnectError(name, f"{self._fault or f'{self._callback_agents.name} was stopped'}.")
+        within = f" within {self._callback_agents.start_s:.0f} s"
         what = "has not connected" + (" again" if node_id in self._seen else within)
-        says = self._porters.words()
+        says = self._callback_agents.words()
         return ConnectError(
             name,
-            f"the process that {self._porters.name} should start on this node {what}"
-            + (f"; {self._porters.name} reports: {says}" if says else "."),
+            f"the process that {self._callback_agents.name} should start on this node {what}"
+            + (f"; {self._callback_agents.name} reports: {says}" if says else "."),
             "The node must be able to reach this machine by TCP on "
             + (
                 f"port {shown_ports(self._ports)}"
@@ -158,27 +160,27 @@ class PorterEngine(Engine):
         )
 
     def _begin(self) -> None:
-        """Start the porters, only once."""
+        """Start the callback agents, only once."""
         if self._start_by:
             return
-        self._start_by = time.monotonic() + self._porters.start_s
+        self._start_by = time.monotonic() + self._callback_agents.start_s
         try:
             self._rendezvous = Rendezvous(self._came, self._ports, self._address)
-            self._porters.start(self._invite, self._ended)
+            self._callback_agents.start(self._invite, self._ended)
         except OSError as error:
             among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
             self._fault = f"no port is free for connections from nodes{among}: {error.strerror}"
 
-    def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> Porter:
+    def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> CallbackAgent:
         assert self._rendezvous is not None
-        given = self._rendezvous.invitation(names, ranks, self._patience_s)
+        given = self._rendezvous.invitation(names, ranks, self._reconnect_s)
         word = base64.b64encode(json.dumps(given).encode()).decode()
-        code = base64.b64encode(zlib.compress(PORTER.read_bytes())).decode()
+        code = base64.b64encode(zlib.compress(CALLBACK_AGENT.read_bytes())).decode()
         script = _SCRIPT.format(flags=" ".join(FLAGS))
-        return Porter(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
+        return CallbackAgent(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
 
     def _ended(self, why: str, rank: int | None = None) -> None:
-        """Record that porters have ended permanently: that of one node, or all."""
+        """Record that callback agents have ended permanently: that of one node, or all."""
         with self._lock:
             if rank is None:
                 self._fault = self._fault or why
@@ -186,22 +188,21 @@ class PorterEngine(Engine):
                 self._lost[rank] = why
             given = [stream for node_id, stream in self._given if rank in (None, node_id)]
             self._wake([*self._waiting] if rank is None else [rank])
-        for stream in given:  # its processes on the nodes must not outlive the porter
+        for stream in given:  # its processes on the nodes must not outlive the callback agent
             stream.close()
 
     def _came(self, rank: int, host: str, stream: TlsStream) -> None:
-        """Add the connection of a porter."""
+        """Add the connection of a callback agent."""
         with self._lock:
             if self._closed or not 0 <= rank < len(self._names):
                 stream.end()
                 return
-            known = self._porters.hosts
+            known = self._callback_agents.hosts
             where = next((at for at, name in enumerate(known) if _same(name, host)), rank)
             if where != rank and not _same(known[rank], host):
-                self._fault = (
-                    f"{self._porters.name} started rank {rank} on {visible(host)} instead of {known[rank]}"
-                )
-            before = self._idle.pop(rank, None)  # cut: it has ended for the porter only
+                tool = self._callback_agents.name
+                self._fault = f"{tool} started rank {rank} on {visible(host)} instead of {known[rank]}"
+            before = self._idle.pop(rank, None)  # cut: it has ended for the callback agent only
             self._idle[rank] = stream
             self._seen.add(rank)
             self._wake([rank] if not self._fault else [*self._waiting])
@@ -209,7 +210,7 @@ class PorterEngine(Engine):
             before.end()
 
     def close(self) -> str:
-        """End the porters and wait for the end of everything that was started; takes seconds.
+        """End the callback agents and wait for the end of everything that was started; takes seconds.
 
         Returns:
             A description of what may remain, or "".
@@ -224,7 +225,7 @@ class PorterEngine(Engine):
             stream.end()
         if self._rendezvous is not None:
             self._rendezvous.close()
-        return self._porters.close()
+        return self._callback_agents.close()
 
 
 def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:
@@ -241,18 +242,18 @@ GREET_S = 10.0
 AT_ONCE = 64
 BACKLOG = 1024
 WORD_BYTES = 32
-REFUSED_S = 5.0  # a porter that finds no listener for this time concludes that the launcher has exited
+REFUSED_S = 5.0  # without a listener for this time, a callback agent concludes that the launcher has exited
 
 Came = Callable[[int, str, TlsStream], None]
 
 
 class Rendezvous:
-    """The server for porters; listens from construction to `close`.
+    """The server for callback agents; listens from construction to `close`.
 
     Args:
-        came: receives rank, host name and stream of each porter's connection; on any thread.
+        came: receives rank, host name and stream of each callback agent's connection; on any thread.
         ports: the first free one of these is used; empty: any port.
-        address: the only address to give to porters; empty: all addresses of this machine.
+        address: the only address to give to callback agents; empty: all addresses of this machine.
 
     Raises:
         OSError: no port is free to listen on.
@@ -270,12 +271,12 @@ class Rendezvous:
         threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
 
     def invitation(self, hosts: Sequence[str], ranks: Sequence[str], patience_s: float) -> dict[str, Any]:
-        """Return the secret data for a porter.
+        """Return the secret data for a callback agent.
 
         Args:
             hosts: names or addresses of the nodes; they determine the order of the launcher's addresses.
-            ranks: variables that may contain a porter's rank, in order of preference.
-            patience_s: how long a porter retries a launcher that does not answer.
+            ranks: variables that may contain a callback agent's rank, in order of preference.
+            patience_s: how long a callback agent retries a launcher that does not answer.
         """
         port = self._listener.getsockname()[1]
         return {
@@ -310,7 +311,7 @@ class Rendezvous:
         try:
             stream = TlsStream(connection, self._context)
             _keep_alive(connection)
-            said = read_text(Call, stream.greet(time.monotonic() + GREET_S), "porter", "a peer")
+            said = read_text(Call, stream.greet(time.monotonic() + GREET_S), "callback agent", "a peer")
             if not hmac.compare_digest(said.word.encode(), self._word.encode()):
                 raise ConnectionError("an unauthenticated peer")
         except (OSError, ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What starts an engine's porters (a program such as mpirun, or a cluster's API), and the addresses they connect to.
+"""The starters of an engine's callback agents (mpirun, or a cluster's API), and the addresses they connect to.
 
 Node names may not resolve on this machine, or resolve to loopback (127.0.1.1 on Debian), so addresses on the routes to
 nodes come first, then those of all other interfaces. No packet is sent to any node.
@@ -21,7 +21,7 @@ from paddle_node.linux.interfaces import interfaces
 GIVEN, CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # variables of what is started
 
 
-class Porter(NamedTuple):
+class CallbackAgent(NamedTuple):
     """The command to start on each node.
 
     Attributes:
@@ -33,46 +33,46 @@ class Porter(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The line that a porter sends when it connects; rank -1: it has none."""
+    """The line that a callback agent sends when it connects; rank -1: it has none."""
 
     word: Secret
     rank: int
     host: str
 
 
-Invite = Callable[[Sequence[str], Sequence[str]], Porter]
-"""Makes the porter: from names by whose routes the nodes may see this machine, and from the variables in which a node
-finds its rank, the first of them first."""
+Invite = Callable[[Sequence[str], Sequence[str]], CallbackAgent]
+"""Makes the callback agent from names on whose routes the nodes are, and from the variables with a node's rank, the
+preferred one first."""
 
 
-class PortersEnded(Protocol):
-    """A callback for the permanent end of porters; called on any thread."""
+class CallbackAgentsEnded(Protocol):
+    """A callback for the permanent end of callback agents; called on any thread."""
 
     def __call__(self, why: str, rank: int | None = None) -> None:
-        """Report the end of one porter, or the end of all, after which none will connect."""
+        """Report the end of one callback agent, or the end of all, after which none will connect."""
 
 
-class Porters(Protocol):
-    """Starts one porter per node, one time.
+class CallbackAgents(Protocol):
+    """Starts one callback agent per node, one time.
 
     Attributes:
         name: its name in messages.
         hosts: the nodes' own host names, in the order of their IDs.
-        start_s: timeout in seconds from `start` until all porters have connected.
+        start_s: timeout in seconds from `start` until all callback agents have connected.
     """
 
     name: str
     hosts: tuple[str, ...]
     start_s: float
 
-    def start(self, invite: Invite, ended: PortersEnded) -> None:
+    def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
         """Start; block for a moment at most.
 
         Args:
-            ended: called once for all porters, and possibly before for single ones.
+            ended: called once for all callback agents, and possibly before for single ones.
 
         Raises:
-            OSError: there is no port for porters to connect to.
+            OSError: there is no port for callback agents to connect to.
         """
 
     def words(self) -> str:

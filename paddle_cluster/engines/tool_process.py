@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpirun or srun as a child process: its output is saved, and its end is the end of all porters."""
+"""mpirun or srun as a child process: its output is saved, and its end is the end of all callback agents."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.engines.porters import Invite, PortersEnded
+from paddle_cluster.engines.porters import CallbackAgentsEnded, Invite
 from paddle_cluster.errors import UsageError
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass, regex
 
 HOSTS = "@hosts"
 START_S = 60.0
-ENDS_S = 3.0  # for the tool to exit by itself after the porters
+ENDS_S = 3.0  # for the tool to exit by itself after the callback agents
 TERM_S = 3.0  # afterwards, following SIGTERM
 KEPT = 2000  # characters of the tool's output
 SHOWN = 400
 READ_SIZE = 1 << 16
-# The last line of a porter on its standard error.
+# The last line of a callback agent on its standard error.
 UNREACHED = regex(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
 
 
@@ -59,7 +59,7 @@ def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
 
 
 class ToolProcess:
-    """A tool that starts porters, as a process.
+    """A tool that starts callback agents, as a process.
 
     Args:
         hosts: names of the nodes in the order of their IDs, as the tool knows them.
@@ -77,7 +77,7 @@ class ToolProcess:
         self._said = ""
         self._unreached: set[int] = set()
 
-    def start(self, invite: Invite, ended: PortersEnded) -> None:
+    def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
         """Start the tool; its end is reported to `ended`."""
         porter = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
@@ -103,7 +103,7 @@ class ToolProcess:
         file.write_text(self._tool.hosts, encoding="ascii")
         return [str(file) if word == HOSTS else word for word in self._tool.argv]
 
-    def _listen(self, ended: PortersEnded) -> None:
+    def _listen(self, ended: CallbackAgentsEnded) -> None:
         """Store the last output of the tool until it ends; report nodes that cannot reach this machine immediately."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -118,7 +118,7 @@ class ToolProcess:
         says = self.words()
         ended(f"{self.name} {how}" + (f": {says}" if says else ""))
 
-    def _cannot_reach(self, rank: int, tried: str, ended: PortersEnded) -> None:
+    def _cannot_reach(self, rank: int, tried: str, ended: CallbackAgentsEnded) -> None:
         if rank not in self._unreached and rank < len(self.hosts):
             self._unreached.add(rank)
             host = self.hosts[rank]

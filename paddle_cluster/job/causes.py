@@ -44,7 +44,7 @@ _ADDRESS = regex(
 
 
 @dataclass(frozen=True)
-class Echo:
+class SecondaryFailure:
     """A secondary failure.
 
     Attributes:
@@ -56,7 +56,7 @@ class Echo:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Conclusion:
     """The first cause of a failed job, and its consequences.
 
     Attributes:
@@ -68,7 +68,7 @@ class Verdict:
 
     cause: Failure
     same: tuple[Failure, ...]
-    echoes: tuple[Echo, ...]
+    secondary: tuple[SecondaryFailure, ...]
     others: tuple[Failure, ...]
     ended: tuple[Failure, ...]
 
@@ -79,28 +79,28 @@ def first_cause(failures: Sequence[Failure]) -> Failure:
     return min(early, key=_rank)
 
 
-def judge(failures: Sequence[Failure]) -> Verdict:
+def judge(failures: Sequence[Failure]) -> Conclusion:
     """Separate the cause from its consequences; `failures` as in `first_cause`."""
     cause = first_cause(failures)
-    same, echoes, others, ended = [], [], [], []
+    same, secondary, others, ended = [], [], [], []
     failed: dict[str, list[Failure]] = {}
     for failure in failures:
         if not failure.late and not broken_line(failure):
             for address in failure.addresses:
                 failed.setdefault(address, []).append(failure)
     for failure in failures:
-        why = _why_echo(failure, cause, failed)
+        why = _why_secondary(failure, cause, failed)
         if failure is cause:
             continue
         if _has_same_end(failure, cause):
             same.append(failure)
         elif why:
-            echoes.append(Echo(failure, why))
+            secondary.append(SecondaryFailure(failure, why))
         elif failure.late:
             ended.append(failure)
         else:
             others.append(failure)
-    return Verdict(cause, tuple(same), tuple(echoes), tuple(others), tuple(ended))
+    return Conclusion(cause, tuple(same), tuple(secondary), tuple(others), tuple(ended))
 
 
 def broken_line(failure: Failure) -> str:
@@ -181,7 +181,7 @@ def _rank(failure: Failure) -> int:
     return 6 if broken_line(failure) else 3
 
 
-def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Failure]]) -> str:
+def _why_secondary(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Failure]]) -> str:
     """Return why a failure follows from another, or "".
 
     Args:

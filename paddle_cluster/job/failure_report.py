@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.job.causes import Verdict, last_error
+from paddle_cluster.job.causes import Conclusion, last_error
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.text.sizes import some
 from paddle_node.contract.classes import regex
@@ -157,7 +157,7 @@ def write(
     *,
     job_id: str,
     code: ExitCode,
-    verdict: Verdict,
+    conclusion: Conclusion,
     incidents: Sequence[Incident],
     stacks: Mapping[str, str],
 ) -> str:
@@ -172,14 +172,16 @@ def write(
         "job_id": job_id,
         "exit_code": int(code),
         "first_cause": {
-            **_failure(verdict.cause),
-            "log_end": list(verdict.cause.tail),
-            "stacks": verdict.cause.stacks,
+            **_failure(conclusion.cause),
+            "log_end": list(conclusion.cause.tail),
+            "stacks": conclusion.cause.stacks,
         },
-        "same": [_failure(failure) for failure in verdict.same],
-        "failed_too": [{**_failure(failure), "log_end": list(failure.tail)} for failure in verdict.others],
-        "echoes": [{**_failure(echo.failure), "why": echo.why} for echo in verdict.echoes],
-        "ended_by_us": [_failure(failure) for failure in verdict.ended],
+        "same": [_failure(failure) for failure in conclusion.same],
+        "failed_too": [{**_failure(failure), "log_end": list(failure.tail)} for failure in conclusion.others],
+        "echoes": [
+            {**_failure(secondary.failure), "why": secondary.why} for secondary in conclusion.secondary
+        ],
+        "ended_by_us": [_failure(failure) for failure in conclusion.ended],
         "incidents": [{"time": _time(each.at), "kind": each.kind, "text": each.text} for each in incidents],
         "stacks": dict(stacks),
     }
@@ -233,13 +235,13 @@ def remedy(cause: Failure) -> str:
     return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 
 
-def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
+def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
     """Return the lines of the report.
 
     Args:
         history: restarts and losses that the job survived before, one line each.
     """
-    cause = verdict.cause
+    cause = conclusion.cause
     lines = [f"FIRST ERROR: {cause.headline()}"]
     if cause.stacks:
         lines += ["  its stacks:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
@@ -249,15 +251,18 @@ def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
         lines.append(f"  full log: {cause.log}")
     if advice := remedy(cause):
         lines.append(f"  try: {advice}")
-    if verdict.same:
-        lines.append(f"  and {len(verdict.same)} more with the same last line: {_names(verdict.same)}")
-    lines += [f"  also failed: {failure.headline()}" for failure in verdict.others[:ECHOES]]
-    lines += [f"  consequence: {echo.failure.headline()}: {echo.why}" for echo in verdict.echoes[:ECHOES]]
-    for what, count in (("failures", len(verdict.others)), ("consequences", len(verdict.echoes))):
+    if conclusion.same:
+        lines.append(f"  and {len(conclusion.same)} more with the same last line: {_names(conclusion.same)}")
+    lines += [f"  also failed: {failure.headline()}" for failure in conclusion.others[:ECHOES]]
+    lines += [
+        f"  consequence: {secondary.failure.headline()}: {secondary.why}"
+        for secondary in conclusion.secondary[:ECHOES]
+    ]
+    for what, count in (("failures", len(conclusion.others)), ("consequences", len(conclusion.secondary))):
         if count > ECHOES:
             lines.append(f"  and {count - ECHOES} more {what}")
-    if verdict.ended:
-        lines.append(f"  stopped by the launcher: {_names(verdict.ended)}")
+    if conclusion.ended:
+        lines.append(f"  stopped by the launcher: {_names(conclusion.ended)}")
     return lines + [f"  earlier: {line}" for line in history[-ECHOES:]]
 
 

@@ -24,7 +24,7 @@ from paddle_cluster.files.collect import CollectLimits
 from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.job import checkpoint_choice, failure_report
-from paddle_cluster.job.causes import Verdict, first_cause, judge
+from paddle_cluster.job.causes import Conclusion, first_cause, judge
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.failure_report import report
 from paddle_cluster.job.handlers.dispatch import DispatchHandlers
@@ -117,9 +117,9 @@ class Job:
             lines = _explain_error(error, self._roster, self._plan.job_id)
         undone = self._shutdown.run()
         if has_failed:  # the shutdown may report further failures
-            verdict = judge([*self._roster.failures, *self._roster.late])
-            cause = failure_report.headline(verdict.cause)
-            lines = _explain(verdict, self._roster, self._plan.job_id, code)
+            conclusion = judge([*self._roster.failures, *self._roster.late])
+            cause = failure_report.headline(conclusion.cause)
+            lines = _explain(conclusion, self._roster, self._plan.job_id, code)
             hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
@@ -174,17 +174,17 @@ class Job:
         """
         connect = self._to_nodes.connect
         examined = Examination(self._plan, self._roster, self._loop, connect, self._enter).run()
-        verdict = examined.verdict
-        self._console.table(preflight.HEADERS, verdict.rows, verdict.red)
-        if len(examined.replies) > len(verdict.rows):
-            others = len(examined.replies) - len(verdict.red)
+        result = examined.result
+        self._console.table(preflight.HEADERS, result.rows, result.red)
+        if len(examined.replies) > len(result.rows):
+            others = len(examined.replies) - len(result.red)
             self._console.note(
                 f"({others} of {len(examined.replies)} nodes are ok; `{PROGRAM} doctor` shows all nodes)"
             )
-        for remark in verdict.remarks:
+        for remark in result.remarks:
             self._console.note(remark)
-        if verdict.problems:
-            raise PreflightError(_PREFLIGHT + "\n  ".join(verdict.problems))
+        if result.problems:
+            raise PreflightError(_PREFLIGHT + "\n  ".join(result.problems))
         checkpoint_choice.choose(self._plan, self._roster, self._loop, self._console, self._enter)
         if self._settings.job.bootstrap:
             self._enter("bootstrap")
@@ -223,18 +223,18 @@ def _cause(error: LauncherError) -> str:
     return first.strip() + (f" (and {len(more)} more)" if more and isinstance(error, PreflightError) else "")
 
 
-def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> list[str]:
+def _explain(conclusion: Conclusion, roster: Roster, job_id: str, code: ExitCode) -> list[str]:
     """Return the lines for a failed job and write `failure.json`; called after the shutdown, which may add failures."""
     log_dir = roster.collected / "log"
     problem = failure_report.write(
         log_dir,
         job_id=job_id,
         code=code,
-        verdict=verdict,
+        conclusion=conclusion,
         incidents=roster.incidents,
         stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
     )
-    lines = report(verdict, [incident.text for incident in roster.incidents])
+    lines = report(conclusion, [incident.text for incident in roster.incidents])
     return [*lines, f"  {problem}" if problem else f"  details (JSON): {log_dir / failure_report.NAME}"]
 
 
@@ -249,7 +249,7 @@ def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[st
         roster.collected / "log",
         job_id=job_id,
         code=error.exit_code,
-        verdict=judge([cause]),
+        conclusion=judge([cause]),
         incidents=roster.incidents,
         stacks={},
     )

@@ -100,8 +100,8 @@ def decide(
         pserver_nodes: nodes that run a pserver.
         pserver_restarts: number of restarts of each pserver, by name.
     """
-    verdict = judge(failures)
-    cause = verdict.cause
+    conclusion = judge(failures)
+    cause = conclusion.cause
     # a process that may recover, or continue when its peer does, has failed only as a consequence of others
     may_recover = cause.kind is not FailureKind.CUT_OFF  # a broken path cannot act by itself
     acting = [
@@ -124,7 +124,7 @@ def decide(
     gone = {trainer.name for trainer in trainers if trainer.node_id in lost}
     failed = {failure.process for failure in acting} - gone - {""}
     if policy.together:
-        guilty = {failure.process for failure in (cause, *verdict.same, *verdict.others)} - {""}
+        guilty = {failure.process for failure in (cause, *conclusion.same, *conclusion.others)} - {""}
         spent = any(trainer.restarts >= policy.max_restarts for trainer in trainers)
         again, out = (failed, gone) if not spent else (set[str](), gone | (guilty & failed))
     else:

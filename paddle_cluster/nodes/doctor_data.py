@@ -15,17 +15,17 @@ from paddle_cluster.nodes.findings import Finding
 
 def document(examined: Examined, took_s: float) -> str:
     """Return one indented JSON object; all its numbers are finite."""
-    verdict = examined.verdict
+    result = examined.result
     found = {
-        "ok": not verdict.problems,
+        "ok": not result.problems,
         "mode": examined.mode,
-        "fits_collective": not verdict.problems or examined.fits_any_script,
+        "fits_collective": not result.problems or examined.fits_any_script,
         "took_s": round(took_s, 3),
         "addresses": examined.choice.why,
-        "nodes": [_node(reply, verdict.found) for reply in examined.replies],
+        "nodes": [_node(reply, result.found) for reply in examined.replies],
         "ways": [way for reply in examined.replies for way in _ways(examined, reply)],
-        "problems": [_finding(one) for one in verdict.found if one.serious],
-        "remarks": [_finding(one) for one in verdict.found if not one.serious],
+        "problems": [_finding(one) for one in result.found if one.serious],
+        "remarks": [_finding(one) for one in result.found if not one.serious],
     }
     return json.dumps(_finite(found), indent=2)
 

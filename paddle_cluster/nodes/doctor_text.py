@@ -31,15 +31,15 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
         took_s: the duration of the examination in seconds.
         width: the width of the screen in columns.
     """
-    replies, verdict = examined.replies, examined.verdict
+    replies, judged = examined.replies, examined.result
     answered = [reply for reply in replies if not reply.error]
     said = [f"{len(answered)} of {counted(len(replies), 'node')} answered in {duration(took_s)}"]
     values = {name: {reply.name: fact.read(reply) for reply in answered} for name, fact in FACTS.items()}
     usual = {
         name: Counter(found.values()).most_common(1)[0][0] if found else "" for name, found in values.items()
     }
-    bad = {finding.node for finding in verdict.found if finding.serious}
-    noted = {finding.node for finding in verdict.found if not finding.serious}
+    bad = {finding.node for finding in judged.found if finding.serious}
+    noted = {finding.node for finding in judged.found if not finding.serious}
     listed = _listed(replies, bad | noted, values, usual)
     differing = _columns(listed, values)
     headers = ["node", "result", *differing]
@@ -66,7 +66,7 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
     said += wrapped(f"addresses: {examined.choice.why}", width)
     slow = _slowest(answered)
     said += wrapped(slow, width) if slow else []
-    for title, found in (("warning", verdict.remarks), ("PROBLEM", verdict.problems)):
+    for title, found in (("warning", judged.remarks), ("PROBLEM", judged.problems)):
         for text in found:
             said += wrapped(f"{title}: {text}", width)
     said += wrapped(_last(examined), width)
@@ -146,7 +146,7 @@ def _slowest(answered: Sequence[Reply]) -> str:
 
 
 def _last(examined: Examined) -> str:
-    problems, remarks = examined.verdict.problems, examined.verdict.remarks
+    problems, remarks = examined.result.problems, examined.result.remarks
     job = f"a job with --mode={examined.mode}"
     if problems:
         fits = "; one with --mode=collective would" if examined.fits_any_script else ""

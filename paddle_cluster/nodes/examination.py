@@ -18,7 +18,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.needs import needs
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.preflight import PreflightVerdict
+from paddle_cluster.nodes.preflight import PreflightResult
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan import addresses
 from paddle_cluster.plan.addresses import Choice
@@ -39,7 +39,7 @@ class Examined:
     """
 
     replies: tuple[Reply, ...]
-    verdict: PreflightVerdict
+    result: PreflightResult
     choice: Choice
     mode: Mode = Mode.V2
     fits_any_script: bool = False
@@ -75,24 +75,24 @@ class Examination:
             self._connect(record)
         self._loop.until(
             lambda: all(record.contact.error or record.contact.login_s for record in self._roster.all()),
-            settings.engines.start_timeout_s + self._patience_s(),
+            settings.engines.start_timeout_s + self._answer_limit_s(),
         )
         self._enter("preflight")
         self._loop.until(
             lambda: all(record.said.answer is not None for record in self._roster.live()),
-            self._patience_s(),
+            self._answer_limit_s(),
         )
         self._try_ways()
         choice = self._take_addresses()
         self._set_folders_apart()
         replies = tuple(self._replies())
         demands = demanded(self._plan, choice.addresses)
-        verdict = preflight.judge(replies, demands)
+        result = preflight.judge(replies, demands)
         any_script = replace(demands, modules=(), bootstrap=False)
-        fits = bool(verdict.problems) and not preflight.judge(replies, any_script).problems
-        return Examined(replies, verdict, choice, self._plan.mode, fits)
+        fits = bool(result.problems) and not preflight.judge(replies, any_script).problems
+        return Examined(replies, result, choice, self._plan.mode, fits)
 
-    def _patience_s(self) -> float:
+    def _answer_limit_s(self) -> float:
         """Return the timeout for answers; it grows with the number of nodes."""
         return self._plan.settings.limits.preflight_timeout_s + EACH_S * len(self._plan.nodes)
 
@@ -116,7 +116,7 @@ class Examination:
             record.send("reach", peers=peers)
         self._loop.until(
             lambda: all(record.said.ways is not None or record.link is None for record in asked),
-            self._patience_s(),
+            self._answer_limit_s(),
         )
 
     def _take_addresses(self) -> Choice:
@@ -144,7 +144,7 @@ class Examination:
             Reply(
                 name=record.name,
                 python=record.node.python,
-                error=_error(record, self._patience_s()),
+                error=_error(record, self._answer_limit_s()),
                 answer=record.said.answer or Answer(),
                 node_id=record.node.node_id,
                 ways=record.said.ways or (),

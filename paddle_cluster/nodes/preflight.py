@@ -34,7 +34,7 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
 
 
 @dataclass(frozen=True)
-class PreflightVerdict:
+class PreflightResult:
     """The table and the problems: rows in `red` have a problem.
 
     Attributes:
@@ -60,7 +60,7 @@ def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
     return () if bootstrap or mode is Mode.COLLECTIVE else RUNTIME_MODULES
 
 
-def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
+def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
     """Judge all nodes together."""
     found = tuple(
         dict.fromkeys(
@@ -74,7 +74,7 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
     listed = [r for r in replies if len(replies) <= LISTED or r.name in wrong][:MOST_WRONG] or list(
         replies[:1]
     )
-    return PreflightVerdict(
+    return PreflightResult(
         rows=tuple(_row(reply, result(reply, wrong, noted)) for reply in listed),
         red=frozenset(index for index, reply in enumerate(listed) if reply.name in wrong),
         found=found,

@@ -23,7 +23,7 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
 from paddle_cluster.config.variables import LONGEST
 from paddle_cluster.plan import checkpoints
-from paddle_cluster.plan.ports import Seat, share, trainer_port
+from paddle_cluster.plan.ports import TrainerPlace, share, trainer_port
 from paddle_node.contract import names
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.flags import INIT_FLAGS
@@ -50,7 +50,7 @@ class SharedFacts:
     Attributes:
         addresses: node ID -> address for the job's traffic.
         pserver_nodes: node ID by rank.
-        seats: the trainers' places, by rank.
+        trainer_places: the trainers' places, by rank.
         service_port: first port of the trainers' run: the master port.
         endpoints: node ID of a pserver -> its endpoints.
     """
@@ -59,7 +59,7 @@ class SharedFacts:
     settings: Settings
     addresses: Mapping[int, str]
     pserver_nodes: tuple[int, ...]
-    seats: tuple[Seat, ...]
+    trainer_places: tuple[TrainerPlace, ...]
     service_port: int
     endpoints: Mapping[int, Endpoints]
 
@@ -67,8 +67,8 @@ class SharedFacts:
     def trainer_endpoints(self) -> tuple[str, ...]:
         """Return one endpoint per trainer, by rank."""
         return tuple(
-            endpoint(self.addresses[seat.node_id], trainer_port(self.service_port, seat))
-            for seat in self.seats
+            endpoint(self.addresses[place.node_id], trainer_port(self.service_port, place))
+            for place in self.trainer_places
         )
 
     @cached_property
@@ -78,7 +78,7 @@ class SharedFacts:
             names.JOB_ID: self.job_id,
             names.WIRE: str(self.settings.cluster.wire),
             "PADDLE_CLUSTER_TRAIN": "True",
-            "PADDLE_TRAINERS_NUM": str(len(self.seats)),
+            "PADDLE_TRAINERS_NUM": str(len(self.trainer_places)),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
             "GLOG_logtostderr": "0",
             "GLOG_log_dir": "./log",
@@ -101,10 +101,10 @@ class SharedFacts:
             "PADDLE_PSERVER_IPS": addresses,
             "PADDLE_PORT": port,
             "PADDLE_PSERVER_PORT": port,
-            "PADDLE_TRAINERS": str(len(self.seats)),
+            "PADDLE_TRAINERS": str(len(self.trainer_places)),
             "PADDLE_PSERVER_EPS": self.pserver_lists["PADDLE_PSERVERS_IP_PORT_LIST"],
             "PSERVERS": self.pserver_lists["PADDLE_PSERVERS_IP_PORT_LIST"],
-            "TRAINERS": str(len(self.seats)),
+            "TRAINERS": str(len(self.trainer_places)),
             "PADDLE_INIT_PSERVERS": addresses,
             "PADDLE_INIT_PORT": port,
         }
@@ -122,7 +122,7 @@ class SharedFacts:
     @cached_property
     def for_trainers(self) -> Mapping[str, str]:
         """Return the variables that are the same for every trainer. The plan's values override passed-through flags."""
-        settings, size = self.settings, str(len(self.seats))
+        settings, size = self.settings, str(len(self.trainer_places))
         env = {
             f"PADDLE_INIT_{name.upper()}": value for name, value in settings.job.flags if name in INIT_FLAGS
         }
@@ -138,7 +138,7 @@ class SharedFacts:
             env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.cluster.ports_num_for_sparse)
             env["PADDLE_INIT_PSERVERS"] = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
         env["OMPI_COMM_WORLD_SIZE"] = env["WORLD_SIZE"] = size
-        env["MASTER_ADDR"] = self.addresses[self.seats[0].node_id]
+        env["MASTER_ADDR"] = self.addresses[self.trainer_places[0].node_id]
         env["MASTER_PORT"] = str(self.service_port)
         return env
 
@@ -164,42 +164,42 @@ def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
     return {**job.for_all, **kept, **(old if is_script else {}), **_own(job, node_id, "PSERVER", rank, own)}
 
 
-def of_trainer(job: SharedFacts, seat: Seat) -> dict[str, str]:
+def of_trainer(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
     """Return a trainer's environment, with its ranks under every name that scripts read."""
-    rank, local_rank, local_size = str(seat.rank), str(seat.local_rank), str(seat.local_size)
+    rank, local_rank, local_size = str(place.rank), str(place.local_rank), str(place.local_size)
     env = {
         **job.for_all,
         **job.for_trainers,
-        **_own(job, seat.node_id, "TRAINER", seat.rank, job.trainer_endpoints[seat.rank]),
+        **_own(job, place.node_id, "TRAINER", place.rank, job.trainer_endpoints[place.rank]),
         "PADDLE_INIT_TRAINER_ID": rank,
         "OMPI_COMM_WORLD_RANK": rank,
         "OMPI_COMM_WORLD_LOCAL_RANK": local_rank,
         "OMPI_COMM_WORLD_LOCAL_SIZE": local_size,
         "OMPI_COMM_WORLD_NODE_RANK": local_rank,  # in Open MPI, the rank within a node
         "RANK": rank,
-        "NODE_RANK": str(seat.node_rank),
+        "NODE_RANK": str(place.node_rank),
         "LOCAL_RANK": local_rank,
         "LOCAL_WORLD_SIZE": local_size,
     }
-    if seat.local_size > 1:  # separate links paddle_trainer.INFO
+    if place.local_size > 1:  # separate links paddle_trainer.INFO
         env["GLOG_log_dir"] = f"./log/trainer_{local_rank}"
     return env
 
 
-def trainer_ports(job: SharedFacts, seat: Seat) -> tuple[int, ...]:
+def trainer_ports(job: SharedFacts, place: TrainerPlace) -> tuple[int, ...]:
     """Return the ports a trainer may listen on: that of its endpoint, and on rank 0 the master port."""
-    own = trainer_port(job.service_port, seat)
-    return (own, job.service_port) if seat.rank == 0 else (own,)
+    own = trainer_port(job.service_port, place)
+    return (own, job.service_port) if place.rank == 0 else (own,)
 
 
-def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
+def gpus(settings: Settings, count: int, place: TrainerPlace) -> dict[str, str]:
     """Return which of a machine's GPUs a trainer should use; empty if it has the machine to itself.
 
     It sees only its own GPUs, unless the user lets it see all. In collective mode it sees all: scripts for torchrun and
     for Paddle's launch select one by their local rank. FLAGS_selected_gpus is an index into the visible ones.
     """
-    given = settings.variables_of(seat.node_id)
-    own = share(count, seat) if seat.slots > 1 else range(0)
+    given = settings.variables_of(place.node_id)
+    own = share(count, place) if place.slots > 1 else range(0)
     if not own or (given.rules_gpus and not given.all_gpus):
         return {}
     if given.all_gpus or settings.job.mode is Mode.COLLECTIVE:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.environment import SharedFacts, endpoint, is_too_long
-from paddle_cluster.plan.ports import Seat, share
+from paddle_cluster.plan.ports import TrainerPlace, share
 from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.probed import NodeAddress
 
@@ -59,13 +59,13 @@ def embedded(address: str, known: Network) -> Network:
     return replace(known, place=NodeAddress("lo", address, _LOOPBACK_BITS))
 
 
-def of_trainer(job: SharedFacts, seat: Seat, network: Network, gpus: int) -> dict[str, str]:
+def of_trainer(job: SharedFacts, place: TrainerPlace, network: Network, gpus: int) -> dict[str, str]:
     """Return all of these variables for one trainer.
 
     Args:
         gpus: number of GPUs of its machine.
     """
-    return {**interfaces(network), **rendezvous(job, seat), **jax_devices(job.settings, gpus, seat)}
+    return {**interfaces(network), **rendezvous(job, place), **jax_devices(job.settings, gpus, place)}
 
 
 def interfaces(network: Network) -> dict[str, str]:
@@ -88,10 +88,10 @@ def interfaces(network: Network) -> dict[str, str]:
     return found | dict(network.given)
 
 
-def rendezvous(job: SharedFacts, seat: Seat) -> dict[str, str]:
+def rendezvous(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
     """Return how JAX, TensorFlow and XGBoost find the other processes: rank 0 is at MASTER_ADDR and MASTER_PORT."""
-    size = len(job.seats)
-    address = job.addresses[job.seats[0].node_id]
+    size = len(job.trainer_places)
+    address = job.addresses[job.trainer_places[0].node_id]
     master = endpoint(address, job.service_port)
     scheme = "tcp6" if ":" in address else "tcp"
     found = {
@@ -102,25 +102,25 @@ def rendezvous(job: SharedFacts, seat: Seat) -> dict[str, str]:
         "DMLC_TRACKER_URI": address,
         "DMLC_TRACKER_PORT": str(job.service_port),
         "DMLC_NUM_WORKER": str(size),
-        "DMLC_TASK_ID": str(seat.rank).zfill(len(str(size - 1))),  # XGBoost sorts them as texts
+        "DMLC_TASK_ID": str(place.rank).zfill(len(str(size - 1))),  # XGBoost sorts them as texts
     }
     workers = _workers(job.trainer_endpoints)
     if workers:  # a job without TensorFlow must not fail because of it
         found["TF_CONFIG"] = (
-            f'{{"cluster":{{"worker":{workers}}},"task":{{"type":"worker","index":{seat.rank}}}}}'
+            f'{{"cluster":{{"worker":{workers}}},"task":{{"type":"worker","index":{place.rank}}}}}'
         )
     return found
 
 
-def jax_devices(settings: Settings, gpus: int, seat: Seat) -> dict[str, str]:
+def jax_devices(settings: Settings, gpus: int, place: TrainerPlace) -> dict[str, str]:
     """Return which visible GPUs belong to a process, for JAX: by default, it would take one, as under Open MPI.
 
     Args:
         gpus: number of GPUs of the machine.
     """
-    given = settings.variables_of(seat.node_id)
+    given = settings.variables_of(place.node_id)
     visible = given.gpus if given.rules_gpus and not given.all_gpus else gpus
-    own = share(visible, seat) if seat.slots > 1 else range(visible)
+    own = share(visible, place) if place.slots > 1 else range(visible)
     return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, own))} if own else {}
 
 

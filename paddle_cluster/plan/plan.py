@@ -21,7 +21,7 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan import checkpoints, environment, frameworks
 from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
-from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
+from paddle_cluster.plan.ports import PserverPorts, ServicePorts, TrainerPlace, fluid_ports, trainer_places
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.flags import PSERVER_FLAGS
 from paddle_node.contract.names import STATE_DIR
@@ -117,16 +117,16 @@ class Plan:
         return {node.node_id: node for node in self.nodes}
 
     @cached_property
-    def seats(self) -> tuple[Seat, ...]:
+    def trainer_places(self) -> tuple[TrainerPlace, ...]:
         """Return the trainers' places, by rank."""
-        return seats(self.trainer_nodes, one_machine=self.settings.cluster.hosts[0].is_local)
+        return trainer_places(self.trainer_nodes, one_machine=self.settings.cluster.hosts[0].is_local)
 
     @cached_property
     def service_ports(self) -> ServicePorts:
         """Return the ports that trainers may listen on."""
         reserved = self.pserver_ports.configured
         reach = range(reserved.start, reserved.stop + PORT_TRIES)
-        return ServicePorts(self.job_id, self.seats, reach)
+        return ServicePorts(self.job_id, self.trainer_places, reach)
 
     @cached_property
     def pserver_ports(self) -> PserverPorts:
@@ -256,43 +256,43 @@ def trainer_processes(
     threads = _threads(plan, addresses, machines.cpus)
     return tuple(
         Process(
-            name=f"trainer-{seat.rank}",
+            name=f"trainer-{place.rank}",
             role=Role.TRAINER,
-            rank=seat.rank,
-            node_id=seat.node_id,
-            argv=script_argv(plan.settings, plan.node(seat.node_id).python),
+            rank=place.rank,
+            node_id=place.node_id,
+            argv=script_argv(plan.settings, plan.node(place.node_id).python),
             env={
-                **environment.of_trainer(job, seat),
-                **environment.gpus(plan.settings, machines.gpus.get(seat.node_id, 0), seat),
-                **_for_frameworks(plan, job, seat, machines),
-                **threads[seat.node_id],
-                "PADDLE_PYTHON": plan.node(seat.node_id).python,
+                **environment.of_trainer(job, place),
+                **environment.gpus(plan.settings, machines.gpus.get(place.node_id, 0), place),
+                **_for_frameworks(plan, job, place, machines),
+                **threads[place.node_id],
+                "PADDLE_PYTHON": plan.node(place.node_id).python,
             },
-            log=trainer_log(seat),
-            ports=environment.trainer_ports(job, seat) if plan.mode is Mode.COLLECTIVE else (),
+            log=trainer_log(place),
+            ports=environment.trainer_ports(job, place) if plan.mode is Mode.COLLECTIVE else (),
         )
-        for seat in plan.seats
+        for place in plan.trainer_places
     )
 
 
 def _for_frameworks(
-    plan: Plan, job: environment.SharedFacts, seat: Seat, machines: Machines
+    plan: Plan, job: environment.SharedFacts, place: TrainerPlace, machines: Machines
 ) -> Mapping[str, str]:
     if plan.mode is not Mode.COLLECTIVE:
         return {}
-    local_address = plan.node(seat.node_id).local_address
-    known = machines.networks.get(seat.node_id, frameworks.Network())
+    local_address = plan.node(place.node_id).local_address
+    known = machines.networks.get(place.node_id, frameworks.Network())
     network = known if local_address is None else frameworks.embedded(local_address, known)
-    return frameworks.of_trainer(job, seat, network, machines.gpus.get(seat.node_id, 0))
+    return frameworks.of_trainer(job, place, network, machines.gpus.get(place.node_id, 0))
 
 
 def _ports(endpoints: Endpoints) -> tuple[int, ...]:
     return tuple(int(text.rpartition(":")[2]) for text in (*endpoints.dense, *endpoints.sparse))
 
 
-def trainer_log(seat: Seat) -> str:
+def trainer_log(place: TrainerPlace) -> str:
     """Return the log of a trainer; its name contains the number if a node has several."""
-    return "log/train.log" if seat.local_size == 1 else f"log/train.{seat.local_rank}.log"
+    return "log/train.log" if place.local_size == 1 else f"log/train.{place.local_rank}.log"
 
 
 def _job_facts(
@@ -303,7 +303,7 @@ def _job_facts(
         plan.settings,
         addresses,
         plan.pserver_nodes,
-        plan.seats,
+        plan.trainer_places,
         plan.service_ports.runs[0] if machines.service_port is None else machines.service_port,
         endpoints,
     )

@@ -32,7 +32,7 @@ SPARES = 15
 _END = 65536
 
 
-class Seat(NamedTuple):
+class TrainerPlace(NamedTuple):
     """The place of one trainer.
 
     Attributes:
@@ -50,8 +50,8 @@ class Seat(NamedTuple):
     slots: int
 
 
-def seats(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[Seat, ...]:
-    """Return the seats by rank.
+def trainer_places(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[TrainerPlace, ...]:
+    """Return the trainer places by rank.
 
     Args:
         trainer_nodes: node ID by rank.
@@ -65,14 +65,15 @@ def seats(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[Seat, ...
         local_rank, local_size = before[node_id], sizes[node_id]
         before[node_id] += 1
         slot, slots = (rank, len(trainer_nodes)) if one_machine else (local_rank, local_size)
-        found.append(Seat(rank, node_id, node_ranks[node_id], local_rank, local_size, slot, slots))
+        found.append(TrainerPlace(rank, node_id, node_ranks[node_id], local_rank, local_size, slot, slots))
     return tuple(found)
 
 
-def share(count: int, seat: Seat) -> range:
-    """Return which of `count` items of a machine belong to a seat; with fewer items than seats, some are shared."""
-    first = seat.slot * count // seat.slots
-    return range(first, max((seat.slot + 1) * count // seat.slots, first + 1)) if count else range(0)
+def share(count: int, place: TrainerPlace) -> range:
+    """Return which of `count` items of a machine belong to a trainer's place; with fewer items
+    than places, some are shared."""
+    first = place.slot * count // place.slots
+    return range(first, max((place.slot + 1) * count // place.slots, first + 1)) if count else range(0)
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,13 @@ class ServicePorts:
     """
 
     job_id: str
-    seats: tuple[Seat, ...]
+    trainer_places: tuple[TrainerPlace, ...]
     reserved: range
 
     @cached_property
     def runs(self) -> tuple[int, ...]:
         """Return the first ports of candidate runs, the best first; the master port is the first of a run."""
-        size = 1 + max(seat.slots for seat in self.seats)
+        size = 1 + max(place.slots for place in self.trainer_places)
         places = [
             at
             for at in range(FIRST_PORT, END_PORT - size + 1, size)
@@ -137,14 +138,14 @@ class ServicePorts:
 
     def _run(self, first: int) -> Iterator[tuple[int, int]]:
         """Yield (node ID, port) for every port of a run."""
-        yield self.seats[0].node_id, first
-        for seat in self.seats:
-            yield seat.node_id, trainer_port(first, seat)
+        yield self.trainer_places[0].node_id, first
+        for place in self.trainer_places:
+            yield place.node_id, trainer_port(first, place)
 
 
-def trainer_port(first: int, seat: Seat) -> int:
+def trainer_port(first: int, place: TrainerPlace) -> int:
     """Return the port of one trainer in the run that begins with `first`."""
-    return first + 1 + seat.slot
+    return first + 1 + place.slot
 
 
 @dataclass(frozen=True)

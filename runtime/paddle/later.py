@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 
-def door(
+def attributes(
     package: str, parts: Mapping[str, str], otherwise: Callable[[str], Any] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package.

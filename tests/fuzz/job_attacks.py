@@ -136,11 +136,11 @@ def handle_messages(found: list[tuple[int, tuple[str, dict[str, Any], bytes]]]) 
             json.dumps(store.read_status(state.take(JOB, scrollback, job.roster, observer)))
             failures = [*job.roster.failures, *job.roster.late]
             if failures:
-                verdict = judge(failures)
-                failure_report.report(verdict)
-                code = verdict.cause.exit_code
+                conclusion = judge(failures)
+                failure_report.report(conclusion)
+                code = conclusion.cause.exit_code
                 failure_report.write(
-                    Path(folder), job_id=JOB, code=code, verdict=verdict, incidents=(), stacks={}
+                    Path(folder), job_id=JOB, code=code, conclusion=conclusion, incidents=(), stacks={}
                 )
             job.context.collector.close()
             job.console.close()

@@ -51,4 +51,4 @@ def run(argv: Sequence[str]) -> ExitCode:
         answer(doctor_data.document(examined, took_s))
     else:
         answer("\n".join(doctor_text.lines(examined, took_s, columns())))
-    return ExitCode.PREFLIGHT if examined.verdict.problems else ExitCode.DONE
+    return ExitCode.PREFLIGHT if examined.result.problems else ExitCode.DONE

@@ -25,7 +25,7 @@ __all__ = [
     "connect", "connect_group",
 ]  # fmt: skip
 
-__getattr__, __dir__ = later.door(
+__getattr__, __dir__ = later.attributes(
     __name__,
     {
         "paddle.collective.averages": "Averages",

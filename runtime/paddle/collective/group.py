@@ -90,7 +90,7 @@ class Group(Ranks):
         self._check()
         self._watch.call(number)
 
-    def await_call(self, number: int, bell: int) -> None:
+    def await_call(self, number: int, wake_up: int) -> None:
         """Wait until a rank calls for this round, or until a descriptor of this rank is readable.
 
         Raises:
@@ -98,7 +98,7 @@ class Group(Ranks):
         """
         self._check()
         try:
-            self._watch.await_call(number, bell)
+            self._watch.await_call(number, wake_up)
         except CollectiveError as error:
             raise self.fail(error) from None
 

@@ -90,7 +90,7 @@ class Rounds:
         for flat in self._flats:
             group.broadcast(flat.base)
         self.put_base(arrays)
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def serve(self) -> None:
         """Take part in rounds until all ranks leave, or an error occurs."""
@@ -135,7 +135,7 @@ class Rounds:
                         np.subtract(to_host(arrays[number]), base, out=deltas[number])
                     flat.delta += flat.moved
             self._posted, self._gives, self._stance = True, has_progress, stance
-        os.eventfd_write(self._bell, 1)
+        os.eventfd_write(self._wake_up, 1)
 
     def await_base(self) -> None:
         """Wait until the posted progress is in the base."""
@@ -172,12 +172,12 @@ class Rounds:
         with self._changed:
             self._giving_up = error
             self._changed.notify_all()
-        os.eventfd_write(self._bell, 1)
+        os.eventfd_write(self._wake_up, 1)
 
     def close(self) -> None:
         """Close the group; the thread has ended."""
         self._group.close()
-        os.close(self._bell)
+        os.close(self._wake_up)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -227,9 +227,9 @@ class Rounds:
                 self._group.call(self._number)
             if takes_part or self._group.called >= self._number:
                 return True
-            self._group.await_call(self._number, self._bell)
+            self._group.await_call(self._number, self._wake_up)
             with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._bell)
+                os.eventfd_read(self._wake_up)
 
     def _round(self) -> None:
         with self._changed:

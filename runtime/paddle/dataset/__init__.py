@@ -35,7 +35,7 @@ __all__ = [
     "mq2007", "sentiment", "uci_housing", "voc2012", "wmt14", "wmt16",
 ]  # fmt: skip
 
-__getattr__, __dir__ = later.door(
+__getattr__, __dir__ = later.attributes(
     __name__,
     {
         ".download": "DatasetError",

@@ -86,7 +86,7 @@ __all__ = [
 ]  # fmt: skip
 
 second_names.install({f"{__name__}.data_feed_desc": f"{__name__}.async_executor"})
-__getattr__, __dir__ = later.door(
+__getattr__, __dir__ = later.attributes(
     __name__,
     {
         ".async_executor": "AsyncExecutor DataFeedDesc",

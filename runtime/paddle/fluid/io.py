@@ -213,7 +213,7 @@ def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) 
         block.append_op("fetch", {"X": name}, {"Out": "fetch"}, {"col": column})
 
 
-__getattr__, __dir__ = later.door(
+__getattr__, __dir__ = later.attributes(
     __name__,
     {"paddle.fluid.transpiler.distributed_files": "load_persistables save_persistables"},  # they ask servers
     answering(__name__, depth=2),

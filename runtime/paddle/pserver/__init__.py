@@ -24,7 +24,7 @@ __all__ = [
     "SparseAdam", "TensorInfo", "TensorOptions",
 ]  # fmt: skip
 
-__getattr__, __dir__ = later.door(
+__getattr__, __dir__ = later.attributes(
     __name__,
     {
         "paddle.pserver.client.batch": "Batch",

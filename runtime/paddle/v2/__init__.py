@@ -41,7 +41,7 @@ _ELSEWHERE = {
     "reader": "paddle.reader",
 }
 second_names.install({f"{__name__}.{name}": module for name, module in _ELSEWHERE.items()})
-__getattr__, __dir__ = later.door(  # few scripts need all of these
+__getattr__, __dir__ = later.attributes(  # few scripts need all of these
     __name__,
     {
         ".inference": "infer",

@@ -31,28 +31,30 @@ def reconnect(nonce: str, stdin: int, stdout: int) -> int:
     asked = checked_json.as_object(request)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        door.settimeout(ANSWER_S)
-        problem = _enter(door, asked["at"], request, [stdin, stdout])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(ANSWER_S)
+        problem = _connect(connection, asked["at"], request, [stdin, stdout])
         if problem:
             os.write(stdout, frame(json.dumps(dict(problem, kind="failed", request="reconnect")).encode()))
             return REFUSED
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (stdin, stdout):
             os.dup2(null, fd)
-        door.settimeout(None)  # the agent has a lease
-        door.recv(1)
+        connection.settimeout(None)  # the agent has a lease
+        connection.recv(1)
     return LEFT
 
 
-def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "dict[str, str]":
+def _connect(connection: socket.socket, at: str, request: bytes, fds: "list[int]") -> "dict[str, str]":
     """Return why the agent refuses the connection, or an empty result if it accepts it."""
     try:
-        door.connect(b"\0" + at.encode())
-        if not descriptors.is_our_user(door):  # another process that took the name after the agent exited
+        connection.connect(b"\0" + at.encode())
+        if not descriptors.is_our_user(
+            connection
+        ):  # another process that took the name after the agent exited
             return {"reason": "gone", "detail": "its node agent has exited"}
-        descriptors.send(door, request, fds)
-        if door.recv(1) != WELCOME:
+        descriptors.send(connection, request, fds)
+        if connection.recv(1) != WELCOME:
             return {
                 "reason": "gone",
                 "detail": "its node agent is ending the job, or does not know this launcher",

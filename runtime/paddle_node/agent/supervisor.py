@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.files.trees import Trees
 from paddle_node.agent.jobs_desk import JobsDesk
-from paddle_node.agent.link.door import Door
+from paddle_node.agent.link.door import ReconnectListener
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import MOST_PACE_S, Outbox
 from paddle_node.agent.link.sign_of_life import SignOfLife
@@ -76,7 +76,7 @@ class Supervisor:
         self._sign_of_life = SignOfLife(self._loop, signs)
         self._decoder = Decoder("launcher", TO_AGENT)
         self._outbox = Outbox(self._loop, stdout, self._connection_ended)
-        self._door: Optional[Door] = None
+        self._reconnect_listener: Optional[ReconnectListener] = None
         self._connected = True
         self._acknowledged = 0
         self._marks: Dict[str, str] = {}
@@ -164,7 +164,7 @@ class Supervisor:
             self._abandon()
             return
         received = self._decoder.received
-        if self._door is not None and received - self._acknowledged >= ACK_EACH:
+        if self._reconnect_listener is not None and received - self._acknowledged >= ACK_EACH:
             self._acknowledged = received
             self._outbox.send("received", position=received)
         for message in messages:
@@ -176,7 +176,7 @@ class Supervisor:
             return
         self._connected = False
         self._loop.on_readable(self._stdin, None)
-        if self._door is None or self._alone:
+        if self._reconnect_listener is None or self._alone:
             self._abandon()
         elif time.monotonic() - self._heard_at < LIVELY_S:
             if self._parted and self._outbox.empty:  # it received our goodbye
@@ -232,7 +232,7 @@ class Supervisor:
         if hello.reconnect is not None:
             self._spare_s = hello.reconnect.spare_s
             self._outbox.keep()
-            self._door = Door(self._loop, hello.reconnect, self._reconnected)
+            self._reconnect_listener = ReconnectListener(self._loop, hello.reconnect, self._reconnected)
         self._watch_lease()
         self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)
@@ -322,7 +322,7 @@ class Supervisor:
 
     def _leave(self, deadline: float) -> None:
         """Exit once everything was sent; a launcher that may reconnect closes the connection after receiving it all."""
-        if self._door is not None:
+        if self._reconnect_listener is not None:
             return
         if self._outbox.empty or time.monotonic() >= deadline:
             self._loop.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At which addresses nodes call the launcher, and what a porter does with several of them."""
+"""At which addresses nodes call the launcher, and what a callback agent does with several of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.tls_stream import TlsStream
-from paddle_cluster.engines.porter_engine import PORTER, Rendezvous
+from paddle_cluster.engines.porter_engine import CALLBACK_AGENT, Rendezvous
 from paddle_cluster.engines.porters import GIVEN, own_addresses
 from paddle_cluster.engines.tool_process import UNREACHED
 
@@ -88,7 +88,7 @@ def rendezvous(came: queue.SimpleQueue[tuple[int, str, TlsStream]]) -> Iterator[
 
 def porter(given: dict[str, object]) -> subprocess.Popen[str]:
     env = {**os.environ, GIVEN: base64.b64encode(json.dumps(given).encode()).decode(), "RANK": "3"}
-    return subprocess.Popen([sys.executable, str(PORTER)], env=env, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, str(CALLBACK_AGENT)], env=env, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture

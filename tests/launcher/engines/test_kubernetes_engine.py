@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--engine=kubernetes against an API server of our own: porters call, and what goes wrong is told with its cause."""
+"""--engine=kubernetes against a test API server: callback agents connect, and errors name their cause."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_requests_that_may_go_well_are_made_again(
     bench.server.instead[verb, resource].append(trouble)
     engine = bench.engine()
     end_all(connect_all(engine))
-    if verb in ("list", "patch"):  # beside which the porters run
+    if verb in ("list", "patch"):  # beside which the callback agents run
         bench.server.wait_for("a second one", lambda: bench.server.asked.count((verb, resource)) > 1)
     assert engine.close() == ""
     assert bench.server.asked.count((verb, resource)) > 1

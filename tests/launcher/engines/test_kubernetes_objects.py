@@ -18,14 +18,14 @@ from paddle_cluster.config import arguments
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import kubernetes_objects
-from paddle_cluster.engines.porters import CODE, GIVEN, Porter
+from paddle_cluster.engines.porters import CODE, GIVEN, CallbackAgent
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.plan import plan
 from tests.cluster.api_server import ApiServer
 from tests.cluster.kubelets import LocalKubelet
 
 ROOT = Path(__file__).resolve().parents[3]
-PORTER = Porter(
+CALLBACK_AGENT = CallbackAgent(
     ("/bin/sh", "-c", 'exec "$1" -c "$0"', "load", "python3"), {GIVEN: "secret-a", CODE: "secret-b"}
 )
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -44,7 +44,7 @@ def resolved(folder: Path, *args: str, **conf: Any) -> Settings:
 def objects(folder: Path, *args: str, **conf: Any) -> kubernetes_objects.Objects:
     """What is made of a job."""
     return kubernetes_objects.render(
-        plan.build(resolved(folder, *args, **conf), plan.new_job_id(NOW, b"abc")), PORTER
+        plan.build(resolved(folder, *args, **conf), plan.new_job_id(NOW, b"abc")), CALLBACK_AGENT
     )
 
 
@@ -140,7 +140,7 @@ def test_what_is_shown_is_yaml_of_what_is_made(tmp_path: Path, number: int) -> N
     yaml = pytest.importorskip("yaml")
     planned = plan.build(resolved(tmp_path, **generated(number)), plan.new_job_id(NOW, b"abc"))
     job, secret, service = yaml.safe_load_all(kubernetes_objects.shown(planned))
-    made = kubernetes_objects.render(planned, PORTER)
+    made = kubernetes_objects.render(planned, CALLBACK_AGENT)
     made.job["spec"]["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", "***"]
     assert (job, service) == (made.job, made.service)
     assert secret == {**made.secret, "stringData": {GIVEN: "***", CODE: "***"}}
@@ -148,8 +148,10 @@ def test_what_is_shown_is_yaml_of_what_is_made(tmp_path: Path, number: int) -> N
 
 def test_what_is_secret_is_in_the_secret_alone(tmp_path: Path) -> None:
     made = objects(tmp_path, "--nnodes=3")
-    assert made.secret["stringData"] == dict(PORTER.env)
-    assert not any(word in str(each) for each in (made.job, made.service) for word in PORTER.env.values())
+    assert made.secret["stringData"] == dict(CALLBACK_AGENT.env)
+    assert not any(
+        word in str(each) for each in (made.job, made.service) for word in CALLBACK_AGENT.env.values()
+    )
 
 
 def test_a_job_is_indexed_ends_with_its_first_failure_and_goes_by_itself(tmp_path: Path) -> None:
@@ -268,7 +270,9 @@ def test_a_workspace_in_the_image_is_refused_unless_pods_can_write_to_it(
         )
         given = [f"--job_workspace={workspace}", f"--conf={tmp_path}/conf.py", "--engine=kubernetes"]
         settings = resolve(arguments.parse([*given, "--nnodes=2"]), {"HOME": str(tmp_path)})
-        job = kubernetes_objects.render(plan.build(settings, plan.new_job_id(NOW, b"abc")), PORTER).job
+        job = kubernetes_objects.render(
+            plan.build(settings, plan.new_job_id(NOW, b"abc")), CALLBACK_AGENT
+        ).job
         spec: dict[str, Any] = job["spec"]["template"]["spec"]
         return mounted(spec)
 

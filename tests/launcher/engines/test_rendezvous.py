@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where porters call: who is let in, and that strangers get nothing and hold up nobody."""
+"""Where callback agents call: who is let in, and that strangers get nothing and hold up nobody."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Door:
         return made
 
     def call(self, certificate: str = "", **said: Any) -> ssl.SSLSocket:
-        """A porter's call."""
+        """A callback agent's call."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=certificate or self.invitation["certificate"])

@@ -112,20 +112,20 @@ def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
 
 
 def test_who_waits_for_somebody_that_hangs_is_an_echo() -> None:
-    (echo,) = judge([VICTIM, CULPRIT]).echoes
-    assert (echo.failure, echo.why) == (VICTIM, "it waits for its peers")
+    (secondary,) = judge([VICTIM, CULPRIT]).secondary
+    assert (secondary.failure, secondary.why) == (VICTIM, "it waits for its peers")
 
 
 def test_who_finds_no_first_values_is_an_echo_of_whoever_should_have_given_them() -> None:
-    (echo,) = judge([NO_VALUES, ERROR]).echoes
-    assert echo.failure is NO_VALUES
+    (secondary,) = judge([NO_VALUES, ERROR]).secondary
+    assert secondary.failure is NO_VALUES
 
 
 def test_a_broken_connection_to_somebody_who_did_not_fail_is_no_echo() -> None:
     elsewhere = trainer(0, "exit code 1", "PserverLost: pserver 10.9.9.9:80 did not answer for 60 s")
-    verdict = judge([elsewhere, PSERVER])
-    assert verdict.echoes == ()
-    assert verdict.others == (elsewhere,)
+    conclusion = judge([elsewhere, PSERVER])
+    assert conclusion.secondary == ()
+    assert conclusion.others == (elsewhere,)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,15 @@ def test_a_broken_connection_to_somebody_who_did_not_fail_is_no_echo() -> None:
     ],
 )
 def test_last_words_of_a_broken_connection_make_an_echo(words: str) -> None:
-    assert [echo.failure.process for echo in judge([trainer(0, "exit code 1", words), PSERVER]).echoes] == [
-        "trainer-0"
-    ]
+    assert [
+        secondary.failure.process
+        for secondary in judge([trainer(0, "exit code 1", words), PSERVER]).secondary
+    ] == ["trainer-0"]
 
 
 def test_what_ran_on_a_lost_node_is_its_echo() -> None:
-    (echo,) = judge([trainer(1, "signal 9"), NODE]).echoes
-    assert echo.why == "it ran on the lost node"
+    (secondary,) = judge([trainer(1, "signal 9"), NODE]).secondary
+    assert secondary.why == "it ran on the lost node"
 
 
 def test_64_times_the_same_traceback_is_told_once() -> None:
@@ -278,7 +279,7 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
         tmp_path / "log",
         job_id="JOB1",
         code=ExitCode.LOST,
-        verdict=judge([ECHO, cause]),
+        conclusion=judge([ECHO, cause]),
         incidents=[Incident(RESTART, "trainer 0 is started again", at=1_600_000_000.0)],
         stacks={"trainer-1": "Thread 0x1"},
     )
@@ -295,12 +296,12 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
     assert (first["what"], first["signal"], first["code"]) == ("signal 9 (SIGKILL)", 9, None)
     assert (first["time"], first["log_end"]) == ("2023-11-14T22:13:20.000+00:00", ["bye"])
     assert first["log"] == "ws/log/node_2/server.log"
-    (echo,) = content["echoes"]
-    assert (echo["process"], echo["why"]) == (
+    (secondary,) = content["echoes"]
+    assert (secondary["process"], secondary["why"]) == (
         "trainer-1",
         "connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
     )
-    assert echo["error"] == "PserverLost: 10.0.0.7:7164 did not answer"
+    assert secondary["error"] == "PserverLost: 10.0.0.7:7164 did not answer"
     assert content["incidents"][0]["kind"] == "restart"
     assert content["stacks"] == {"trainer-1": "Thread 0x1"}
 
@@ -308,7 +309,7 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
 def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
     problem = failure_report.write(
-        tmp_path / "log", job_id="J", code=ExitCode.LOST, verdict=judge([NODE]), incidents=[], stacks={}
+        tmp_path / "log", job_id="J", code=ExitCode.LOST, conclusion=judge([NODE]), incidents=[], stacks={}
     )
     assert "failure.json" in problem
 
@@ -345,9 +346,9 @@ def test_a_rank_that_ended_with_0_is_the_cause_where_others_waited_for_it(tail: 
         replace(trainer(2, "exit code 1", *tail), at=12.1),
     ]
     assert left_early(failures, [LEFT]) == [LEFT]
-    verdict = judge([*failures, LEFT])
-    assert (verdict.cause, verdict.others) == (LEFT, ())
-    lines = report(verdict)
+    conclusion = judge([*failures, LEFT])
+    assert (conclusion.cause, conclusion.others) == (LEFT, ())
+    lines = report(conclusion)
     assert lines[0] == (
         "FIRST ERROR: trainer 1 on node-b: exited early with code 0 while other ranks were waiting for it"
     )

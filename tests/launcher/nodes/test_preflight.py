@@ -41,16 +41,16 @@ def demands(**changes: Any) -> Demands:
 
 
 def test_good_nodes_give_a_full_table_and_no_problem() -> None:
-    verdict = judge([reply("node-a"), reply("node-b")], DEMANDS)
-    assert verdict.problems == ()
-    assert verdict.red == frozenset()
-    assert [len(row) for row in verdict.rows] == [len(HEADERS)] * 2
-    assert verdict.rows[1][1] == "ok"
+    result = judge([reply("node-a"), reply("node-b")], DEMANDS)
+    assert result.problems == ()
+    assert result.red == frozenset()
+    assert [len(row) for row in result.rows] == [len(HEADERS)] * 2
+    assert result.rows[1][1] == "ok"
 
 
 def shown(*replies: Reply, width: int) -> list[str]:
-    verdict = judge(replies, DEMANDS)
-    return [line for line, _ in told(Tabled(HEADERS, verdict.rows, tuple(verdict.red)), width)]
+    result = judge(replies, DEMANDS)
+    return [line for line, _ in told(Tabled(HEADERS, result.rows, tuple(result.red)), width)]
 
 
 def test_the_table_fits_the_screen_and_says_once_what_all_nodes_have() -> None:
@@ -72,12 +72,12 @@ def test_what_the_screen_is_too_narrow_for_is_told_below_the_table() -> None:
 
 
 def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
-    verdict = judge(
+    result = judge(
         [reply("node-a"), reply("node-b", writable=False), Reply("node-c", error="refused")], DEMANDS
     )
-    assert [row[1] for row in verdict.rows] == ["ok", "FAIL", "no answer"]
-    assert all("writable" not in cell and "refused" not in cell for row in verdict.rows for cell in row)
-    assert len(verdict.problems) == 2
+    assert [row[1] for row in result.rows] == ["ok", "FAIL", "no answer"]
+    assert all("writable" not in cell and "refused" not in cell for row in result.rows for cell in row)
+    assert len(result.problems) == 2
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
     ],
 )
 def test_a_shortcoming_is_named_with_its_node(change: dict[str, Any], words: list[str]) -> None:
-    verdict = judge([reply("node-a"), reply("node-b", **change)], DEMANDS)
-    assert verdict.red == {1}
-    text = "\n".join(verdict.problems)
+    result = judge([reply("node-a"), reply("node-b", **change)], DEMANDS)
+    assert result.red == {1}
+    text = "\n".join(result.problems)
     assert text.startswith("node-b: ")
     for word in words:
         assert word in text
 
 
 def test_a_node_that_could_not_be_reached_does_not_hide_the_others() -> None:
-    verdict = judge([Reply("node-a", error="connection refused"), reply("node-b")], DEMANDS)
-    assert verdict.problems == ("node-a: connection refused",)
-    assert verdict.rows[1][1] == "ok"
+    result = judge([Reply("node-a", error="connection refused"), reply("node-b")], DEMANDS)
+    assert result.problems == ("node-a: connection refused",)
+    assert result.rows[1][1] == "ok"
 
 
 def test_versions_that_differ_from_most_nodes_are_a_problem_unless_allowed() -> None:
@@ -204,13 +204,13 @@ def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a
             ),
         )
 
-    verdict = judge([node(n) for n in range(40)], DEMANDS)
-    (problem,) = verdict.problems
+    result = judge([node(n) for n in range(40)], DEMANDS)
+    (problem,) = result.problems
     assert problem.startswith(
         "node-0, node-1, node-2, node-3 and 35 more: route: cannot reach some other nodes (780 broken routes in all): "
         "no answer within 2 s; check the firewalls"
     )
-    assert len(verdict.found) == 780  # each is there for who asks
+    assert len(result.found) == 780  # each is there for who asks
 
 
 def test_nodes_that_reach_nobody_are_one_line() -> None:
@@ -257,9 +257,9 @@ def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None
     def named(name: str, hostname: str, **changes: Any) -> Reply:
         return Reply(name, answer=answer_to_probe(**{**GOOD, **changes}), hostname=hostname)
 
-    verdict = judge([named("node-a", "a"), named("10.0.0.1", "a"), named("node-b", "b")], DEMANDS)
-    assert verdict.red == {1}
-    (problem,) = verdict.problems
+    result = judge([named("node-a", "a"), named("10.0.0.1", "a"), named("node-b", "b")], DEMANDS)
+    assert result.red == {1}
+    (problem,) = result.problems
     assert problem.startswith("10.0.0.1: host: the same machine as node-a")
     assert not judge([named("x@node-a", "a"), named("y@node-a", "a", root_dir="/home/y")], DEMANDS).red
 
@@ -272,9 +272,9 @@ def sharing(*groups: tuple[int, ...]) -> list[Reply]:
 
 
 def test_a_root_dir_that_nodes_share_is_a_remark_since_each_gets_a_directory_in_it() -> None:
-    verdict = judge(sharing((1,), (), ()), DEMANDS)
-    assert verdict.problems == ()
-    assert verdict.remarks == (
+    result = judge(sharing((1,), (), ()), DEMANDS)
+    assert result.problems == ()
+    assert result.remarks == (
         "root_dir: node-0, node-1 share /root/jobs; each gets a job directory of its own in /root/jobs/node_<id>/",
     )
 
@@ -320,9 +320,9 @@ def test_what_only_may_hurt_is_a_remark(facts: dict[str, Any], words: str) -> No
     tight = Reply(
         "node-a", answer=answer_to_probe(**{**GOOD, **facts}), need=Need(processes=2, memory_bytes=512 << 20)
     )
-    verdict = judge([tight], DEMANDS)
-    assert verdict.problems == ()
-    assert words in verdict.remarks[0]
+    result = judge([tight], DEMANDS)
+    assert result.problems == ()
+    assert words in result.remarks[0]
 
 
 def test_root_is_not_bound_by_the_limit_of_threads() -> None:
@@ -336,23 +336,23 @@ def test_root_is_not_bound_by_the_limit_of_threads() -> None:
 
 
 def test_a_value_that_no_environment_can_hold_is_told_with_the_file_that_has_it() -> None:
-    verdict = judge([reply()], demands(values_in_files=("PADDLE_PSERVERS_IP_PORT_LIST",)))
-    (remark,) = verdict.remarks
-    assert verdict.problems == ()
+    result = judge([reply()], demands(values_in_files=("PADDLE_PSERVERS_IP_PORT_LIST",)))
+    (remark,) = result.remarks
+    assert result.problems == ()
     assert "PADDLE_PSERVERS_IP_PORT_LIST is too long for a Linux environment variable" in remark
     assert "PADDLE_PSERVERS_IP_PORT_LIST_FILE" in remark
 
 
 def test_a_job_without_a_gpu_where_it_wants_one_is_a_remark() -> None:
-    verdict = judge([reply(gpus={"count": 0, "driver": "", "names": []})], demands(use_gpu=True))
-    assert "no NVIDIA GPU" in verdict.remarks[0]
+    result = judge([reply(gpus={"count": 0, "driver": "", "names": []})], demands(use_gpu=True))
+    assert "no NVIDIA GPU" in result.remarks[0]
 
 
 def test_of_many_nodes_the_table_lists_those_that_are_wrong() -> None:
     replies = [reply(f"node-{n}", hostname=None) for n in range(49)] + [reply("node-49", writable=False)]
-    verdict = judge(replies, DEMANDS)
-    assert [row[0] for row in verdict.rows] == ["node-49"]
-    assert verdict.red == {0}
+    result = judge(replies, DEMANDS)
+    assert [row[0] for row in result.rows] == ["node-49"]
+    assert result.red == {0}
 
 
 def test_versions_without_numbers_are_not_too_old() -> None:

@@ -73,7 +73,7 @@ class IntraNode:
         self._posted = self._summed = 0
         self._is_taken = False  # what was posted, and no slot is used: everybody has what they need of it
         self._base = self._place * _RANK_WORDS
-        self._sleepers = [(base + _SLEEPS, slab.bells[place]) for place, base in self._others]
+        self._sleepers = [(base + _SLEEPS, slab.wake_ups[place]) for place, base in self._others]
         self._fence = threading.Lock()
         self._short_waits, self._needed = 0, _FEWEST
 
@@ -222,9 +222,9 @@ class IntraNode:
     def _ring(self) -> None:
         """Wake up the sleeping ranks."""
         self._order_stores()
-        for at, bell in self._sleepers:
+        for at, wake_up in self._sleepers:
             if self._words[at]:
-                os.eventfd_write(bell, 1)
+                os.eventfd_write(wake_up, 1)
 
     def _wait(self, which: int, until: int, task: Task) -> None:
         """Wait until the counters of all other ranks reach `until`; their last chunks must belong to the task."""
@@ -240,15 +240,15 @@ class IntraNode:
     def _wait_for(self, place: int, at: int, until: int) -> None:
         if self._short_waits >= self._needed and self._look(at, until):
             return
-        words, flag, bell = self._words, self._base + _SLEEPS, self._slab.bells[self._place]
+        words, flag, wake_up = self._words, self._base + _SLEEPS, self._slab.wake_ups[self._place]
         begun = time.perf_counter()
         words[flag] = 1
         try:
             self._order_stores()
             while words[at] < until:
-                self._watch.wait([(bell, select.POLLIN)], [self._ranks[place]])
+                self._watch.wait([(wake_up, select.POLLIN)], [self._ranks[place]])
                 with contextlib.suppress(BlockingIOError):  # it was news of another rank
-                    os.eventfd_read(bell)
+                    os.eventfd_read(wake_up)
         finally:
             words[flag] = 0
         is_short = time.perf_counter() - begun <= _SPIN_S

@@ -33,16 +33,16 @@ class Slab:
 
     Attributes:
         memory: shared by all ranks of the node; initially zero.
-        bells: an eventfd for each rank of the node, in order.
+        wake_ups: an eventfd for each rank of the node, in order.
     """
 
     memory: mmap.mmap
-    bells: tuple[int, ...]
+    wake_ups: tuple[int, ...]
 
     def close(self) -> None:
         """Close the eventfds; the memory is freed with the last array in it."""
-        for bell in self.bells:
-            os.close(bell)
+        for wake_up in self.wake_ups:
+            os.close(wake_up)
 
 
 def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: int) -> Slab:
@@ -78,19 +78,19 @@ def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: in
 
 def _made(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadline: float) -> Slab:
     memory = descriptors.memory("paddle-collective", nbytes)
-    bells: list[int] = []
+    wake_ups: list[int] = []
     try:
-        bells += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in ranks]
+        wake_ups += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in ranks]
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(name)
             listener.listen(len(ranks))
             served: set[int] = {me.rank}
             while len(served) < len(ranks):
-                served |= _serve(listener, ranks, [memory, *bells], served, deadline)
-        return Slab(mmap.mmap(memory, nbytes), tuple(bells))
+                served |= _serve(listener, ranks, [memory, *wake_ups], served, deadline)
+        return Slab(mmap.mmap(memory, nbytes), tuple(wake_ups))
     except BaseException:
-        for bell in bells:
-            os.close(bell)
+        for wake_up in wake_ups:
+            os.close(wake_up)
         raise
     finally:
         os.close(memory)
@@ -131,9 +131,9 @@ def _given(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadl
             if not data:
                 raise ConnectionResetError(f"rank {ranks[0]} closed")
             given += more
-    memory, *bells = given
+    memory, *wake_ups = given
     try:
-        return Slab(mmap.mmap(memory, nbytes), tuple(bells))
+        return Slab(mmap.mmap(memory, nbytes), tuple(wake_ups))
     finally:
         os.close(memory)
 

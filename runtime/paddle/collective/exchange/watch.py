@@ -91,7 +91,7 @@ class Watch:
             self.called = number
             self._send(News("call", self.rank, number=number), self._links)
 
-    def await_call(self, number: int, bell: int) -> None:
+    def await_call(self, number: int, wake_up: int) -> None:
         """Wait until a rank calls for this round, or until a descriptor is readable. It has no timeout.
 
         Raises:
@@ -101,10 +101,10 @@ class Watch:
         try:
             while True:
                 # News are taken also where nothing is waited for, lest they pile up.
-                ready = self._hear_some(0 if self.called >= number else None, [(bell, select.POLLIN)])
+                ready = self._hear_some(0 if self.called >= number else None, [(wake_up, select.POLLIN)])
                 for rank in self.left:
                     self._unequal(rank)
-                if bell in ready or not ready:
+                if wake_up in ready or not ready:
                     return
         finally:
             self._idle = False

@@ -40,7 +40,7 @@ class Outgoing(NamedTuple):
     message: Message
 
 
-class Patience:
+class TimeLimits:
     """Time limits of a conversation, in seconds: for a silent server, and in total."""
 
     def __init__(self, timeout_s: float, wait_s: float) -> None:
@@ -60,7 +60,7 @@ class Conversation:
         self,
         requests: Mapping[int, Request],
         endpoints: Sequence[str],
-        patience: Patience,
+        limits: TimeLimits,
         now: float,
     ) -> None:
         """Prepare the requests without sending any.
@@ -69,10 +69,10 @@ class Conversation:
             requests: by server, with numbered heads.
             endpoints: "ip:port" of all servers, for errors.
         """
-        self._endpoints, self._patience, self._open = endpoints, patience, dict(requests)
+        self._endpoints, self._limits, self._open = endpoints, limits, dict(requests)
         for request in requests.values():
             request.heard_at = request.asked_at = now
-        self._ends_at, self._reported_at, self._last_report = now + patience.wait_s, now, ""
+        self._ends_at, self._reported_at, self._last_report = now + limits.wait_s, now, ""
         self._awake_at = now
         self.replies: dict[int, Message] = {}
 
@@ -83,7 +83,7 @@ class Conversation:
 
     def rest_s(self, now: float) -> float:
         """Return how long to wait for a message before calling `look`."""
-        return min(self._patience.look_every_s, self._ends_at - now)
+        return min(self._limits.look_every_s, self._ends_at - now)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
         """Process a message; return the messages to send next.
@@ -136,12 +136,12 @@ class Conversation:
                 request.note_heard(now)
                 request.asked_at = now  # to ask for what is on its way would put the same behind it once more
             silent_s = now - request.heard_at
-            if silent_s > self._patience.timeout_s:
+            if silent_s > self._limits.timeout_s:
                 endpoint = self._endpoints[server]
                 raise PserverLost(
                     f"pserver {endpoint} did not answer for {silent_s:.0f} s; {hint(server)}", endpoint
                 )
-            if now - request.asked_at > self._patience.ask_after_s:
+            if now - request.asked_at > self._limits.ask_after_s:
                 request.asked_at = now
                 for each in request.inquire() if knows(server) else request.again():
                     yield Outgoing(server, each)
@@ -150,14 +150,14 @@ class Conversation:
         """Raise WaitTimeout if the exchange has reached its total time limit."""
         if now >= self._ends_at:
             raise WaitTimeout(
-                f"gave up after {self._patience.wait_s:g} s: "
+                f"gave up after {self._limits.wait_s:g} s: "
                 f"{self._last_report or 'the pservers have not reported what they are waiting for'}"
             )
 
     def _wake(self, now: float) -> None:
         """Extend all deadlines by the time in which this process was stopped or its machine was suspended."""
         slept_s, self._awake_at = now - self._awake_at, now
-        if slept_s > 2 * self._patience.look_every_s + _LATE_S:
+        if slept_s > 2 * self._limits.look_every_s + _LATE_S:
             self._ends_at += slept_s
             for request in self._open.values():
                 request.heard_at += slept_s
@@ -180,7 +180,7 @@ class Conversation:
             request.idle_since = None
         elif request.idle_since is None:
             request.idle_since = now
-        elif now - request.idle_since > self._patience.timeout_s:
+        elif now - request.idle_since > self._limits.timeout_s:
             verb = request.head.verb.name
             raise PserverError(
                 f"pserver {endpoint} is alive and waits for no trainer, but {verb} has made no "
@@ -360,8 +360,8 @@ class Exchange:
     def _converse(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         """Wait for all replies."""
         now = time.monotonic()
-        patience = Patience(self._timeout_s, self.wait_s)
-        conversation = Conversation(requests, self._network.endpoints, patience, now)
+        limits = TimeLimits(self._timeout_s, self.wait_s)
+        conversation = Conversation(requests, self._network.endpoints, limits, now)
         while not conversation.is_over:
             if self._is_cut:
                 raise PserverError("this client was closed in the middle of an exchange")

@@ -71,7 +71,7 @@ class Port:
         try:
             while True:
                 self.poller.wait(max(min(next_tick - now, self._engine.background()), 0.0))
-                if self._base.bell in ready:
+                if self._base.wake_up in ready:
                     return
                 for listener in self._listeners:
                     if not ready.isdisjoint(listener.handles):

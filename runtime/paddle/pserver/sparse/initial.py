@@ -85,7 +85,7 @@ class Initial:
             steps = np.arange(1, z.shape[1] // 2 + 1, dtype=np.uint64) * np.uint64(GAMMA)
             words = mix(start[:, None] + steps)  # (n, pairs)
             high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
-            z[:, 0::2], z[:, 1::2] = (_even if self.kind == "uniform" else _bell)(high, low)
+            z[:, 0::2], z[:, 1::2] = (_even if self.kind == "uniform" else _gaussian)(high, low)
         rows: npt.NDArray[np.float32] = (self.mean + self.spread * z[:, :width]).astype(np.float32)
         return rows
 
@@ -95,7 +95,7 @@ def _even(high: Any, low: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _bell(high: Any, low: Any) -> tuple[Any, Any]:
+def _gaussian(high: Any, low: Any) -> tuple[Any, Any]:
     # The C library's, as compiled loops have it: numpy's own log differs in the last bit of 1 number in 300.
     log, cos, sin = (np.vectorize(each, otypes=[np.float64]) for each in (math.log, math.cos, math.sin))
     r = np.sqrt(-2.0 * log((high.astype(np.float64) + 1.0) * 2.0**-32))

@@ -264,11 +264,11 @@ class ZmqListener(Listener):
     Attributes:
         port: TCP port.
         poller: poller of all listeners of the port.
-        bell: poller handle that `wake` makes ready.
+        wake_up: poller handle that `wake` makes ready.
     """
 
     def __init__(
-        self, context: Context, address: str, port: int, patience: AdaptiveWait | None = None
+        self, context: Context, address: str, port: int, adaptive_wait: AdaptiveWait | None = None
     ) -> None:
         """Bind; port 0 takes a free one.
 
@@ -276,7 +276,7 @@ class ZmqListener(Listener):
             context: shared by the servers of a process.
             address: IPv4 or IPv6 address, or "*" for all.
             port: TCP port.
-            patience: how the poller waits.
+            adaptive_wait: how the poller waits.
 
         Raises:
             PortBusy: another process has the port.
@@ -304,14 +304,14 @@ class ZmqListener(Listener):
         self._lost: list[bytes] = []
         self._port: Dispatcher
         self._wakes, self._wake = socket.socketpair()
-        self.bell, self.handles = self._wakes.fileno(), {self._socket, self._monitor}
-        self.poller = Poller(patience)
-        self.poller.add_descriptor(self.bell)
+        self.wake_up, self.handles = self._wakes.fileno(), {self._socket, self._monitor}
+        self.poller = Poller(adaptive_wait)
+        self.poller.add_descriptor(self.wake_up)
         for each in (self._socket, self._monitor):
             self.poller.add(each)
 
     def wake(self) -> None:
-        """Make the `bell` ready, in any thread."""
+        """Make the `wake_up` ready, in any thread."""
         with contextlib.suppress(OSError):  # the port's thread ended by itself and closed it
             self._wake.send(b"\0")
 

@@ -76,21 +76,23 @@ class Context:
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
         self.keys = keys
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
-        self._door: ServiceThread[None] | None = None
+        self._authenticator: ServiceThread[None] | None = None
         if keys is not None:
             handler = self.zmq.socket(zmq.REP)
             handler.setsockopt(zmq.LINGER, 0)
             handler.bind(_ZAP_ENDPOINT)
-            self._door = ServiceThread(partial(_guard_door, handler, keys.client.public), name="pserver-keys")
+            self._authenticator = ServiceThread(
+                partial(_authenticate, handler, keys.client.public), name="pserver-keys"
+            )
 
     def close(self) -> None:
         """Close; all sockets of the context must be closed before. Waits for its thread."""
         self.zmq.term()
-        if self._door is not None:
-            self._door.join()
+        if self._authenticator is not None:
+            self._authenticator.join()
 
 
-def _guard_door(handler: zmq.Socket[bytes], admitted: bytes) -> None:
+def _authenticate(handler: zmq.Socket[bytes], admitted: bytes) -> None:
     """Answer ZeroMQ's authentication requests (RFC 27) for new peers: only the job's client key is admitted."""
     expected = unz85(admitted)
     while True:

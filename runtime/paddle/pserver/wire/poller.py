@@ -98,13 +98,13 @@ class Poller:
         ready: those that may have input; `take` and `take_ready` remove them.
     """
 
-    def __init__(self, patience: AdaptiveWait | None = None) -> None:
+    def __init__(self, adaptive_wait: AdaptiveWait | None = None) -> None:
         """Create a poller without sockets.
 
         Args:
-            patience: how to wait; None: depends on the number of cores.
+            adaptive_wait: how to wait; None: depends on the number of cores.
         """
-        self._patience = AdaptiveWait() if patience is None else patience
+        self._adaptive_wait = AdaptiveWait() if adaptive_wait is None else adaptive_wait
         self._poll = select.poll()
         self._sockets: dict[int, Any] = {}
         self.ready: set[Any] = set()
@@ -156,7 +156,7 @@ class Poller:
     def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
         """Wait until a socket may have input, at most `timeout_s`; with `only`, ignore all others."""
         if not (self.ready.intersection(only) if only else self.ready):
-            for descriptor, _ in self._patience.wait(self._poll, timeout_s):
+            for descriptor, _ in self._adaptive_wait.wait(self._poll, timeout_s):
                 self.ready.add(self._sockets[descriptor])
 
     def take(self, sock: Any) -> list[zmq.Frame] | None:

@@ -27,7 +27,7 @@ MOST_VISITORS = (
 VISIT_S = 5.0  # seconds in which a visitor must have sent its request
 
 
-class Door:
+class ReconnectListener:
     """Listens for new connections of one launcher.
 
     Args:

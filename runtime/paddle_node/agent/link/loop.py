@@ -95,7 +95,7 @@ class Loop:
     def run(self) -> None:
         """Handle events until `stop`."""
         while not self._stopped:
-            for key, events in self._selector.select(self._patience_s()):
+            for key, events in self._selector.select(self._wait_s()):
                 self._handle(key.fd, events)
             self._fire()
             self._work_a_slice()
@@ -120,7 +120,7 @@ class Loop:
             if callback is not None:
                 callback()
 
-    def _patience_s(self) -> Optional[float]:
+    def _wait_s(self) -> Optional[float]:
         if self._work or self._stopped:
             return 0.0
         while self._timers and self._timers[0][2].callback is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paddle.pserver.client.exchange import Conversation, Outgoing, Patience
+from paddle.pserver.client.exchange import Conversation, Outgoing, TimeLimits
 from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions, Keeper
@@ -119,9 +119,9 @@ class Trainer:
             transfer.head = transfer.head.numbered(
                 self.number, self.session, self.request, self.stamps[server]
             )
-        patience = Patience(_TIMEOUT_S, float("inf"))
+        limits = TimeLimits(_TIMEOUT_S, float("inf"))
         names = [f"s{server.index}" for server in self.history.servers]
-        self.conversation = Conversation(transfers, names, patience, self.history.now)
+        self.conversation = Conversation(transfers, names, limits, self.history.now)
         for server, transfer in transfers.items():
             self.history.send(self, (Outgoing(server, each) for each in transfer.begin()))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from paddle.errors import PserverError, PserverLost
-from paddle.pserver.client.exchange import Conversation, Exchange, Patience
+from paddle.pserver.client.exchange import Conversation, Exchange, TimeLimits
 from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ok, PushPull, Ready, Record, Status, Verb, Waits
@@ -21,7 +21,7 @@ OWN = Message(Status(), 0, 77, 5)
 
 def conversation(wait_s: float = math.inf) -> Conversation:
     transfers = {0: Request(OWN._replace(record=PushPull()))}
-    return Conversation(transfers, ["10.0.0.1:7164"], Patience(TIMEOUT_S, wait_s), 0.0)
+    return Conversation(transfers, ["10.0.0.1:7164"], TimeLimits(TIMEOUT_S, wait_s), 0.0)
 
 
 def look(talk: Conversation, now: float) -> list[Verb]:
@@ -47,7 +47,7 @@ def test_a_server_that_is_silent_is_asked_and_then_lost() -> None:
 
 def test_a_server_whose_answers_come_in_is_not_asked_again() -> None:
     request = Request(OWN._replace(record=PushPull()))
-    talk = Conversation({0: request}, ["10.0.0.1:7164"], Patience(TIMEOUT_S, math.inf), 0.0)
+    talk = Conversation({0: request}, ["10.0.0.1:7164"], TimeLimits(TIMEOUT_S, math.inf), 0.0)
     asked = []
     for now in moments(TIMEOUT_S):
         request.has_moved = now < 30  # as values set it, which nobody tells the conversation of
