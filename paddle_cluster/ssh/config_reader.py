@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ssh configuration if `ssh` is not installed: a common subset; other lines are rejected with an error.
+"""Reads the ssh configuration without running `ssh`: a common subset; other lines are rejected with an error.
 
 The result equals that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
 """

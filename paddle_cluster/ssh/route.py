@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config, with tokens expanded.
 
-If OpenSSH 8.0 or newer is installed, `ssh -G` resolves each host. It is not run if no line of the configuration
-has an effect.
+If OpenSSH 8.0 or newer is installed, `ssh -G` resolves the first host. The others are resolved by config_reader, which
+costs a fraction of a process per host, if it agrees with `ssh -G` about the first one and supports every line;
+otherwise `ssh -G` resolves each. It is not run if no line of the configuration has an effect.
 """
 
 from __future__ import annotations
@@ -197,6 +198,8 @@ class Routes:
         self._lines: list[PlacedLine] | None = None
         self._key_lines: dict[str, ConfigLine] = {}
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
+        self._comparing = threading.Lock()
+        self._agrees: bool | None = None  # whether `ssh -G` gave the first host the result of config_reader
 
     def to(self, node: Host) -> tuple[HostConfig, ...]:
         """Return the logins on the route, ending with the node's own; blocks while `ssh -G` runs.
@@ -232,7 +235,7 @@ class Routes:
                 found = self._found[host, way] = Future()
         if is_first:
             try:
-                found.set_result(host_config(host, self._options(host, node, way), self._key_lines))
+                found.set_result(self._resolve(host, node, way))
             except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
                 with self._lock:
                     del self._found[host, way]  # the next thread asks again
@@ -242,16 +245,31 @@ class Routes:
         except ConnectError as error:  # it names the first node that asked
             raise ConnectError(node.text, error.reason, error.hint) from error
 
-    def _options(self, host: Host, node: Host, way: str) -> Options:
+    def _resolve(self, host: Host, node: Host, way: str) -> HostConfig:
         preset = {"user": host.user or "", "port": str(host.port or ""), "proxyjump": way.partition("=")[2]}
         preset = {name: value for name, value in preset.items() if value}
         assert self._lines is not None
         if not config_lines.has_effect(self._lines):
-            return {name: [value] for name, value in preset.items()}
-        config = self._settings.config
-        if not openssh_query.is_usable():
-            return config_reader.read(self._lines, host, local_user(), preset)
+            return self._config(host, {name: [value] for name, value in preset.items()})
+        try:
+            own = self._config(host, config_reader.read(self._lines, host, local_user(), preset))
+        except ValueError:
+            if not openssh_query.is_usable():
+                raise
+            return self._config(host, self._asked(host, node, way))
+        with self._comparing:
+            if self._agrees is None and openssh_query.is_usable():
+                asked = self._config(host, self._asked(host, node, way))
+                self._agrees = own == asked
+                return asked
+        return self._config(host, self._asked(host, node, way)) if self._agrees is False else own
+
+    def _config(self, host: Host, options: Options) -> HostConfig:
+        return host_config(host, options, self._key_lines)
+
+    def _asked(self, host: Host, node: Host, way: str) -> Options:
         words = ["-T", *(["-o", way] if way else []), *destination(host)]
+        config = self._settings.config
         if config_lines.is_own(config):
             return openssh_query.ask(words, node.text)
         with openssh_query.readable("".join(f"{line}\n" for line in included(config))) as path:

@@ -251,6 +251,41 @@ def test_where_nothing_is_configured_no_ssh_is_started(
     assert "-G" in (tmp_path / "asked").read_text()
 
 
+@pytest.mark.parametrize(
+    ("section", "queries"),
+    [("Host node-*\n  Port 2222\n", 1), ("Match exec true\n  Port 2222\n", 3)],
+    ids=["supported", "only by ssh"],
+)
+def test_ssh_resolves_one_host_if_it_agrees_with_our_reader_about_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, queries: int
+) -> None:
+    real = "/usr/bin/ssh"
+    assert _routes(client, tmp_path, monkeypatch, section, f'exec {real} "$@"') == ["2222"] * 3
+    assert (tmp_path / "asked").read_text().count("-G") == queries
+
+
+def test_ssh_resolves_each_host_if_it_disagrees_with_our_reader(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program is the definition, whatever the file appears to say."""
+    answer = 'test "$1" = -V && echo OpenSSH_9.2p1 || printf "hostname h\\nport 2299\\n"'
+    assert _routes(client, tmp_path, monkeypatch, "Host node-*\n  Port 2222\n", answer) == ["2299"] * 3
+    assert (tmp_path / "asked").read_text().count("-G") == 3
+
+
+def _routes(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch, section: str, answer: str
+) -> list[str]:
+    """The ports of three hosts, resolved with an `ssh` that records its arguments in the file `asked`."""
+    program = folder / "ssh"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{folder}/asked\n{answer}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    client.config.write_text(section)
+    logins = FabricLogins(SshSettings(config=client.config, known_hosts=client.known_hosts))
+    return [logins.route(parse_host(f"ada@node-{at}"))[-1].rpartition(":")[2] for at in range(3)]
+
+
 def test_an_include_with_a_variable_is_left_to_ssh(client: Client) -> None:
     """Newer versions replace it; older ones search a file of that name."""
     client.config.write_text("Include ${LAB}/nodes %d/nodes\nHost node\n  Port 2222\n")
