@@ -48,7 +48,7 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is known about a node before any connection.
+    """The facts about a node that are known before any connection.
 
     Attributes:
         login: user@address:port as the SSH configuration resolves it; empty if the engine does not log in.

@@ -30,7 +30,7 @@ from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import PIECE, TOKEN_BYTES, SealError
 from paddle_node.contract.records import Rank
 
-_TRIES = 4  # of a call that strangers at a partner's door may cost
+_TRIES = 4  # of a call, since unauthenticated peers may block a partner's listener
 _KEY_BYTES = 32
 _MOST = 2 * PIECE  # of bytes that are sealed at once
 

@@ -45,7 +45,7 @@ class Configuration:
         return [*self.parameters, *(table.parameter for table in self.tables)]
 
     def share(self) -> ServerShare:
-        """Return what this server holds."""
+        """Return the parameters on this server."""
         whole = rule_of(self.optimizer).needs_whole
         shares = place(self.parameters, self.num_dense, self.num_sparse, whole=whole, growing=self.tables)
         return shares[self.server]
