@@ -280,8 +280,8 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
     for lineage, generation, clock in zip(lineages, earlier.generations, earlier.clocks, strict=True):
         if not lineage.has(generation, clock):
             raise ConfigError(
-                f"{what}: batch {clock} does not belong to this run of table {table}: the job was started anew "
-                f"or from an earlier checkpoint. Export all rows (without since)"
+                f"{what}: batch {clock} does not belong to this run of table {table}: the job was started anew, "
+                f"from an earlier checkpoint, or twice since that batch. Export all rows (without since)"
             )
 
 

@@ -70,7 +70,9 @@ def _show(tables: Sequence[ListedTable], *, is_json: bool) -> None:
         _say(json.dumps([each._asdict() for each in tables], indent=1))
         return
     for each in tables:
-        _say(f"{each.name}: rows of width {each.width}, {each.rule}, {each.servers} servers")
+        _say(
+            f"{each.name}: rows of width {each.width}, {each.rule}, {each.servers} server{'s' * (each.servers > 1)}"
+        )
     if not tables:
         _say("no growing tables")
 

@@ -289,7 +289,7 @@ class Client:
 
         Raises:
             ConfigError: there is no such table, or its rows have no scores; nothing was sent.
-            PserverError: another trainer asked for another score.
+            PserverError: the trainers gave different scores; nothing was dropped.
             WaitTimeout: the other trainers did not ask in time.
         """
         self._require_created()

@@ -249,11 +249,6 @@ class Training(Service):
         if trainer not in self._in_pass:
             raise PserverError(f"trainer {trainer} shrinks a table outside a pass: it must start one first")
         store.check_scores(asked)
-        first = next(iter(self._shrink.items()), (trainer, asked))
-        if first[1] != asked:
-            raise PserverError(
-                f"shrink: trainer {first[0]} asked for {first[1]}, trainer {trainer} for {asked}"
-            )
         self._shrink.arrive(trainer, asked)
         self._advance()
 
@@ -282,7 +277,7 @@ class Training(Service):
         self._apply(store)
         if self._shrink.is_open(self._left | self._finish.arrived):
             asked = self._shrink.take()
-            reply = self._outcome(lambda: self._shrink_tables(store, asked[0][1]))
+            reply = self._outcome(lambda: self._shrink_tables(store, asked))
             for trainer, _ in asked:
                 self._answer(trainer, reply)
         if self._finish.is_open(self._left):
@@ -319,8 +314,14 @@ class Training(Service):
             except RefusedPush as refused:
                 self._answer(refused.trainer, error_message(str(refused), is_strange=True))
 
-    def _shrink_tables(self, store: Store, least: Mapping[str, float]) -> Message:
-        store.shrink(least)
+    def _shrink_tables(self, store: Store, asked: Sequence[tuple[int, Mapping[str, float]]]) -> Message:
+        if any(least != asked[0][1] for _, least in asked):
+            of_each = "; ".join(f"trainer {trainer}: {dict(least)}" for trainer, least in asked)
+            raise PserverError(
+                f"shrink: nothing was dropped, since trainers gave different scores: {of_each}. Give the same table "
+                "and min_score in every trainer"
+            )
+        store.shrink(asked[0][1])
         return Message(Ok(store.version))
 
     def _finish_pass(self, store: Store) -> Message:

@@ -154,11 +154,13 @@ class DiskRows:
         """
         return parts, self.file.read(slots, ids, self.ticks[slots], parts)
 
-    def read_found(self, slots: Numbers) -> tuple[Ids, Floats]:
-        """Return ids (n,) and rows (parts, n, part) of slots (n,). Raises DiskError: see `read`."""
+    def read_undamaged(self, slots: Numbers) -> tuple[Numbers, Ids, Floats]:
+        """Return those slots (n,) that are undamaged, with ids (n,) and rows (parts, n, part). Raises DiskError."""
         ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
-        self.check(slots, self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True))
-        return ids, parts
+        damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)
+        if damaged.any():
+            slots, ids, parts = slots[~damaged], ids[~damaged], np.ascontiguousarray(parts[:, ~damaged])
+        return slots, ids, parts
 
     def check(self, slots: Numbers, damaged: Flags) -> None:
         """Raise DiskError for the first slot that is damaged."""

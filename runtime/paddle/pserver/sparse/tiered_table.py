@@ -22,7 +22,6 @@ from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import are_dead
 from paddle.pserver.sparse.hash_table import HashTable, Unknown
 from paddle.pserver.sparse.index import ABSENT, grouped
-from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
@@ -119,14 +118,14 @@ class TieredTable(HashTable):
         super().assign(ids, values)
 
     def shrink(self, min_score: float) -> int:
-        """See `HashTable.shrink`."""
+        """See `HashTable.shrink`. Raises DiskError: rows cannot be read; none was dropped."""
+        self._check()
+        low = []
+        for ids, slots in self._disk.blocks() if self.spec.budget.is_scored else ():
+            which = self._scores_on_disk(ids, slots, self.clock) < min_score
+            low.append((ids[which], slots[which]))
         dropped = super().shrink(min_score)
-        for segment in range(SEGMENTS):
-            ids, slots = self._disk.index.segment(segment)
-            dropped += self._drop_on_disk(
-                ids, slots, self._scores_on_disk(ids, slots, self.clock) < min_score
-            )
-        return dropped
+        return dropped + sum(self._drop_on_disk(*each) for each in low)
 
     def catch_up(self, learning_rate: float) -> None:
         """See `HashTable.catch_up`. Raises DiskError: rows cannot be read or written."""
@@ -230,10 +229,11 @@ class TieredTable(HashTable):
     def _gather(self, count: int) -> None:
         """Move rows on disk together if too many slots are empty, so that room for about `count` rows is made."""
         slots = self._disk.scattered(2 * count)
+        slots, ids, parts = self._disk.read_undamaged(slots)
         if not len(slots):
             return
         self._disk.reserve(len(slots))
-        (ids, parts), ticks = self._disk.read_found(slots), self._disk.ticks[slots]
+        ticks = self._disk.ticks[slots]
         for snapshot in self._snapshots:
             snapshot.keep_from_disk(ids, slots, ticks)
         moved = self._disk.move(ids, slots, parts, ticks)
@@ -264,13 +264,12 @@ class TieredTable(HashTable):
             self._disk.rewrite(
                 ids[stale], slots[stale], self._disk.read(ids[stale], slots[stale]), later[stale]
             )
-        self._drop_on_disk(ids, slots, dead)
+        self._drop_on_disk(ids[dead], slots[dead])
 
     def _scores_on_disk(self, ids: Ids, slots: Numbers, clock: int) -> npt.NDArray[np.float64]:
         return self._steps.scores(self._disk.read(ids, slots), self._disk.ticks[slots], clock)
 
-    def _drop_on_disk(self, ids: Ids, slots: Numbers, which: npt.NDArray[np.bool_]) -> int:
-        ids, slots = ids[which], slots[which]
+    def _drop_on_disk(self, ids: Ids, slots: Numbers) -> int:
         for snapshot in self._snapshots:
             snapshot.keep_from_disk(ids, slots, self._disk.ticks[slots])
         self._disk.drop(ids, slots)

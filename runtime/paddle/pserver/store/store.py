@@ -39,6 +39,7 @@ class Store:
         tables: the rows of all sparse parameters here, by name.
         growing: growing tables, by name.
         num_chunks: number of chunks of the slab.
+        shrunk_at: batch after which growing tables were last shrunk.
         is_plain: whether `add` returns values: the rule has no state, so that a step can be taken back.
     """
 
@@ -56,6 +57,7 @@ class Store:
         self.num_samples = 0
         self.pass_id = 0
         self.pass_version = 0
+        self.shrunk_at = -1
         self._watch: Watch = UNWATCHED
         grown = [part.spec.parameter for part in share.growing]
         cut = [*(part.parameter for part in share.dense), *(part.parameter for part in share.tables)]
@@ -293,6 +295,7 @@ class Store:
 
     def shrink(self, least: Mapping[str, float]) -> None:
         """Drop the rows of growing tables whose score is below a least one, by table name; see `check_scores`."""
+        self.shrunk_at = self.version
         for name, score in least.items():
             self.growing[name].table.shrink(score)
 

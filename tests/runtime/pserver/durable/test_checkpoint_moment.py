@@ -13,9 +13,10 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.durable.checkpoint.disk import SpareMemory
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.restore import load
-from paddle.pserver.durable.checkpoint.series import Origin, Series
+from paddle.pserver.durable.checkpoint.series import Origin, Periodic, Series
 from paddle.pserver.recovery import Safety
 from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import chunk_span
 from paddle.pserver.wire.placement import place
 from tests.runtime.pserver.durable.written_checkpoints import ADAGRAD, PERIOD, STEPS
@@ -88,6 +89,29 @@ def test_steps_that_follow_at_once_are_not_in_a_checkpoint(tmp_path: Path, metho
     for expected, found in zip(then, state(again), strict=True):
         assert np.array_equal(expected, found)
     assert not np.array_equal(then[0], store.slab)
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_a_checkpoint_that_was_skipped_does_not_begin_after_tables_were_shrunk(
+    tmp_path: Path, shrinks: bool
+) -> None:
+    model = Configuration((ParameterSpec("w", (5,)),), OptimizerSpec("sgd", learning_rate=0.5), 1, 0, 0)
+    store = Store(model.share(), model.optimizer)
+    periodic = Periodic(tmp_path, 1, 3, "", store, model)
+    store.version = 1
+    assert periodic.fall_due()
+    periodic.begin({})
+    store.version = 2
+    assert not periodic.fall_due()  # the other one is still being written
+    if shrinks:
+        store.shrink({})
+    deadline = time.monotonic() + DEADLINE_S
+    while periodic.advance():
+        assert time.monotonic() < deadline
+    assert periodic.is_behind == periodic.fall_due() == (not shrinks)
+    store.version = 3
+    assert periodic.fall_due()
+    periodic.close()
 
 
 @pytest.mark.parametrize("servers", [(2, 0), (1, 0), (3, 0), (2, 2), (1, 3)])

@@ -42,7 +42,7 @@ def test_a_running_job_is_listed_and_exported_and_its_checkpoint_has_the_same_ro
                 client.push_pull({"users": (IDS, np.ones((len(IDS), 4), np.float32))}, {})
             servers = f"--servers={','.join(process.endpoints)}"
             done = tables("list", servers)
-            assert done.stdout == "users: rows of width 4, adagrad, 1 servers\n", done.stderr
+            assert done.stdout == "users: rows of width 4, adagrad, 1 server\n", done.stderr
             where = f"--to={tmp_path / 'made'}"
             done = tables("export", servers, "--table=users", where, "--states", "--json")
             said = json.loads(done.stdout)

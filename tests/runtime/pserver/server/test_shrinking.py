@@ -12,6 +12,7 @@ from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import Client, GrowingTable
 from paddle.pserver.client.session import TrainerSession
+from paddle.pserver.reader import Reader
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
@@ -63,18 +64,21 @@ def test_other_scores_unknown_tables_and_those_without_scores_are_refused() -> N
             client.shrink("plain", 1.0)
 
 
-def test_a_trainer_that_asks_for_another_score_is_refused() -> None:
-    def work(client: TrainerSession, trainer: int) -> str:
+def test_trainers_with_different_scores_are_all_refused_by_name_and_nothing_is_dropped() -> None:
+    def work(client: TrainerSession, trainer: int) -> tuple[str, np.ndarray]:
         client.configure([], SGD, {}, tables=[SCORED])
         client.start_pass()
         push(client, IDS)
-        try:
-            client.shrink("t", float(trainer))
-        except PserverError as error:
-            return str(error)
-        return ""
+        with pytest.raises(PserverError) as refused:
+            client.shrink("t", 2.0 + (trainer == 2))
+        with Reader(job.servers.connect(job.endpoints)) as reader:
+            return str(refused.value), np.asarray(reader.pull_rows("t", IDS))
 
-    assert "asked for {'t': " in "".join(InProcessJob(2, num_dense=1).run(work))
+    job = InProcessJob(3, num_dense=1)
+    each = "trainer 0: {'t': 2.0}; trainer 1: {'t': 2.0}; trainer 2: {'t': 3.0}. Give the same"
+    for error, rows in job.run(work):
+        assert each in error
+        assert rows.all()
 
 
 def test_a_client_shrinks_a_table_of_a_real_server() -> None:

@@ -205,7 +205,7 @@ def test_rows_on_disk_move_together_when_too_many_slots_are_empty(tmp_path: Path
         slots = disk.scattered(1200)
         if len(slots):
             disk.reserve(len(slots))
-            found, parts = disk.read_found(slots)
+            slots, found, parts = disk.read_undamaged(slots)
             disk.move(found, slots, parts, disk.ticks[slots])
             moves += 1
     assert len(disk) == len(held)
@@ -235,6 +235,10 @@ def test_what_the_disk_lost_or_damaged_is_named(tmp_path: Path) -> None:
             slot = at // size
             with pytest.raises(DiskError, match=f"table emb: .*read slot {slot} .*: wrong checksum; check"):
                 disk.read(ids, slots)
+            undamaged, found, parts = disk.read_undamaged(slots)  # which can be moved together
+            np.testing.assert_array_equal(undamaged, np.delete(slots, slot))
+            np.testing.assert_array_equal(found, np.delete(ids, slot))
+            np.testing.assert_array_equal(parts, np.delete(rows, slot, axis=1))
             os.pwrite(file.fileno(), before[slot * size : (slot + 1) * size], slot * size)
         np.testing.assert_array_equal(disk.read(ids[::-1], slots[::-1]), rows[:, ::-1])
         disk.rewrite(ids[:1], slots[:1], rows[:, :1] + 1, ticks[:1] + 1)
@@ -319,7 +323,7 @@ def test_rows_that_cannot_be_written_stay_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_lost_row_refuses_its_batch_and_copies_and_nothing_else(tmp_path: Path) -> None:
-    spec, rng = spec_of(tmp_path, 50), np.random.default_rng(6)
+    spec, rng = spec_of(tmp_path, 50, "lfu"), np.random.default_rng(6)
     one, other = TieredTable(spec, ADAGRAD), HashTable(in_memory(spec), ADAGRAD)
     for _ in range(3):
         steps = step(rng, np.arange(600), 150)
@@ -336,6 +340,7 @@ def test_a_lost_row_refuses_its_batch_and_copies_and_nothing_else(tmp_path: Path
         lambda: list(one.snapshot()),
         lambda: list(early),
         lambda: one.walk(Cursor(), None, 10**6),
+        lambda: one.shrink(2),
     ):
         with pytest.raises(DiskError, match=r"table emb: .*wrong checksum; check the disk"):
             refused()
@@ -351,6 +356,7 @@ def test_a_lost_row_refuses_its_batch_and_copies_and_nothing_else(tmp_path: Path
         lambda: one.lookup(others[:1]),
         lambda: one.update([], 0.1),
         lambda: list(one.snapshot()),
+        lambda: one.shrink(0),
     ):
         with pytest.raises(DiskError, match="wrong checksum"):
             refused()

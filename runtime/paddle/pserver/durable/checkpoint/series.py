@@ -201,15 +201,18 @@ class Periodic:
     @property
     def is_behind(self) -> bool:
         """Whether a checkpoint is in progress, or a skipped one is pending; any thread can ask."""
-        return self.series.is_busy or self._store.version == self._skipped > self._begun
+        return self.series.is_busy or (
+            self._store.version == self._skipped > max(self._begun, self._store.shrunk_at)
+        )
 
     def fall_due(self) -> bool:
         """Return whether a checkpoint must begin now, if the store is between two batches; log a skipped one.
 
-        A skipped checkpoint begins when there is room for it, if training has not continued, as at its end.
+        A skipped checkpoint begins when there is room for it, if training has not continued, as at its end, and no
+        table was shrunk meanwhile: another server's checkpoint of this batch has the rows that were dropped.
         """
         version = self._store.version
-        if version == self._begun or version % self._period:
+        if version in (self._begun, self._store.shrunk_at) or version % self._period:
             return False
         if self.series.is_busy and version != self._skipped:
             self._skipped = version
