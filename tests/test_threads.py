@@ -27,7 +27,7 @@ ALONE = {
     "paddle_cluster/control/control_server.py": "waits for the descriptors of its clients",
     "paddle_cluster/dashboard/server.py": "one a connection, as socketserver has it",
     "paddle_cluster/engines/kubernetes.py": "follows the API server until the Job has ended",
-    "paddle_cluster/engines/porter_engine.py": "accepts connections, and greets each",
+    "paddle_cluster/engines/callback_engine.py": "accepts connections, and greets each",
     "paddle_cluster/engines/slurm_allocation.py": "asks Slurm now and then, and posts one stop",
     "paddle_cluster/engines/tool_process.py": "reads a pipe, and posts its end",
     "paddle_cluster/nodes/connector.py": "attempts that block, a bounded number at once; and one preparation",

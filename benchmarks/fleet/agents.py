@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many simulated nodes in one process: each implements the whole protocol of a porter and an agent, and runs nothing.
+"""Many simulated nodes in one process: each implements the protocol of a callback agent and an agent, and runs nothing.
 
-    python -m benchmarks.fleet.agents COUNT        the porter's secret word in the environment, as mpirun passes it
+    python -m benchmarks.fleet.agents COUNT        the invitation in the environment, as mpirun passes it
 
 A node answers each frame like a real agent on a faultless machine, from the recorded answers below; its processes write
 lines at a steady rate and exit with 0. Line frames, log chunks, pongs and acknowledgements are sent as an agent of this
@@ -26,9 +26,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paddle_node.agent.callback_agent import INVITATION
 from paddle_node.agent.files.sent_files import new_fingerprint
 from paddle_node.agent.link.outbox import PACE_S
-from paddle_node.agent.porter import GIVEN
 from paddle_node.contract.fingerprint import Fingerprint
 from paddle_node.contract.frames import encode
 from paddle_node.contract.opening import PREFIX_SIZE, frame_size, marker
@@ -281,7 +281,7 @@ class Node:
 
 
 async def call(rank: int, given: Fields, context: ssl.SSLContext, room: asyncio.Semaphore) -> None:
-    """Simulate the porter of one node: one connection always waits for the launcher's next request."""
+    """Simulate the callback agent of one node: one connection always waits for the launcher's next request."""
     host, port = given["addresses"][0]
     served: set[asyncio.Task[None]] = set()
     while True:
@@ -303,7 +303,7 @@ async def call(rank: int, given: Fields, context: ssl.SSLContext, room: asyncio.
 
 async def play(first: int, count: int) -> None:
     """Simulate the nodes of `count` ranks, until the launcher ends all of them."""
-    given = json.loads(base64.b64decode(os.environ[GIVEN]))
+    given = json.loads(base64.b64decode(os.environ[INVITATION]))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=given["certificate"])

@@ -16,6 +16,8 @@ from typing import Any
 
 from paddle_cluster.engines import kubernetes_faults as faults
 from paddle_cluster.engines import kubernetes_objects
+from paddle_cluster.engines.callback_agents import CallbackAgents, CallbackAgentsEnded, Invite
+from paddle_cluster.engines.callback_engine import CallbackEngine
 from paddle_cluster.engines.kubernetes_api import (
     CONFLICT,
     FORBIDDEN,
@@ -28,8 +30,6 @@ from paddle_cluster.engines.kubernetes_api import (
 )
 from paddle_cluster.engines.kubernetes_faults import Trouble
 from paddle_cluster.engines.kubernetes_objects import RANK, host_name, job_name, owned, render, selector
-from paddle_cluster.engines.porter_engine import CallbackEngine
-from paddle_cluster.engines.porters import CallbackAgents, CallbackAgentsEnded, Invite
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
 
@@ -51,7 +51,7 @@ class KubernetesEngine(CallbackEngine):
         """Return everything as YAML: the text is a comment before the objects."""
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
 
-    def porters(self) -> CallbackAgents:
+    def callback_agents(self) -> CallbackAgents:
         """Return the Job."""
         if not is_installed():
             raise UsageError(
@@ -93,7 +93,7 @@ class KubernetesJob:
         )
         self._thread.start()
 
-    def words(self) -> str:
+    def status_line(self) -> str:
         """Return the known reasons why pods are not running."""
         return "; ".join(self._troubles.copy().values())[:SHOWN]
 
@@ -133,8 +133,8 @@ class KubernetesJob:
             ApiError: one of them cannot be created.
         """
         settings = self._plan.settings.kubernetes
-        porter = invite([api.host], [RANK])
-        job, secret, service = render(self._plan, porter)
+        callback_agent = invite([api.host], [RANK])
+        job, secret, service = render(self._plan, callback_agent)
         self._may_be_there = True
         made = self._create(api, "jobs", job)
         for resource, each in (("secrets", secret), ("services", service)):

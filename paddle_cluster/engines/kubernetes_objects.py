@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import KubernetesSettings
-from paddle_cluster.engines.porters import CODE, GIVEN, CallbackAgent
+from paddle_cluster.engines.callback_agents import AGENT_CODE, INVITATION, CallbackAgent
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
 from paddle_node.contract.classes import regex
@@ -40,7 +40,7 @@ _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null
 
 Object = dict[str, Any]
 
-UNKNOWN = CallbackAgent(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN))
+UNKNOWN = CallbackAgent(("/bin/sh", "-c", HIDDEN), dict.fromkeys((INVITATION, AGENT_CODE), HIDDEN))
 """Stands for the callback agent before any connection."""
 
 
@@ -67,7 +67,7 @@ def selector(job_id: str) -> str:
     return f"{_JOB_LABEL}={job_name(job_id)}"
 
 
-def render(plan: Plan, porter: CallbackAgent) -> Objects:
+def render(plan: Plan, callback_agent: CallbackAgent) -> Objects:
     """Return the objects of a plan; the Secret and the Service do not have their owner yet.
 
     Raises:
@@ -93,7 +93,7 @@ def render(plan: Plan, porter: CallbackAgent) -> Objects:
                 "ttlSecondsAfterFinished": KEPT_S,
                 **({"activeDeadlineSeconds": settings.deadline_s} if settings.deadline_s else {}),
                 "suspend": True,  # until the other objects exist; with a queue, until it admits the Job
-                "template": _template(plan, name, labels, porter),
+                "template": _template(plan, name, labels, callback_agent),
             },
         },
         secret={
@@ -102,7 +102,7 @@ def render(plan: Plan, porter: CallbackAgent) -> Objects:
             "metadata": meta,
             "type": "Opaque",
             "immutable": True,
-            "stringData": dict(porter.env),
+            "stringData": dict(callback_agent.env),
         },
         service={
             "apiVersion": "v1",
@@ -133,14 +133,14 @@ def owned(made: Object, job: Mapping[str, Any]) -> Object:
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
-def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: CallbackAgent) -> Object:
+def _template(plan: Plan, name: str, labels: Mapping[str, str], callback_agent: CallbackAgent) -> Object:
     """Return the pod template; K8S_POD overrides all of it, and determines what is still missing."""
-    made, given = _made(plan, name, labels, porter), plan.settings.kubernetes.pod
+    made, given = _made(plan, name, labels, callback_agent), plan.settings.kubernetes.pod
     template: Object = merged(merged(made, _missing(plan, merged(made, given))), given)
     return template
 
 
-def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: CallbackAgent) -> Object:
+def _made(plan: Plan, name: str, labels: Mapping[str, str], callback_agent: CallbackAgent) -> Object:
     settings = plan.settings.kubernetes
     claims = [
         _Volume(f"claim-{number}", path, {"persistentVolumeClaim": {"claimName": claim}})
@@ -154,7 +154,7 @@ def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: CallbackAgen
         "shareProcessNamespace": True,  # otherwise the callback agent would be process 1, which signals do not end
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": _identity(settings.user),
-        "containers": [_container(settings, name, porter, claims)],
+        "containers": [_container(settings, name, callback_agent, claims)],
         "volumes": [{"name": each.name, **each.source} for each in claims],
         "topologySpreadConstraints": [
             {
@@ -257,11 +257,11 @@ def _identity(user: int) -> Object:
 
 
 def _container(
-    settings: KubernetesSettings, name: str, porter: CallbackAgent, volumes: Sequence[_Volume]
+    settings: KubernetesSettings, name: str, callback_agent: CallbackAgent, volumes: Sequence[_Volume]
 ) -> Object:
     env: list[Object] = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": variable}}}
-        for variable in porter.env
+        for variable in callback_agent.env
     ]
     if settings.user:
         known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # the image's passwd may lack them
@@ -271,7 +271,7 @@ def _container(
     return {
         "name": CONTAINER,
         "image": settings.image,
-        "command": [word.replace("$(", "$$(") for word in porter.argv],
+        "command": [word.replace("$(", "$$(") for word in callback_agent.argv],
         "env": env,
         "resources": {kind: amounts for kind, amounts in resources.items() if amounts},
         "securityContext": {

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.engines.porter_engine import CallbackEngine
-from paddle_cluster.engines.porters import CODE, GIVEN, CallbackAgents, own_addresses
+from paddle_cluster.engines.callback_agents import AGENT_CODE, INVITATION, CallbackAgents, own_addresses
+from paddle_cluster.engines.callback_engine import CallbackEngine
 from paddle_cluster.engines.tool_process import HOSTS, Tool, ToolProcess, check_hosts
 from paddle_node.contract.classes import regex, replace
 
@@ -20,7 +20,7 @@ _HYDRA = regex("HYDRA|Intel")
 class MpiEngine(CallbackEngine):
     """Starts the mpirun of Open MPI, or of MPICH and its descendants."""
 
-    def porters(self) -> CallbackAgents:
+    def callback_agents(self) -> CallbackAgents:
         """Return the mpirun in PATH."""
         hosts = self._plan.settings.cluster.hosts
         check_hosts("openmpi", hosts)
@@ -58,7 +58,7 @@ def mpirun(hosts: Sequence[str]) -> Tool:
     as_root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
     argv = (
         *("mpirun", *as_root, "--hostfile", HOSTS, "-n", str(len(hosts)), "--map-by", "ppr:1:node"),
-        *("--bind-to", "none", "-x", GIVEN, "-x", CODE),
+        *("--bind-to", "none", "-x", INVITATION, "-x", AGENT_CODE),
     )
     file = "".join(f"{host} slots=1\n" for host in hosts)
     return Tool("mpirun", argv, ("OMPI_COMM_WORLD_RANK", "PMIX_RANK"), file)
@@ -73,7 +73,7 @@ def hydra(hosts: Sequence[Host], here: str) -> Tool:
     argv = (
         *("mpirun", "-rmk", "user", "-launcher", "ssh", "-f", HOSTS, "-n", str(len(hosts)), "-ppn", "1"),
         # hosts have no directory of this launcher yet
-        *("-localhost", here, "-wdir", "/", "-genvlist", f"{GIVEN},{CODE}"),
+        *("-localhost", here, "-wdir", "/", "-genvlist", f"{INVITATION},{AGENT_CODE}"),
     )
     file = "".join(f"{host.name}:1" + (f" user={host.user}" if host.user else "") + "\n" for host in hosts)
     return Tool("mpirun", argv, ("PMI_RANK",), file)

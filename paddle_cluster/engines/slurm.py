@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import slurm_allocation
-from paddle_cluster.engines.porter_engine import CallbackEngine
-from paddle_cluster.engines.porters import CallbackAgents, sampled
+from paddle_cluster.engines.callback_agents import CallbackAgents, sampled
+from paddle_cluster.engines.callback_engine import CallbackEngine
 from paddle_cluster.engines.slurm_allocation import asked, why_never
 from paddle_cluster.engines.tool_process import Tool, ToolProcess, check_hosts
 from paddle_cluster.errors import PreflightError, UsageError
@@ -99,7 +99,7 @@ class SlurmEngine(CallbackEngine):
         """Apply the time limit of the allocation."""
         return slurm_allocation.stopped_in_time(settings.engines.slurm_job, events)
 
-    def porters(self) -> CallbackAgents:
+    def callback_agents(self) -> CallbackAgents:
         """Return srun."""
         settings = self._plan.settings
         if settings.engines.waits_for_nodes:

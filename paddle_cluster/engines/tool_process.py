@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.engines.porters import CallbackAgentsEnded, Invite
+from paddle_cluster.engines.callback_agents import CallbackAgentsEnded, Invite
 from paddle_cluster.errors import UsageError
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass, regex
@@ -35,7 +35,7 @@ class Tool:
 
     Attributes:
         name: the tool's name in messages.
-        argv: everything before the program's own argv; the variables `GIVEN` and `CODE` must reach the program.
+        argv: everything before the program's own argv; `INVITATION` and `AGENT_CODE` must reach the program.
         ranks: variables with the rank of a process, which is its node's index.
         hosts: content of the file that replaces the word HOSTS in argv.
         routes: addresses of nodes in the cluster, if it does not use their names.
@@ -74,19 +74,23 @@ class ToolProcess:
         self._files = contextlib.ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self._listening: threading.Thread | None = None
-        self._said = ""
+        self._output = ""
         self._unreached: set[int] = set()
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
         """Start the tool; its end is reported to `ended`."""
-        porter = invite(self._tool.routes or self.hosts, self._tool.ranks)
+        callback_agent = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
             self._process = subprocess.Popen(
-                [*self._argv(), *porter.argv],
+                [*self._argv(), *callback_agent.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**porter.env, **os.environ, **porter.env},  # not last: Hydra drops the last variable
+                env={
+                    **callback_agent.env,
+                    **os.environ,
+                    **callback_agent.env,
+                },  # Hydra drops the last one
                 start_new_session=True,  # Ctrl+C at the terminal only reaches the launcher
             )
         except OSError as error:
@@ -109,14 +113,14 @@ class ToolProcess:
         assert self._process.stdout is not None
         with self._process.stdout as stdout:
             while data := os.read(stdout.fileno(), READ_SIZE):
-                self._said += data.decode("utf-8", "replace")
-                for rank, tried in UNREACHED.findall(self._said):
+                self._output += data.decode("utf-8", "replace")
+                for rank, tried in UNREACHED.findall(self._output):
                     self._cannot_reach(int(rank), tried, ended)
-                self._said = self._said[-KEPT:]
+                self._output = self._output[-KEPT:]
         code = self._process.wait()
         how = f"was terminated by signal {-code}" if code < 0 else f"exited with status {code}"
-        says = self.words()
-        ended(f"{self.name} {how}" + (f": {says}" if says else ""))
+        status = self.status_line()
+        ended(f"{self.name} {how}" + (f": {status}" if status else ""))
 
     def _cannot_reach(self, rank: int, tried: str, ended: CallbackAgentsEnded) -> None:
         if rank not in self._unreached and rank < len(self.hosts):
@@ -128,9 +132,9 @@ class ToolProcess:
                 rank,
             )
 
-    def words(self) -> str:
+    def status_line(self) -> str:
         """Return the last lines of the tool's output, as one line."""
-        lines = [line.strip(" -\r") for line in self._said.splitlines()]
+        lines = [line.strip(" -\r") for line in self._output.splitlines()]
         return visible(" | ".join(line for line in lines if line)[-SHOWN:])
 
     def close(self) -> str:

@@ -54,7 +54,7 @@ class LocalKubelet:
         )
 
     def end(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill it; porters end what they started."""
+        """Kill it; callback agents end what they started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
         running.wait(10)

@@ -46,7 +46,7 @@ FORBIDDEN = (
         f"paddle_cluster.{name}"
         for name in ("api", "cli.detach", "control.store", "dashboard", "files.wheels")
     ),
-    *(f"paddle_cluster.engines.{name}" for name in ("kubernetes", "openmpi", "slurm", "porters")),
+    *(f"paddle_cluster.engines.{name}" for name in ("kubernetes", "openmpi", "slurm", "callback_agents")),
     *(f"paddle_cluster.ssh.{name}" for name in ("openssh", "residents")),
 )
 COUNT = COUNT.replace("ROOT", repr(str(ROOT)))

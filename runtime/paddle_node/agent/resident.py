@@ -21,10 +21,10 @@ from typing import Any, Dict, List, NoReturn, Tuple
 
 # supervisor and disk: a job need not wait for modules that an agent otherwise imports on demand
 from paddle_node.agent import supervisor  # noqa: F401
+from paddle_node.agent.callback_agent import carry, keep_alive
 from paddle_node.agent.files import disk  # noqa: F401
 from paddle_node.agent.greeting import EVERYTHING, greet
 from paddle_node.agent.guard import STAYS, guard
-from paddle_node.agent.porter import carry, keep_alive
 from paddle_node.agent.processes import residents
 from paddle_node.agent.relay.tls import Identity, identity
 from paddle_node.contract.records import read_text

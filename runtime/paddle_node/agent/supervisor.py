@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.files.trees import Trees
 from paddle_node.agent.jobs_desk import JobsDesk
-from paddle_node.agent.link.door import ReconnectListener
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import MOST_PACE_S, Outbox
+from paddle_node.agent.link.reconnect_listener import ReconnectListener
 from paddle_node.agent.link.sign_of_life import SignOfLife
 from paddle_node.agent.node.probe import Probe
 from paddle_node.agent.node.reach import Reach

@@ -132,14 +132,16 @@ def learnt_over_ssh(job: JobRunner, oracle: Oracle) -> tuple[list[str], list[str
 
 
 def cut_off(host: Host) -> None:
-    """Kill what carries the agent's connection; the porter that started it calls again."""
-    porters = {process.pid: process for process in host.processes() if "_PADDLE_PORTER" in process.environ}
+    """Kill what carries the agent's connection; the callback agent that started it reconnects."""
+    callback_agents = {
+        process.pid: process for process in host.processes() if "_PADDLE_PORTER" in process.environ
+    }
     carriers = [
         pid
-        for pid, process in porters.items()
-        if process.ppid in porters and process.argv == porters[process.ppid].argv
+        for pid, process in callback_agents.items()
+        if process.ppid in callback_agents and process.argv == callback_agents[process.ppid].argv
     ]
-    assert carriers, porters
+    assert carriers, callback_agents
     for pid in carriers:
         os.kill(pid, signal.SIGKILL)
 

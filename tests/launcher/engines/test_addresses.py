@@ -18,13 +18,13 @@ import pytest
 
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.tls_stream import TlsStream
-from paddle_cluster.engines.porter_engine import CALLBACK_AGENT, Rendezvous
-from paddle_cluster.engines.porters import GIVEN, own_addresses
+from paddle_cluster.engines.callback_agents import INVITATION, own_addresses
+from paddle_cluster.engines.callback_engine import CALLBACK_AGENT, Rendezvous
 from paddle_cluster.engines.tool_process import UNREACHED
 
 ROOT = Path(__file__).resolve().parents[3]
 LATE_S = 30.0
-ASK = "import sys; from paddle_cluster.engines.porters import own_addresses; print(*own_addresses(sys.argv[1:]))"
+ASK = "import sys; from paddle_cluster.engines.callback_agents import own_addresses; print(*own_addresses(sys.argv[1:]))"  # noqa: E501
 
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"),
@@ -86,8 +86,8 @@ def rendezvous(came: queue.SimpleQueue[tuple[int, str, TlsStream]]) -> Iterator[
     made.close()
 
 
-def porter(given: dict[str, object]) -> subprocess.Popen[str]:
-    env = {**os.environ, GIVEN: base64.b64encode(json.dumps(given).encode()).decode(), "RANK": "3"}
+def callback_agent(given: dict[str, object]) -> subprocess.Popen[str]:
+    env = {**os.environ, INVITATION: base64.b64encode(json.dumps(given).encode()).decode(), "RANK": "3"}
     return subprocess.Popen([sys.executable, str(CALLBACK_AGENT)], env=env, stderr=subprocess.PIPE, text=True)
 
 
@@ -98,13 +98,13 @@ def closed_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def test_a_porter_finds_the_launcher_behind_addresses_that_lead_nowhere(
+def test_a_callback_agent_finds_the_launcher_behind_unreachable_addresses(
     rendezvous: Rendezvous, came: queue.SimpleQueue[tuple[int, str, TlsStream]], closed_port: int
 ) -> None:
     given = rendezvous.invitation(["127.0.0.1"], ["RANK"], LATE_S)
     (_, port), *_ = given["addresses"]
     given["addresses"] = [["127.0.0.1", closed_port], ["no-such-host.invalid", 9], ["127.0.0.1", port]]
-    child = porter(given)
+    child = callback_agent(given)
     rank, host, stream = came.get(timeout=LATE_S)
     assert (rank, host) == (3, os.uname().nodename)
     stream.write(b'{"argv": null}\n')
@@ -113,9 +113,13 @@ def test_a_porter_finds_the_launcher_behind_addresses_that_lead_nowhere(
     assert child.communicate()[1] == ""
 
 
-def test_a_porter_that_reaches_nobody_says_where_it_tried(rendezvous: Rendezvous, closed_port: int) -> None:
+def test_callback_agent_without_launcher_names_the_addresses(
+    rendezvous: Rendezvous, closed_port: int
+) -> None:
     given = rendezvous.invitation(["127.0.0.1"], ["RANK"], LATE_S)
-    child = porter({**given, "refused_s": 1, "addresses": [["127.0.0.1", closed_port], ["::1", closed_port]]})
+    child = callback_agent(
+        {**given, "refused_s": 1, "addresses": [["127.0.0.1", closed_port], ["::1", closed_port]]}
+    )
     assert child.wait(LATE_S) == 69
     said = child.communicate()[1]
     found = UNREACHED.fullmatch(said)

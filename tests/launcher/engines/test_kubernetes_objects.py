@@ -18,7 +18,7 @@ from paddle_cluster.config import arguments
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import kubernetes_objects
-from paddle_cluster.engines.porters import CODE, GIVEN, CallbackAgent
+from paddle_cluster.engines.callback_agents import AGENT_CODE, INVITATION, CallbackAgent
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.plan import plan
 from tests.cluster.api_server import ApiServer
@@ -26,7 +26,8 @@ from tests.cluster.kubelets import LocalKubelet
 
 ROOT = Path(__file__).resolve().parents[3]
 CALLBACK_AGENT = CallbackAgent(
-    ("/bin/sh", "-c", 'exec "$1" -c "$0"', "load", "python3"), {GIVEN: "secret-a", CODE: "secret-b"}
+    ("/bin/sh", "-c", 'exec "$1" -c "$0"', "load", "python3"),
+    {INVITATION: "secret-a", AGENT_CODE: "secret-b"},
 )
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 
@@ -143,7 +144,7 @@ def test_what_is_shown_is_yaml_of_what_is_made(tmp_path: Path, number: int) -> N
     made = kubernetes_objects.render(planned, CALLBACK_AGENT)
     made.job["spec"]["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", "***"]
     assert (job, service) == (made.job, made.service)
-    assert secret == {**made.secret, "stringData": {GIVEN: "***", CODE: "***"}}
+    assert secret == {**made.secret, "stringData": {INVITATION: "***", AGENT_CODE: "***"}}
 
 
 def test_what_is_secret_is_in_the_secret_alone(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -
         "containers"
     ]
     assert container["image"] == "image:1"
-    assert {GIVEN, CODE, "A"} <= {each["name"] for each in container["env"]}
+    assert {INVITATION, AGENT_CODE, "A"} <= {each["name"] for each in container["env"]}
     replaced = {"spec": {"containers": [{"name": "node", "image": "other"}], "restartPolicy": "OnFailure"}}
     pod = objects(tmp_path, "--nnodes=1", K8S_POD=replaced).job["spec"]["template"]["spec"]
     assert (pod["containers"][0]["image"], pod["restartPolicy"]) == ("other", "OnFailure")

@@ -16,14 +16,14 @@ import pytest
 
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.tls_stream import PIECE, TlsStream
-from paddle_cluster.engines.porter_engine import AT_ONCE, Rendezvous
+from paddle_cluster.engines.callback_engine import AT_ONCE, Rendezvous
 from paddle_cluster.system import job_certificate
 
 Came = tuple[int, str, TlsStream]
 LATE_S = 30.0
 
 
-class Door:
+class RendezvousPeer:
     """A rendezvous, what it let in, and a caller's side."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    made = Door()
+def rendezvous_peer() -> Iterator[RendezvousPeer]:
+    made = RendezvousPeer()
     yield made
     made.rendezvous.close()
     for one in made.open:
@@ -89,24 +89,26 @@ def until_end(stream: TlsStream) -> bytes:
 
 
 @pytest.mark.parametrize("limit", [1, 12, PIECE, 4 * PIECE])
-def test_who_knows_the_word_is_let_in_and_bytes_go_both_ways(door: Door, limit: int) -> None:
-    porter = door.call()
-    rank, host, stream = door.came.get(timeout=LATE_S)
+def test_authenticated_peer_exchanges_bytes(rendezvous_peer: RendezvousPeer, limit: int) -> None:
+    callback_agent = rendezvous_peer.call()
+    rank, host, stream = rendezvous_peer.came.get(timeout=LATE_S)
     assert (rank, host) == (1, "node-b")
     assert stream.write(b"x" * 1000) == 1000
-    assert len(porter.recv(1000)) == 1000
+    assert len(callback_agent.recv(1000)) == 1000
     sent = bytes(range(256)) * (8 if limit < PIECE else 600)
-    porter.sendall(sent)
+    callback_agent.sendall(sent)
     assert read_all(stream, len(sent), limit) == sent
 
 
-def test_an_end_is_told_from_a_cut(door: Door) -> None:
-    says_so, cut = door.call(rank=0), door.call(rank=1)
-    streams = {rank: stream for rank, _, stream in (door.came.get(timeout=LATE_S) for _ in range(2))}
+def test_close_is_distinguished_from_lost_connection(rendezvous_peer: RendezvousPeer) -> None:
+    closed, cut = rendezvous_peer.call(rank=0), rendezvous_peer.call(rank=1)
+    streams = {
+        rank: stream for rank, _, stream in (rendezvous_peer.came.get(timeout=LATE_S) for _ in range(2))
+    }
     cut.shutdown(socket.SHUT_RDWR)
-    says_so.setblocking(False)
+    closed.setblocking(False)
     with contextlib.suppress(ssl.SSLWantReadError):  # it has said so, and would wait for the answer
-        says_so.unwrap()
+        closed.unwrap()
     for rank, may_live_on in ((0, False), (1, True)):
         assert until_end(streams[rank]) == b""
         assert streams[rank].may_live_on is may_live_on
@@ -115,28 +117,28 @@ def test_an_end_is_told_from_a_cut(door: Door) -> None:
 @pytest.mark.parametrize(
     "said", [{"word": "0" * 64}, {"word": None}, {"rank": "1"}, {"rank": True}, {"host": 3}, {"word": "é"}]
 )
-def test_who_says_anything_else_is_shown_the_door(door: Door, said: dict[str, Any]) -> None:
-    stranger = door.call(**said)
-    assert stranger.recv(1) == b""
-    door.call()
-    assert door.came.get(timeout=LATE_S)[1] == "node-b"
-    assert door.came.empty()
+def test_malformed_greeting_is_rejected(rendezvous_peer: RendezvousPeer, said: dict[str, Any]) -> None:
+    unauthenticated_peer = rendezvous_peer.call(**said)
+    assert unauthenticated_peer.recv(1) == b""
+    rendezvous_peer.call()
+    assert rendezvous_peer.came.get(timeout=LATE_S)[1] == "node-b"
+    assert rendezvous_peer.came.empty()
 
 
-def test_a_launcher_with_another_certificate_is_not_trusted(door: Door) -> None:
+def test_a_launcher_with_another_certificate_is_not_trusted(rendezvous_peer: RendezvousPeer) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        door.call(certificate=job_certificate.make().certificate)
+        rendezvous_peer.call(certificate=job_certificate.make().certificate)
 
 
-def test_silent_strangers_hold_up_nobody(door: Door) -> None:
+def test_silent_peers_do_not_delay_others(rendezvous_peer: RendezvousPeer) -> None:
     for _ in range(AT_ONCE - 1):
-        door.raw()
-    door.call()
-    assert door.came.get(timeout=LATE_S)[0] == 1
+        rendezvous_peer.raw()
+    rendezvous_peer.call()
+    assert rendezvous_peer.came.get(timeout=LATE_S)[0] == 1
 
 
-def test_of_a_range_of_ports_the_first_free_one_is_taken(door: Door) -> None:
-    _, taken = door.invitation["addresses"][0]
+def test_of_a_range_of_ports_the_first_free_one_is_taken(rendezvous_peer: RendezvousPeer) -> None:
+    _, taken = rendezvous_peer.invitation["addresses"][0]
     with pytest.raises(OSError, match="Address already in use"):
         Rendezvous(lambda *came: None, range(taken, taken + 1))
     other = Rendezvous(lambda *came: None, range(taken, taken + 100))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-CODE = """
+AGENT_CODE = """
 import sys, threading
 from paddle_cluster.engines import ssh
 assert not {*ssh._UNUSED} & {*sys.modules}
@@ -46,8 +46,8 @@ def run(code: str) -> str:
 
 
 def test_another_thread_imports_the_real_modules() -> None:
-    assert run(CODE.replace("WITH_OTHER", "True")).splitlines()[0] == "real"
+    assert run(AGENT_CODE.replace("WITH_OTHER", "True")).splitlines()[0] == "real"
 
 
 def test_what_is_not_needed_is_not_imported_and_can_be_later() -> None:
-    assert run(CODE.replace("WITH_OTHER", "False")).splitlines() == ["True False True"]
+    assert run(AGENT_CODE.replace("WITH_OTHER", "False")).splitlines() == ["True False True"]

@@ -18,7 +18,7 @@ from paddle_node.contract.classes import regex
 from paddle_node.contract.records import Secret
 from paddle_node.linux.interfaces import interfaces
 
-GIVEN, CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # variables of what is started
+INVITATION, AGENT_CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # environment variables of an agent
 
 
 class CallbackAgent(NamedTuple):
@@ -75,7 +75,7 @@ class CallbackAgents(Protocol):
             OSError: there is no port for callback agents to connect to.
         """
 
-    def words(self) -> str:
+    def status_line(self) -> str:
         """Return its report about callback agents that have not connected, on one line, or ""."""
 
     def close(self) -> str:

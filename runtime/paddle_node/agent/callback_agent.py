@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-GIVEN = "_PADDLE_PORTER"
+INVITATION = "_PADDLE_PORTER"
 CALL_S = 5.0
 NEXT_S = 0.3  # seconds before the next address is tried beside one that has not answered
 REFUSED = os.strerror(errno.ECONNREFUSED)
@@ -30,7 +30,7 @@ DONE, ALONE = 0, 69
 
 def main() -> int:
     """Serve one launcher until it sends a goodbye or disconnects."""
-    given = json.loads(base64.b64decode(os.environ.pop(GIVEN)).decode())
+    given = json.loads(base64.b64decode(os.environ.pop(INVITATION)).decode())
     rank = next((os.environ[name] for name in given["ranks"] if name in os.environ), "")
     word = {"word": given["word"], "rank": int(rank or -1), "host": os.uname().nodename}
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -28,8 +28,15 @@ from paddle_cluster.config.values import shown_ports
 from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.connection.tls_stream import TlsStream
+from paddle_cluster.engines.callback_agents import (
+    AGENT_CODE,
+    INVITATION,
+    Call,
+    CallbackAgent,
+    CallbackAgents,
+    own_addresses,
+)
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.engines.porters import CODE, GIVEN, Call, CallbackAgent, CallbackAgents, own_addresses
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import job_certificate
@@ -37,9 +44,9 @@ from paddle_cluster.system.installation import NODE_DIR
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.records import read_text
 
-CALLBACK_AGENT = NODE_DIR / "agent" / "porter.py"
+CALLBACK_AGENT = NODE_DIR / "agent" / "callback_agent.py"
 
-_LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
+_LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{AGENT_CODE}'))))"
 # Nodes may have their interpreters at different paths; any of them works.
 _SCRIPT = (
     'for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; exec "$p" {flags} -c "$0"'
@@ -63,9 +70,9 @@ class CallbackEngine(Engine):
         # By node: the thread that waits for its callback agent.
         self._waiting: dict[int, threading.Condition] = {}
         self._idle: dict[int, TlsStream] = {}
-        self._given: list[tuple[int, TlsStream]] = []
+        self._handed_out: list[tuple[int, TlsStream]] = []
         self._lost: dict[int, str] = {}  # why a node is permanently unreachable
-        self._seen: set[int] = set()
+        self._connected: set[int] = set()
         self._fault = ""  # why all nodes are permanently unreachable
         self._rendezvous: Rendezvous | None = None
         self._start_by = 0.0
@@ -77,12 +84,12 @@ class CallbackEngine(Engine):
         return cls(plan)
 
     @abstractmethod
-    def porters(self) -> CallbackAgents:
+    def callback_agents(self) -> CallbackAgents:
         """Return what starts the callback agents; raises UsageError."""
 
     def check(self) -> None:
         """Check that what starts callback agents exists."""
-        self._callback_agents = self.porters()
+        self._callback_agents = self.callback_agents()
 
     def connect(self, node: Target) -> TlsStream:
         """Start an agent on a node; block until its callback agent has connected.
@@ -105,7 +112,7 @@ class CallbackEngine(Engine):
         stream = self._take(node_id)
         stream.begin(bootstrap, lambda: self._lost.get(node_id, self._fault))
         try:
-            _say(stream, request)
+            _send_request(stream, request)
         except OSError as error:
             stream.end()
             raise ConnectError(self._names[node_id], f"its connection ended: {error}.") from error
@@ -114,9 +121,9 @@ class CallbackEngine(Engine):
     def _take(self, node_id: int) -> TlsStream:
         """Return the idle connection of a node's callback agent; wait for it if necessary."""
         with self._lock:
-            self._begin()
+            self._start_once()
             again_by = time.monotonic() + self._again_s
-            deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
+            deadline = again_by if node_id in self._connected else max(again_by, self._start_by)
             while True:
                 left_s = deadline - time.monotonic()
                 # the connection of a killed callback agent may still be listed
@@ -128,7 +135,7 @@ class CallbackEngine(Engine):
                     raise self._missing(node_id)
                 self._waiting.setdefault(node_id, threading.Condition(self._lock)).wait(left_s)
             stream = self._idle.pop(node_id)
-            self._given.append((node_id, stream))
+            self._handed_out.append((node_id, stream))
             return stream
 
     def _wake(self, node_ids: Iterable[int]) -> None:
@@ -144,12 +151,12 @@ class CallbackEngine(Engine):
         if self._fault or self._closed:
             return ConnectError(name, f"{self._fault or f'{self._callback_agents.name} was stopped'}.")
         within = f" within {self._callback_agents.start_s:.0f} s"
-        what = "has not connected" + (" again" if node_id in self._seen else within)
-        says = self._callback_agents.words()
+        what = "has not connected" + (" again" if node_id in self._connected else within)
+        status = self._callback_agents.status_line()
         return ConnectError(
             name,
             f"the process that {self._callback_agents.name} should start on this node {what}"
-            + (f"; {self._callback_agents.name} reports: {says}" if says else "."),
+            + (f"; {self._callback_agents.name} reports: {status}" if status else "."),
             "The node must be able to reach this machine by TCP on "
             + (
                 f"port {shown_ports(self._ports)}"
@@ -159,13 +166,13 @@ class CallbackEngine(Engine):
             + (f" of {self._address}." if self._address else "; ENGINE_ADDRESS in conf.py sets the address."),
         )
 
-    def _begin(self) -> None:
+    def _start_once(self) -> None:
         """Start the callback agents, only once."""
         if self._start_by:
             return
         self._start_by = time.monotonic() + self._callback_agents.start_s
         try:
-            self._rendezvous = Rendezvous(self._came, self._ports, self._address)
+            self._rendezvous = Rendezvous(self._agent_connected, self._ports, self._address)
             self._callback_agents.start(self._invite, self._ended)
         except OSError as error:
             among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
@@ -173,11 +180,13 @@ class CallbackEngine(Engine):
 
     def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> CallbackAgent:
         assert self._rendezvous is not None
-        given = self._rendezvous.invitation(names, ranks, self._reconnect_s)
-        word = base64.b64encode(json.dumps(given).encode()).decode()
+        invitation = self._rendezvous.invitation(names, ranks, self._reconnect_s)
+        encoded = base64.b64encode(json.dumps(invitation).encode()).decode()
         code = base64.b64encode(zlib.compress(CALLBACK_AGENT.read_bytes())).decode()
         script = _SCRIPT.format(flags=" ".join(FLAGS))
-        return CallbackAgent(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
+        return CallbackAgent(
+            ("/bin/sh", "-c", script, _LOAD, *self._pythons), {INVITATION: encoded, AGENT_CODE: code}
+        )
 
     def _ended(self, why: str, rank: int | None = None) -> None:
         """Record that callback agents have ended permanently: that of one node, or all."""
@@ -186,12 +195,12 @@ class CallbackEngine(Engine):
                 self._fault = self._fault or why
             else:
                 self._lost[rank] = why
-            given = [stream for node_id, stream in self._given if rank in (None, node_id)]
+            streams = [stream for node_id, stream in self._handed_out if rank in (None, node_id)]
             self._wake([*self._waiting] if rank is None else [rank])
-        for stream in given:  # its processes on the nodes must not outlive the callback agent
+        for stream in streams:  # its processes on the nodes must not outlive the callback agent
             stream.close()
 
-    def _came(self, rank: int, host: str, stream: TlsStream) -> None:
+    def _agent_connected(self, rank: int, host: str, stream: TlsStream) -> None:
         """Add the connection of a callback agent."""
         with self._lock:
             if self._closed or not 0 <= rank < len(self._names):
@@ -204,7 +213,7 @@ class CallbackEngine(Engine):
                 self._fault = f"{tool} started rank {rank} on {visible(host)} instead of {known[rank]}"
             before = self._idle.pop(rank, None)  # cut: it has ended for the callback agent only
             self._idle[rank] = stream
-            self._seen.add(rank)
+            self._connected.add(rank)
             self._wake([rank] if not self._fault else [*self._waiting])
         if before is not None:
             before.end()
@@ -221,14 +230,14 @@ class CallbackEngine(Engine):
             self._wake([*self._waiting])
         for stream in idle.values():
             with contextlib.suppress(OSError):
-                _say(stream, {"argv": None})
+                _send_request(stream, {"argv": None})
             stream.end()
         if self._rendezvous is not None:
             self._rendezvous.close()
         return self._callback_agents.close()
 
 
-def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:
+def _send_request(stream: TlsStream, request: Mapping[str, Any]) -> None:
     if not stream.write(json.dumps(request).encode() + b"\n"):
         raise ConnectionError("it accepts no data")
 
@@ -244,14 +253,14 @@ BACKLOG = 1024
 WORD_BYTES = 32
 REFUSED_S = 5.0  # without a listener for this time, a callback agent concludes that the launcher has exited
 
-Came = Callable[[int, str, TlsStream], None]
+OnConnected = Callable[[int, str, TlsStream], None]
 
 
 class Rendezvous:
     """The server for callback agents; listens from construction to `close`.
 
     Args:
-        came: receives rank, host name and stream of each callback agent's connection; on any thread.
+        on_connected: receives rank, host name and stream of each callback agent's connection; on any thread.
         ports: the first free one of these is used; empty: any port.
         address: the only address to give to callback agents; empty: all addresses of this machine.
 
@@ -259,11 +268,11 @@ class Rendezvous:
         OSError: no port is free to listen on.
     """
 
-    def __init__(self, came: Came, ports: range = range(0), address: str = "") -> None:
-        self._came = came
+    def __init__(self, on_connected: OnConnected, ports: range = range(0), address: str = "") -> None:
+        self._on_connected = on_connected
         self._address = address
         self._certificate = job_certificate.make()
-        self._word = secrets.token_hex(WORD_BYTES)
+        self._secret = secrets.token_hex(WORD_BYTES)
         self._context = _server_context(self._certificate)
         self._listener = _first_free(ports)
         self._room = threading.Semaphore(AT_ONCE)
@@ -282,7 +291,7 @@ class Rendezvous:
         return {
             "addresses": [(address, port) for address in own_addresses(hosts, self._address)],
             "certificate": self._certificate.certificate,
-            "word": self._word,
+            "word": self._secret,
             "ranks": list(ranks),
             "patience_s": patience_s,
             "refused_s": REFUSED_S,
@@ -311,13 +320,13 @@ class Rendezvous:
         try:
             stream = TlsStream(connection, self._context)
             _keep_alive(connection)
-            said = read_text(Call, stream.greet(time.monotonic() + GREET_S), "callback agent", "a peer")
-            if not hmac.compare_digest(said.word.encode(), self._word.encode()):
+            greeting = read_text(Call, stream.greet(time.monotonic() + GREET_S), "callback agent", "a peer")
+            if not hmac.compare_digest(greeting.word.encode(), self._secret.encode()):
                 raise ConnectionError("an unauthenticated peer")
         except (OSError, ValueError):
             connection.close()
         else:
-            self._came(said.rank, said.host[:255], stream)
+            self._on_connected(greeting.rank, greeting.host[:255], stream)
         finally:
             self._room.release()
 
