@@ -2,7 +2,7 @@
 """Other tables, each in its own process: PyTorch, possibly with another Python, and a plain one in C++.
 
 Such a process generates or reads the same workload, prints its version, then reads lines "lookup|update <distribution>
-<turn>" and answers each with seconds.
+<turn>" and answers each with seconds. A process that cannot run prints "error: " and the reason instead.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.tables.workload import Workload
 
 _HERE = Path(__file__).resolve().parent
 _NO_PATH: Mapping[str, str] = {"PYTHONPATH": ""}
+FAILED = "error: "
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fno-math-errno")  # the last one vectorizes square roots
 
 
@@ -75,6 +76,8 @@ class Peer:
         line = self._process.stdout.readline().strip()
         if not line:
             raise RuntimeError(f"{self._process.args!r} ended: {self._lacking}")
+        if line.startswith(FAILED):
+            raise RuntimeError(line.removeprefix(FAILED))
         return line
 
 

@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.tables import clicks
+from benchmarks.tables.peers import FAILED
 
 FIELDS, WIDTH, BATCH, POOL = 8, 16, 1024, 40
 EXPONENT = 1.2
 RATE = 0.05
 SHIFTS = 64
+_PACKAGES = {"fbgemm_gpu": "fbgemm-gpu-cpu"}
 _SPREAD = 2654435761  # a prime: neighbours in frequency are not neighbours in memory
 
 
@@ -180,8 +182,17 @@ SIDES: Mapping[str, Callable[[argparse.Namespace, Any], Side]] = {
 
 
 def main() -> None:
-    """Serve the lines on standard input."""
-    given = _parse()
+    """Serve the lines on standard input; if a package or a file is missing, print that instead."""
+    try:
+        _serve(_parse())
+    except ModuleNotFoundError as error:
+        package = _PACKAGES.get(error.name or "", error.name)
+        print(f"{FAILED}{sys.executable} has no {package}; install it, or choose another --peers_python")
+    except OSError as error:
+        print(f"{FAILED}cannot read {error.filename}: {error.strerror}")
+
+
+def _serve(given: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(1)
