@@ -82,9 +82,10 @@ class GrowingShare:
             )
         if is_wide and not ((values[:, width:] >= 0) & (values[:, width:] <= MOST_SHOWN)).all():
             raise PserverError(f"gradient of {what}: expected shows and clicks from 0 to {MOST_SHOWN:g}")
-        # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
+        # One sum takes far less time than a check of every element, and einsum half of what pairwise summation takes.
+        # Only if the sum is NaN or infinite, each element is checked.
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(values.sum()):
+            if np.isfinite(np.einsum("i->", values.reshape(-1))):
                 return
         finite = np.isfinite(values).all(axis=1)
         if not finite.all():
