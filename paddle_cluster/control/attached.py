@@ -129,14 +129,14 @@ class _Follower:
                 self._console.show(event)
                 if self._until(event):
                     return Farewell(Parting.REACHED)
-        match said := frame.said:
+        match message := frame.record:
             case Missed():
-                missed = counted(said.count, "line")
+                missed = counted(message.count, "line")
                 self._console.note(f"({missed} not shown here: output is too fast; the logs have all lines)")
             case RequestRefused():
-                self._console.note(f"the job's launcher refused: {said.reason}")
+                self._console.note(f"the job's launcher refused: {message.reason}")
             case End():
-                return Farewell(Parting.ENDED, *said)
+                return Farewell(Parting.ENDED, *message)
         return None
 
     def _signal(self, event: SignalEvent) -> Farewell | None:

@@ -36,12 +36,12 @@ class Frame(NamedTuple):
     """One message.
 
     Attributes:
-        said: its record, if the decoder has one for its kind.
+        record: its record, if the decoder has one for its kind.
     """
 
     kind: str
     fields: dict[str, Any]
-    said: Any = None
+    record: Any = None
 
 
 class Attach(NamedTuple):
@@ -158,11 +158,11 @@ class ControlDecoder:
             if not isinstance(kind, str):
                 raise ControlError("a frame has no kind")
             record = self._records.get(kind)
-            said = None if record is None else read(record, fields, kind, "the control socket")
+            message = None if record is None else read(record, fields, kind, "the control socket")
         except ControlError:
             raise
         except RecordError as error:
             raise ControlError(str(error)) from error
         except ValueError as error:
             raise ControlError(f"a frame is not JSON: {error}") from error
-        return Frame(kind, fields, said)
+        return Frame(kind, fields, message)

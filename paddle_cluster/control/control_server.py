@@ -229,7 +229,7 @@ class ControlServer:
     def _answer(self, client: _Client, frame: Frame) -> None:
         if len(client.buffer) > MAX_FRAME:
             raise ControlError("the client keeps sending requests without reading the answers")
-        match asked := frame.said:
+        match asked := frame.record:
             case Attach():
                 client.position = self._scrollback.tail(asked.lines)
                 client.version = 0

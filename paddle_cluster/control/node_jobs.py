@@ -159,13 +159,15 @@ def _record(mine: Sequence[NodeJob], login: SshSettings, conf: str) -> JobRecord
 
 
 def _jobs(answer: NodeAnswer) -> list[NodeJob]:
-    jobs: Sequence[JobFound] = () if answer.said is None else answer.said.jobs
+    jobs: Sequence[JobFound] = () if answer.record is None else answer.record.jobs
     return [_job(answer.node, job) for job in jobs if is_job_id(job.job_id)]
 
 
 def residents(answer: NodeAnswer) -> list[NodeResident]:
     """Return the resident agents that an answer names."""
-    return [] if answer.said is None else [NodeResident(answer.node, *one) for one in answer.said.residents]
+    return (
+        [] if answer.record is None else [NodeResident(answer.node, *one) for one in answer.record.residents]
+    )
 
 
 def _job(node: NodeEntry, job: JobFound) -> NodeJob:

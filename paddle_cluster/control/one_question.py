@@ -36,12 +36,12 @@ class NodeAnswer:
     """The answer of a node.
 
     Attributes:
-        said: the record of its answer, or None.
+        record: the record of its answer, or None.
         error: why there is none, or what is missing from it; or empty.
     """
 
     node: NodeEntry
-    said: Any
+    record: Any
     error: str = ""
     hostname: str = ""
 

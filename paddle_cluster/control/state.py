@@ -121,7 +121,7 @@ def _node(record: NodeRecord, scrollback: Scrollback, offset_s: float) -> NodeFa
         record.node.node_id,
         record.name,
         scrollback.state(record.node.node_id),
-        visible(record.said.hostname)[:HOSTNAME_KEPT],
+        visible(record.reports.hostname)[:HOSTNAME_KEPT],
         record.contact.heard_at + offset_s if record.contact.heard_at else None,
         record.delivery.trees.get("workspace", ""),
         str(record.contact.error or ""),

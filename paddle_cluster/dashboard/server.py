@@ -280,7 +280,7 @@ def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
         client.send("stacks", procs=list(names))
         for frame in _frames(job, events, STACKS_S):
             if frame.kind == "stacks":
-                found[frame.said.process] = frame.said.text
+                found[frame.record.process] = frame.record.text
             if found.keys() >= set(names):
                 break
     silent = f"(no answer in {STACKS_S:.0f} s)"
@@ -315,5 +315,5 @@ def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> 
         if not isinstance(event, Frame):
             raise ControlLost(f"{job.job_id}: its launcher has exited: {event.reason}")
         if event.kind == "refused":
-            raise ControlLost(f"{job.job_id}: its launcher refused the request: {event.said.reason}")
+            raise ControlLost(f"{job.job_id}: its launcher refused the request: {event.record.reason}")
         yield event

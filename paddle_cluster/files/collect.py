@@ -133,7 +133,7 @@ class Collector:
                 copy.close()
                 node.size -= copy.stored
                 node.files -= 1
-            self._clear_way(node, target)
+            self._remove_blocking(node, target)
             copy = self._copies[target] = Copy(node_id, target, whole_only, start=0 if reset else offset)
             node.files += 1
         told, before = copy.lost, copy.stored
@@ -164,7 +164,7 @@ class Collector:
             return self._leave_there(node_id, node, path)
         top = self._root / OUTPUT
         self._drop(node, target)
-        self._clear_way(node, target)
+        self._remove_blocking(node, target)
         hidden = target.with_name(f".{os.getpid()}.link")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -336,7 +336,7 @@ class Collector:
         self._renamed += 1
         return f"{path[:80]}...: the name is too long for this machine; saved as {target}"
 
-    def _clear_way(self, node: _Node, target: Path) -> None:
+    def _remove_blocking(self, node: _Node, target: Path) -> None:
         """Remove what blocks the path to a file: non-folders among its parents, and a received folder in its place."""
         if target in self._folders:
             self._folders.clear()

@@ -40,7 +40,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class RelayWay:
+class RelayRoute:
     """How one node receives its missing files.
 
     Attributes:
@@ -56,14 +56,14 @@ class RelayWay:
 Reaches = Callable[[int, int], bool]
 
 
-def ways(members: Sequence[Member], reaches: Reaches) -> list[RelayWay]:
+def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
     """Plan for nodes that have answered.
 
     Args:
         reaches: whether the first node can connect to the second.
 
     Returns:
-        One way per node that lacks files, in the order of the chain.
+        One route per node that lacks files, in the order of the chain.
     """
     shared = frozenset.intersection(*(member.offered for member in members)) if members else frozenset()
     sizes = {member.node_id: _bytes(member, shared) for member in members}
@@ -85,15 +85,15 @@ def ways(members: Sequence[Member], reaches: Reaches) -> list[RelayWay]:
             order[above].node_id for above in sources if reaches(member.node_id, order[above].node_id)
         )
         direct = frozenset(member.lacking) - shared if reachable else frozenset(member.lacking)
-        found.append(RelayWay(member.node_id, direct, reachable))
+        found.append(RelayRoute(member.node_id, direct, reachable))
     return found
 
 
-def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayWay:
+def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRoute:
     """Plan for a node that answers after the others were planned: it is appended after the last of them.
 
     Args:
-        order: the nodes that have or receive the files already, in the order of `ways`.
+        order: the nodes that have or receive the files already, in the order of `routes`.
     """
     shared = member.offered.intersection(*(other.offered for other in order[-SOURCES:]))
     sources = tuple(
@@ -103,7 +103,7 @@ def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayWay:
     )
     if not sources or _bytes(member, shared) == 0:
         return _direct(member)
-    return RelayWay(member.node_id, frozenset(member.lacking) - shared, sources)
+    return RelayRoute(member.node_id, frozenset(member.lacking) - shared, sources)
 
 
 def shape(size: int, nodes: float) -> int:
@@ -138,5 +138,5 @@ def _bytes(member: Member, shared: frozenset[str]) -> int:
     return sum(size for digest, size in member.lacking.items() if digest in shared)
 
 
-def _direct(member: Member) -> RelayWay:
-    return RelayWay(member.node_id, frozenset(member.lacking), ())
+def _direct(member: Member) -> RelayRoute:
+    return RelayRoute(member.node_id, frozenset(member.lacking), ())

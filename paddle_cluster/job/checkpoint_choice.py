@@ -38,7 +38,7 @@ def choose(
     found = {
         node_id: answer.parts
         for node_id in nodes
-        if (answer := roster.nodes[node_id].said.answer) is not None
+        if (answer := roster.nodes[node_id].reports.answer) is not None
     }
     is_damaged = False
     best = checkpoints.newest_whole(checkpoints.together(found, nodes))
@@ -49,7 +49,7 @@ def choose(
         found = checkpoints.marked(found, problems)
         best = checkpoints.newest_whole(checkpoints.together(found, nodes))
     for node_id, parts in found.items():
-        roster.nodes[node_id].said.take_parts(parts)
+        roster.nodes[node_id].reports.take_parts(parts)
     told = plan.aligned(job, machines.Machines(parts=found)).told
     if best is None and (is_damaged or checkpoints.unreadable(found, nodes)):
         raise PreflightError(f"{told}. No server was started, because it would train from scratch")
@@ -68,7 +68,7 @@ def _verify(
     parts = checkpoints.shares(one)
     records = [roster.nodes[node_id] for node_id in parts]
     for record in records:
-        record.said.asked_to_verify()
+        record.reports.asked_to_verify()
         record.send(
             "verify",
             folder=checkpoints.resumed_from(job.settings, record.node.job_dir),
@@ -77,18 +77,18 @@ def _verify(
     progress = _Progress(f"verifying the checkpoint of batch {one.first.version}", console)
 
     def is_over() -> bool:
-        progress.show([record.said.reading for record in records])
-        return all(record.said.damaged is not None or record.link is None for record in records)
+        progress.show([record.reports.reading for record in records])
+        return all(record.reports.damaged is not None or record.link is None for record in records)
 
     loop.until(is_over)
-    lost = [record for record in records if record.said.damaged is None]
+    lost = [record for record in records if record.reports.damaged is None]
     if lost:
         first = lost[0]
         raise PreflightError(f"{first.name}: lost: {first.contact.error or 'its connection ended'}")
     return [
         (record.node.node_id, part, said[part.path])
         for record in records
-        for said in [dict(record.said.damaged or ())]
+        for said in [dict(record.reports.damaged or ())]
         for part in parts[record.node.node_id]
         if part.path in said
     ]

@@ -79,7 +79,7 @@ def _platforms(records: Sequence[NodeRecord]) -> dict[WheelPlatform, list[NodeRe
     """Return nodes by platform; Pythons that differ only in their patch versions count as the oldest of them."""
     groups: dict[WheelPlatform, list[NodeRecord]] = {}
     for record in records:
-        platform = record.said.answer.platform if record.said.answer is not None else None
+        platform = record.reports.answer.platform if record.reports.answer is not None else None
         if platform is not None:
             release = ".".join(platform.version.split(".")[:2])
             groups.setdefault(replace(platform, version=release), []).append(record)
@@ -90,7 +90,7 @@ def _platforms(records: Sequence[NodeRecord]) -> dict[WheelPlatform, list[NodeRe
 
 
 def _version(record: NodeRecord) -> str:
-    answer = record.said.answer
+    answer = record.reports.answer
     return answer.platform.version if answer is not None and answer.platform is not None else ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from paddle_cluster.files import relay_plan
 from paddle_cluster.files.dispatch import Dispatch, DispatchState
-from paddle_cluster.files.relay_plan import Member, RelayWay
+from paddle_cluster.files.relay_plan import Member, RelayRoute
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.system import job_certificate
@@ -34,7 +34,7 @@ class RelayRun:
         self._planned: list[Member] | None = None
         self._ports: dict[int, tuple[str, int]] = {}
         self._opening: dict[int, float] = {}
-        self._waiting: dict[int, RelayWay] = {}
+        self._waiting: dict[int, RelayRoute] = {}
 
     def takes(self, record: NodeRecord) -> bool:
         """Whether a node's trees wait for a plan before their files are sent."""
@@ -117,9 +117,9 @@ class RelayRun:
 
     def _plan(self, answered: Sequence[NodeRecord]) -> None:
         members = [_member(record) for record in answered]
-        found = relay_plan.ways(members, self._reaches)
+        found = relay_plan.routes(members, self._reaches)
         by_id = {member.node_id: member for member in members}
-        order = [by_id[way.node_id] for way in found]
+        order = [by_id[route.node_id] for route in found]
         self._planned = [member for member in members if not member.lacking] + order
         self._follow(found)
 
@@ -131,16 +131,16 @@ class RelayRun:
         self._follow([relay_plan.late(member, others, self._reaches)])
         self._planned.append(member)
 
-    def _follow(self, found: Sequence[RelayWay]) -> None:
-        for way in found:
-            if way.sources:
-                self._waiting[way.node_id] = way
-        needed = {node_id for way in found if way.sources for node_id in (way.node_id, *way.sources)}
+    def _follow(self, found: Sequence[RelayRoute]) -> None:
+        for route in found:
+            if route.sources:
+                self._waiting[route.node_id] = route
+        needed = {node_id for route in found if route.sources for node_id in (route.node_id, *route.sources)}
         for node_id in sorted(needed - self._ports.keys() - self._opening.keys()):
             self._open(self._roster.nodes[node_id])
-        for way in found:
-            if not way.sources:
-                for dispatch in _held(self._roster.nodes[way.node_id]):
+        for route in found:
+            if not route.sources:
+                for dispatch in _held(self._roster.nodes[route.node_id]):
                     dispatch.send()
 
     def _open(self, record: NodeRecord) -> None:
@@ -150,7 +150,7 @@ class RelayRun:
         record.send(
             "relay",
             open=True,
-            address=(record.said.answer.address or None) if record.said.answer else None,
+            address=(record.reports.answer.address or None) if record.reports.answer else None,
             certificate=self._certificate.certificate,
             key=self._certificate.key,
         )
@@ -160,16 +160,16 @@ class RelayRun:
         for node_id, until in list(self._opening.items()):
             if now >= until:
                 del self._opening[node_id]
-        for node_id, way in list(self._waiting.items()):
-            if not self._opening.keys().isdisjoint((node_id, *way.sources)):
+        for node_id, route in list(self._waiting.items()):
+            if not self._opening.keys().isdisjoint((node_id, *route.sources)):
                 continue
             del self._waiting[node_id]
             record = self._roster.nodes[node_id]
-            sources = [self._ports[source] for source in way.sources if source in self._ports]
+            sources = [self._ports[source] for source in route.sources if source in self._ports]
             held = _held(record)
             if sources and node_id in self._ports and record.link is not None:
                 for dispatch in held:
-                    dispatch.send_for_fetch(way.direct)
+                    dispatch.send_for_fetch(route.direct)
                 fields = {"trees": [dispatch.tree for dispatch in held], "sources": sources}
                 record.link.send_stream([("fetch", fields, b"")])
             else:
@@ -177,8 +177,8 @@ class RelayRun:
                     dispatch.send()
 
     def _reaches(self, node_id: int, other: int) -> bool:
-        results = self._roster.nodes[node_id].said.ways
-        return all(way.ok for way in results or () if way.peer == other)
+        results = self._roster.nodes[node_id].reports.routes
+        return all(route.ok for route in results or () if route.peer == other)
 
 
 def _held(record: NodeRecord) -> list[Dispatch]:

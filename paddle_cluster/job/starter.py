@@ -108,4 +108,4 @@ class Starter:
         return machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
 
     def _answers(self) -> dict[int, Answer]:
-        return {r.node.node_id: r.said.answer or Answer() for r in self._roster.all()}
+        return {r.node.node_id: r.reports.answer or Answer() for r in self._roster.all()}

@@ -25,7 +25,7 @@ from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import replace
-from paddle_node.contract.probed import Way
+from paddle_node.contract.probed import Route
 
 PORTS_NAMED = 4
 SETTLE_S = 0.3  # failures that arrive within this time are judged together
@@ -255,17 +255,17 @@ class PathWatch:
         self._roster = context.roster
         self._console = context.console
         self._asked_at = 0.0
-        self._asked: dict[int, tuple[Way, ...] | None] = {}  # node -> its previous answer
-        self._broken: dict[tuple[int, int], Way] = {}
+        self._asked: dict[int, tuple[Route, ...] | None] = {}  # node -> its previous answer
+        self._broken: dict[tuple[int, int], Route] = {}
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
     def look(self) -> None:
         """Read the answers that arrived, and query again when due; called repeatedly."""
         for node_id, before in list(self._asked.items()):
-            ways = self._roster.nodes[node_id].said.ways
-            if ways is not None and ways is not before:
+            routes = self._roster.nodes[node_id].reports.routes
+            if routes is not None and routes is not before:
                 del self._asked[node_id]
-                self._judge(self._roster.nodes[node_id], ways)
+                self._judge(self._roster.nodes[node_id], routes)
         for between, tried_at in list(self._untold.items()):
             if self._roster.nodes[between[1]].contact.heard_at > tried_at:
                 del self._untold[between]
@@ -297,12 +297,12 @@ class PathWatch:
                 FailureKind.CUT_OFF,
                 self._roster.nodes[node_id].name,
                 "",
-                f"it cannot reach {self._roster.nodes[peer].name} at {way.address}: {way.text}",
+                f"it cannot reach {self._roster.nodes[peer].name} at {route.address}: {route.text}",
                 node_id=node_id,
                 at=time.time(),
-                addresses=frozenset({way.address}),
+                addresses=frozenset({route.address}),
             )
-            for (node_id, peer), way in self._broken.items()
+            for (node_id, peer), route in self._broken.items()
             if not self._roster.nodes[peer].contact.is_silent
         ]
 
@@ -310,30 +310,32 @@ class PathWatch:
         """Have a node probe the next nodes in a ring."""
         record, at, asked = self._roster.nodes[node_id], bisect.bisect(ring, node_id), []
         for peer in (ring[at:] + ring[:at])[:MOST_PEERS]:
-            answer = self._roster.nodes[peer].said.answer
+            answer = self._roster.nodes[peer].reports.answer
             port = answer.listen_ports.get(answer.address, 0) if answer is not None else 0
             if answer is not None and port and peer != node_id:
                 asked.append([peer, answer.address, port])
         if asked:
-            self._asked[node_id] = record.said.ways
+            self._asked[node_id] = record.reports.routes
             record.send("reach", peers=asked)
 
-    def _judge(self, record: NodeRecord, ways: tuple[Way, ...]) -> None:
-        for way in ways:
-            between = (record.node.node_id, way.peer)
-            if way.peer not in self._roster.nodes:
+    def _judge(self, record: NodeRecord, routes: tuple[Route, ...]) -> None:
+        for route in routes:
+            between = (record.node.node_id, route.peer)
+            if route.peer not in self._roster.nodes:
                 continue
-            peer = self._roster.nodes[way.peer].name
-            if way.ok or way.text == _REFUSED:
+            peer = self._roster.nodes[route.peer].name
+            if route.ok or route.text == _REFUSED:
                 untold = self._untold.pop(between, None)
                 if self._broken.pop(between, None) is not None and untold is None:
                     self._console.note(f"{record.name} reaches {peer} again")
             elif between not in self._broken:
-                self._broken[between] = way
+                self._broken[between] = route
                 if len(self._broken) <= MOST_REPORTED:
                     self._untold[between] = self._asked_at
 
     def _tell(self, between: tuple[int, int]) -> None:
-        way, name = self._broken[between], self._roster.nodes[between[0]].name
+        route, name = self._broken[between], self._roster.nodes[between[0]].name
         peer = self._roster.nodes[between[1]].name
-        self._console.note(f"{name} cannot reach {peer} at {way.address}: {way.text}; trainers are waiting")
+        self._console.note(
+            f"{name} cannot reach {peer} at {route.address}: {route.text}; trainers are waiting"
+        )

@@ -23,7 +23,7 @@ def document(examined: Examined, took_s: float) -> str:
         "took_s": round(took_s, 3),
         "addresses": examined.choice.why,
         "nodes": [_node(reply, result.found) for reply in examined.replies],
-        "ways": [way for reply in examined.replies for way in _ways(examined, reply)],
+        "ways": [route for reply in examined.replies for route in _routes(examined, reply)],
         "problems": [_finding(one) for one in result.found if one.serious],
         "remarks": [_finding(one) for one in result.found if not one.serious],
     }
@@ -49,18 +49,18 @@ def _node(reply: Reply, findings: tuple[Finding, ...]) -> dict[str, Any]:
     return node
 
 
-def _ways(examined: Examined, reply: Reply) -> list[dict[str, Any]]:
+def _routes(examined: Examined, reply: Reply) -> list[dict[str, Any]]:
     names = {one.node_id: one.name for one in examined.replies}
     return [
         {
             "from": reply.name,
-            "to": names.get(way.peer, str(way.peer)),
-            "address": way.address,
-            "ok": way.ok,
-            "text": way.text,
-            "seconds": way.seconds,
+            "to": names.get(route.peer, str(route.peer)),
+            "address": route.address,
+            "ok": route.ok,
+            "text": route.text,
+            "seconds": route.seconds,
         }
-        for way in reply.ways
+        for route in reply.routes
     ]
 
 

@@ -79,10 +79,10 @@ class Examination:
         )
         self._enter("preflight")
         self._loop.until(
-            lambda: all(record.said.answer is not None for record in self._roster.live()),
+            lambda: all(record.reports.answer is not None for record in self._roster.live()),
             self._answer_limit_s(),
         )
-        self._try_ways()
+        self._probe_routes()
         choice = self._take_addresses()
         self._set_folders_apart()
         replies = tuple(self._replies())
@@ -98,12 +98,12 @@ class Examination:
 
     def _answers(self) -> dict[int, Answer]:
         return {
-            record.node.node_id: record.said.answer
+            record.node.node_id: record.reports.answer
             for record in self._roster.live()
-            if record.said.answer is not None
+            if record.reports.answer is not None
         }
 
-    def _try_ways(self) -> None:
+    def _probe_routes(self) -> None:
         answers = self._answers()
         places = addresses.places(answers)
         tries = to_try(list(answers), self._plan.pserver_nodes, self._plan.trainer_nodes)
@@ -115,16 +115,16 @@ class Examination:
                 peers += [[peer, place, ports[place]] for place in places[peer] if place in ports]
             record.send("reach", peers=peers)
         self._loop.until(
-            lambda: all(record.said.ways is not None or record.link is None for record in asked),
+            lambda: all(record.reports.routes is not None or record.link is None for record in asked),
             self._answer_limit_s(),
         )
 
     def _take_addresses(self) -> Choice:
         answers = self._answers()
-        found = {node_id: self._roster.nodes[node_id].said.ways or () for node_id in answers}
+        found = {node_id: self._roster.nodes[node_id].reports.routes or () for node_id in answers}
         choice = addresses.choose(answers, found, self._plan.settings.cluster.nic)
         for node_id, address in choice.addresses.items():
-            self._roster.nodes[node_id].said.take_address(address, choice.addresses, self._plan)
+            self._roster.nodes[node_id].reports.take_address(address, choice.addresses, self._plan)
         return choice
 
     def _set_folders_apart(self) -> None:
@@ -145,14 +145,14 @@ class Examination:
                 name=record.name,
                 python=record.node.python,
                 error=_error(record, self._answer_limit_s()),
-                answer=record.said.answer or Answer(),
+                answer=record.reports.answer or Answer(),
                 node_id=record.node.node_id,
-                ways=record.said.ways or (),
-                neighbours=record.said.neighbours,
-                clock_offset_s=record.said.clock.offset_s,
-                clock_error_s=record.said.clock.error_s,
+                routes=record.reports.routes or (),
+                neighbours=record.reports.neighbours,
+                clock_offset_s=record.reports.clock.offset_s,
+                clock_error_s=record.reports.clock.error_s,
                 login_s=record.contact.login_s,
-                hostname=record.said.hostname,
+                hostname=record.reports.hostname,
                 is_local=record.node.host.is_local,
                 need=every[record.node.node_id],
             )
@@ -181,7 +181,7 @@ def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
 def _error(record: NodeRecord, within_s: float) -> str:
     if record.contact.error is not None:
         return str(record.contact.error).removeprefix(f"{record.name}: ")
-    return f"no answer from this node within {within_s:.0f} s" if record.said.answer is None else ""
+    return f"no answer from this node within {within_s:.0f} s" if record.reports.answer is None else ""
 
 
 ALL_PAIRS = 16  # up to this many nodes, every node probes every other

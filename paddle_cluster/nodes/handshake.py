@@ -17,7 +17,7 @@ from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.clock import NodeClock
 from paddle_node.contract.classes import dataclass, field, replace
-from paddle_node.contract.probed import Part, Way
+from paddle_node.contract.probed import Part, Route
 from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
 
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the transmission of the answer
@@ -79,7 +79,7 @@ class Introduction:
     Attributes:
         hostname: the node's own name.
         answer: the answer to `probe`; its address is the job's once that is chosen.
-        ways: the results of its probes to other nodes.
+        routes: the results of its probes to other nodes.
         neighbours: the IDs of nodes with marks in its ROOT_DIR.
         clock: the current offset of its clock.
         reading: bytes read of a checkpoint, and the total.
@@ -88,7 +88,7 @@ class Introduction:
 
     hostname: str = ""
     answer: Answer | None = None
-    ways: tuple[Way, ...] | None = None
+    routes: tuple[Route, ...] | None = None
     neighbours: tuple[int, ...] = ()
     clock: NodeClock = field(default_factory=NodeClock)
     reading: tuple[int, int] = (0, 0)
@@ -111,7 +111,7 @@ class Introduction:
 
     def reached(self, reached: Reached) -> None:
         """Store which peers the node can connect to, and whose marks it sees."""
-        self.ways, self.neighbours = reached
+        self.routes, self.neighbours = reached
 
     def asked_to_verify(self) -> None:
         """Record that it was asked to verify a checkpoint."""
@@ -136,7 +136,7 @@ class Introduction:
         Args:
             chosen: the addresses of all nodes.
         """
-        self.ways = tuple(way for way in self.ways or () if chosen.get(way.peer) == way.address)
+        self.routes = tuple(route for route in self.routes or () if chosen.get(route.peer) == route.address)
         answer = self.answer
         if answer is None:
             return

@@ -141,7 +141,7 @@ class NodeRecord:
 
     node: Node
     contact: Contact = field(default_factory=Contact)
-    said: Introduction = field(default_factory=Introduction)
+    reports: Introduction = field(default_factory=Introduction)
     delivery: Delivery = field(default_factory=Delivery)
     traces: Traces = field(default_factory=Traces)
     usage: NodeUsage | None = None
@@ -204,17 +204,17 @@ class NodeRecord:
     def hello(self, hello: Hello) -> None:
         """Store the agent's first frame, and send the first ping, which compares clocks."""
         self.contact.greeted()
-        self.said.hello(hello)
+        self.reports.hello(hello)
         self._compare_clocks()
 
     def ping(self, seq: int) -> None:
         """Ping the node, which renews its lease."""
-        self.said.clock.asked(seq)
+        self.reports.clock.asked(seq)
         self.send("ping", seq=seq)
 
     def pong(self, pong: Pong) -> None:
         """Handle its answer to a ping, which also measures its clock."""
-        self.said.pong(pong)
+        self.reports.pong(pong)
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
@@ -222,6 +222,6 @@ class NodeRecord:
         self.contact.drop(error)
 
     def _compare_clocks(self) -> None:
-        seq = self.said.clock.next_ping()
+        seq = self.reports.clock.next_ping()
         if seq is not None:
             self.send("ping", seq=seq)

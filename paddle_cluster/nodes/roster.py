@@ -265,7 +265,7 @@ class Roster:
         """Record that a node was lost or failed; ignored for a node that was left out or is done."""
         if record.traces.left_out or (kind is FailureKind.NODE_LOST and self.is_done_with(record)):
             return
-        answer = record.said.answer
+        answer = record.reports.answer
         address = answer.address if answer else ""
         self.failures.append(
             Failure(

@@ -81,8 +81,8 @@ class _Visit:
             messages={
                 "hello": lambda record, hello: record.hello(hello),
                 "pong": lambda record, pong: record.pong(pong),
-                "probed": lambda record, probed: record.said.probed(probed, self._plan),
-                "reached": lambda record, reached: record.said.reached(reached),
+                "probed": lambda record, probed: record.reports.probed(probed, self._plan),
+                "reached": lambda record, reached: record.reports.reached(reached),
                 "failed": _failed,
                 "goodbye": lambda record, _: record.drop(None),
             },

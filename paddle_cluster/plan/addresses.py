@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from paddle_cluster.plan.answers import Answer
 from paddle_node.contract.classes import dataclass
-from paddle_node.contract.probed import Way
+from paddle_node.contract.probed import Route
 
 TRIED = 3  # networks whose routes are tried
 _LOOKED_AT = 16  # maximum number of networks considered
@@ -63,12 +63,12 @@ def places(answers: Mapping[int, Answer]) -> dict[int, tuple[str, ...]]:
     return {node_id: tuple(dict.fromkeys(one.addresses[node_id] for one in common)) for node_id in answers}
 
 
-def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic: str = "") -> Choice:
+def choose(answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]], nic: str = "") -> Choice:
     """Choose an address for every node.
 
     Args:
         answers: by node ID, of all nodes that answered.
-        ways: by node ID, the results of its probes of other nodes.
+        routes: by node ID, the results of its probes of other nodes.
         nic: the value of PADDLE_NIC; the nodes have already applied it.
     """
     by_itself = {node_id: answer.address for node_id, answer in answers.items()}
@@ -80,9 +80,9 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
         if not any(answer.placed for answer in answers.values()):
             own = "its own"  # embedded nodes
         return Choice(by_itself, f"no network includes all nodes: each uses {own}")
-    judged = sorted(common, key=lambda one: _rank(one, answers, ways))
+    judged = sorted(common, key=lambda one: _rank(one, answers, routes))
     best = judged[0]
-    tried, failed, latency_s = _tries(best, ways)
+    tried, failed, latency_s = _tries(best, routes)
     reasons = [f"every node has an address in {best.network}"]
     if nic:
         reasons.insert(0, f"PADDLE_NIC {nic}")
@@ -95,16 +95,21 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
 
 
 def _rank(
-    one: Common, answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]]
+    one: Common, answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]]
 ) -> tuple[int, int, int, float, str]:
-    _, failed, latency_s = _tries(one, ways)
+    _, failed, latency_s = _tries(one, routes)
     return failed, one.network.version, -_logins(one, answers), latency_s, str(one.network)
 
 
-def _tries(one: Common, ways: Mapping[int, Sequence[Way]]) -> tuple[int, int, float]:
+def _tries(one: Common, routes: Mapping[int, Sequence[Route]]) -> tuple[int, int, float]:
     """Return how many routes were probed in a network, how many failed, and the median time of the others."""
-    tried = [way for found in ways.values() for way in found if one.addresses.get(way.peer) == way.address]
-    took = [way.seconds for way in tried if way.ok]
+    tried = [
+        route
+        for found in routes.values()
+        for route in found
+        if one.addresses.get(route.peer) == route.address
+    ]
+    took = [route.seconds for route in tried if route.ok]
     return len(tried), len(tried) - len(took), statistics.median(took) if took else 0.0
 
 

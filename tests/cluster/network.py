@@ -114,7 +114,7 @@ def set_gate_rate(gate: Namespaces, mbit: float | None) -> None:
 
 def gate_bytes(gate: Namespaces) -> tuple[int, int]:
     """Bytes that left and reached the gate over its cable since it was made."""
-    files = [f"/sys/class/net/{GATE_NIC}/statistics/{way}_bytes" for way in ("tx", "rx")]
+    files = [f"/sys/class/net/{GATE_NIC}/statistics/{route}_bytes" for route in ("tx", "rx")]
     sent, received = gate.run(["cat", *files]).stdout.split()
     return int(sent), int(received)
 

@@ -119,7 +119,7 @@ def judge_answers(found: tuple[Any, Any]) -> None:
         reply = Reply(
             "a",
             answer=answer_to_probe(**probed),
-            ways=read_message("reached", reached, "a").results,
+            routes=read_message("reached", reached, "a").results,
             node_id=0,
             hostname="a",
         )

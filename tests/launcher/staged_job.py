@@ -112,7 +112,7 @@ class StagedJob:
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
             record.contact.begin(time.monotonic())
             record.connected(cast("Link", agent), plan)
-            record.said = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
+            record.reports = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
             dispatches = {tree: Dispatch(cast("Link", agent), None, tree=tree, dest="") for tree in _TREES}
             for dispatch in dispatches.values():
                 dispatch.state = DispatchState.DONE

@@ -193,12 +193,12 @@ def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
     """
     answers = visit(nodes, login, "checkpoints", "checkpoints_found", LISTING_S, folder=folder)
     wrong = [one for one in answers if one.error]
-    not_asked = {one.node.name: visible(one.error) for one in wrong if one.said is None}
-    left_out = {one.node.name: visible(one.error) for one in wrong if one.said is not None}
-    parts = {one.node.node_id: one.said.parts for one in answers if one.said is not None}
+    not_asked = {one.node.name: visible(one.error) for one in wrong if one.record is None}
+    left_out = {one.node.name: visible(one.error) for one in wrong if one.record is not None}
+    parts = {one.node.node_id: one.record.parts for one in answers if one.record is not None}
     scripts: dict[str, dict[int, Saves]] = {}
     for one in answers:
-        for saved in () if one.said is None else one.said.scripts:
+        for saved in () if one.record is None else one.record.scripts:
             scripts.setdefault(saved.name, {})[one.node.node_id] = saved
     serving = tuple(node.node_id for node in nodes if any(role.startswith("pserver") for role in node.roles))
     pservers = checkpoints.together(parts, serving or tuple(node.node_id for node in nodes))

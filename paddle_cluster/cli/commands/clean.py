@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         _tell(one, dry_run)
     if any(one.error for one in answers):
         return ExitCode.LOST
-    return ExitCode.NOT_CLEAN if any(one.said.stayed for one in answers) else ExitCode.DONE
+    return ExitCode.NOT_CLEAN if any(one.record.stayed for one in answers) else ExitCode.DONE
 
 
 def _seconds(text: str) -> float:
@@ -67,7 +67,7 @@ def _tell(one: NodeAnswer, dry_run: bool) -> None:
     if one.error:
         show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
         return
-    cleaned: Cleaned = one.said
+    cleaned: Cleaned = one.record
     total = sum(size for size, _ in cleaned.jobs)
     went = "would go" if dry_run else "gone"
     ended = counted(len(cleaned.jobs), "job")

@@ -125,7 +125,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
                 return _tell_end(job.title, again.exit_code or 0, left)
             raise ControlLost(f"its launcher has exited: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
-            return _tell_end(job.title, event.said.exit_code, event.said.left)
+            return _tell_end(job.title, event.record.exit_code, event.record.left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
             show(f"== {visible(str(event.fields.get('name')))}")
 
@@ -160,13 +160,13 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
         if one.error:
             show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
             continue
-        told = "; ".join(one.said.told)
+        told = "; ".join(one.record.told)
         show(f"  {one.node.name}: {told or 'no process of the job was found'}")
-        for pid, command in one.said.left:
+        for pid, command in one.record.left:
             show(f"! NOT CLEANED on {one.node.name}: pid {pid} {command}")
-        if one.said.unsure:
-            show(f"! {one.node.name}: {one.said.unsure}")
-    clean = not any(one.error or one.said.left for one in answers)
-    sure = clean and not any(one.said.unsure for one in answers)
+        if one.record.unsure:
+            show(f"! {one.node.name}: {one.record.unsure}")
+    clean = not any(one.error or one.record.left for one in answers)
+    sure = clean and not any(one.record.unsure for one in answers)
     show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines marked !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

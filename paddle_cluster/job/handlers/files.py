@@ -43,7 +43,7 @@ class FileHandlers:
         if process is not None:
             process.live(last_line=_last_line(body))
         now = clock.now()
-        written = now if line.t is None else max(0.0, min(now, line.t - record.said.clock.offset_s))
+        written = now if line.t is None else max(0.0, min(now, line.t - record.reports.clock.offset_s))
         self._console.process_line(line.proc, record.name, body, partial=line.partial, at=written)
 
     def collected(self, record: NodeRecord, what: Collected, body: bytes) -> None:

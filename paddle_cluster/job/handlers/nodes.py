@@ -89,7 +89,7 @@ class NodeHandlers:
             record.send(
                 "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
             )
-        elif record.said.answer is None:
+        elif record.reports.answer is None:
             size, files = context.payload.bytes_for(record.node), context.payload.files_for(record.node)
             record.send("probe", **handshake.probe_of(self._plan, record.node, size, files))
 
@@ -137,7 +137,7 @@ class NodeHandlers:
         """Handle the agent's first frame; after an interrupted dispatch, the payload is offered again."""
         record.hello(hello)
         in_dispatch = self._context.clock.current == "dispatch"
-        if in_dispatch and not self._context.stopping and record.said.answer is not None:
+        if in_dispatch and not self._context.stopping and record.reports.answer is not None:
             self._dispatch.offer(record)
 
     def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:

@@ -64,7 +64,7 @@ class ProcessHandlers:
                 self._roster.fail_process(process, f"could not be started: {what}", FailureKind.NOT_STARTED)
                 return
         in_dispatch = self._context.clock.current == "dispatch"
-        if record.said.answer is None:
+        if record.reports.answer is None:
             record.drop(ConnectError(record.name, f"refused {request}: {what}"))
         elif self._context.stopping or (in_dispatch and not request):  # a reconnection is possible
             self._context.console.note(f"{record.name}: {what}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from paddle_cluster.nodes.needs import Need
 from paddle_cluster.plan.answers import Answer
 from paddle_node.contract.classes import dataclass, field
-from paddle_node.contract.probed import Way
+from paddle_node.contract.probed import Route
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Reply:
         error: why the node could not be queried, or empty.
         python: the job's interpreter on the node, as configured.
         answer: its answer to `probe`.
-        ways: the results of its attempts to reach other nodes.
+        routes: the results of its attempts to reach other nodes.
         neighbours: the IDs of nodes that write to the same folder.
         clock_offset_s: the node's clock minus this machine's, accurate to `clock_error_s`.
         login_s: seconds from the start of the connection to the agent's greeting.
@@ -29,7 +29,7 @@ class Reply:
     error: str = ""
     answer: Answer = field(default_factory=Answer)
     node_id: int = 0
-    ways: tuple[Way, ...] = ()
+    routes: tuple[Route, ...] = ()
     neighbours: tuple[int, ...] = ()
     clock_offset_s: float = 0.0
     clock_error_s: float = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import NAMED, Finding
-from paddle_node.contract.probed import Way
+from paddle_node.contract.probed import Route
 
 _NEXT = "check the firewalls and MTUs between them, or name another network in PADDLE_NIC"
 
@@ -15,12 +15,12 @@ _NEXT = "check the firewalls and MTUs between them, or name another network in P
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """Report nodes that no node reaches or that reach none, then the other broken routes one by one."""
     chosen = {reply.node_id: reply for reply in replies if not reply.error}
-    ways = chosen_ways(replies)
-    towards: dict[int, list[Way]] = {node_id: [] for node_id in chosen}
-    away: dict[int, list[Way]] = {node_id: [] for node_id in chosen}
-    for (source, peer), way in ways.items():
-        towards[peer].append(way)
-        away[source].append(way)
+    routes = chosen_routes(replies)
+    towards: dict[int, list[Route]] = {node_id: [] for node_id in chosen}
+    away: dict[int, list[Route]] = {node_id: [] for node_id in chosen}
+    for (source, peer), route in routes.items():
+        towards[peer].append(route)
+        away[source].append(route)
     deaf = {peer for peer in chosen if _all_fail(towards[peer])}
     mute = {source for source in chosen if _all_fail(away[source])}
     for node_id in chosen:
@@ -35,41 +35,41 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
     broken = {
-        (source, peer): way
-        for (source, peer), way in ways.items()
-        if not (way.ok or source in mute or peer in deaf)
+        (source, peer): route
+        for (source, peer), route in routes.items()
+        if not (route.ok or source in mute or peer in deaf)
     }
     shared = ""
     if len(broken) > NAMED:
         reasons = _reasons(list(broken.values()))
         shared = f"cannot reach some other nodes ({len(broken)} broken routes in all): {reasons}; {_NEXT}"
-    for (source, peer), way in broken.items():
-        place = f"{chosen[peer].name} at {way.address}"
-        text = f"cannot reach {place}: {way.text} ({_other_way(ways, source, peer)}); {_NEXT}"
+    for (source, peer), route in broken.items():
+        place = f"{chosen[peer].name} at {route.address}"
+        text = f"cannot reach {place}: {route.text} ({_reverse_route(routes, source, peer)}); {_NEXT}"
         yield Finding(chosen[source].name, "route", text, shared=shared)
 
 
-def chosen_ways(replies: Sequence[Reply]) -> dict[tuple[int, int], Way]:
+def chosen_routes(replies: Sequence[Reply]) -> dict[tuple[int, int], Route]:
     """Return the result of each (from, to) at the addresses that the job uses."""
     addresses = {reply.node_id: reply.answer.address for reply in replies if not reply.error}
     return {
-        (reply.node_id, way.peer): way
+        (reply.node_id, route.peer): route
         for reply in replies
-        for way in reply.ways
-        if addresses.get(way.peer) == way.address and reply.node_id in addresses
+        for route in reply.routes
+        if addresses.get(route.peer) == route.address and reply.node_id in addresses
     }
 
 
-def _all_fail(tried: Sequence[Way]) -> bool:
-    return len(tried) > 1 and not any(way.ok for way in tried)
+def _all_fail(tried: Sequence[Route]) -> bool:
+    return len(tried) > 1 and not any(route.ok for route in tried)
 
 
-def _reasons(tried: Sequence[Way]) -> str:
-    return ", ".join(dict.fromkeys(way.text for way in tried if not way.ok))
+def _reasons(tried: Sequence[Route]) -> str:
+    return ", ".join(dict.fromkeys(route.text for route in tried if not route.ok))
 
 
-def _other_way(ways: Mapping[tuple[int, int], Way], source: int, peer: int) -> str:
-    back = ways.get((peer, source))
+def _reverse_route(routes: Mapping[tuple[int, int], Route], source: int, peer: int) -> str:
+    back = routes.get((peer, source))
     if back is None:
         return "the other direction was not tried"
     return "the other direction works" if back.ok else "the other direction fails, too"

@@ -67,11 +67,11 @@ def versions(answer: Answer) -> dict[str, str]:
 def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
     version = reply.answer.python_version
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_PYTHON:
-        way = f"; {NEWER_PYTHON}" if demands.bootstrap else " (PYTHON in conf.py)"
+        hint = f"; {NEWER_PYTHON}" if demands.bootstrap else " (PYTHON in conf.py)"
         yield Finding(
             reply.name,
             "python",
-            f"{reply.python} is {version or 'missing'}, but the job needs 3.11 or newer{way}",
+            f"{reply.python} is {version or 'missing'}, but the job needs 3.11 or newer{hint}",
         )
     platform = reply.answer.platform
     if demands.bootstrap and version and (platform is None or not platform.tags):
@@ -144,12 +144,12 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
         if different:
             more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
             text = ", ".join(_how_it_differs(path, usual[path], code.get(path)) for path in different[:NAMED])
-            way = "" if demands.allow_mismatch else " (--allow_mismatch continues anyway)"
+            hint = "" if demands.allow_mismatch else " (--allow_mismatch continues anyway)"
             yield Finding(
                 name,
                 "workspace",
                 f"its code differs from that of most nodes: {text}{more}; copy one version to all "
-                f"nodes, or use --job_dispatch_package{way}",
+                f"nodes, or use --job_dispatch_package{hint}",
                 serious=not demands.allow_mismatch,
             )
 

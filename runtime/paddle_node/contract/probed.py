@@ -34,7 +34,7 @@ class Busy(NamedTuple):
     owner: OneLine = ""
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """One attempt to reach another node at one of its addresses."""
 
     peer: Whole

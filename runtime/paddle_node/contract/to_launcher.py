@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
 from paddle_node.contract.job_file import JobFound
-from paddle_node.contract.probed import Busy, Facts, Gpus, NodeAddress, Part, Saves, Way
+from paddle_node.contract.probed import Busy, Facts, Gpus, NodeAddress, Part, Route, Saves
 from paddle_node.contract.records import (
     Address,
     Bytes,
@@ -86,7 +86,7 @@ class Probed(NamedTuple):
 class Reached(NamedTuple):
     """The peers that answered, and the IDs of the nodes whose marks are in this node's directory."""
 
-    results: Tuple[Way, ...]
+    results: Tuple[Route, ...]
     neighbours: Tuple[Whole, ...] = ()
 
 

@@ -90,8 +90,8 @@ def test_everything_comes_as_data_too(cluster: Cluster, job: JobRunner, oracle: 
         assert abs(node["clock"]["offset_s"]) <= node["clock"]["error_s"] + was_set_s + 0.001
         assert node["answer"]["modules"]["numpy"]
         assert node["answer"]["root"]["free_bytes"] > 0
-    ways = {(way["from"][-1], way["to"][-1]): way["ok"] for way in found["ways"]}
-    assert ways == {(a, b): True for a in "abc" for b in "abc" if a != b}
+    routes = {(route["from"][-1], route["to"][-1]): route["ok"] for route in found["ways"]}
+    assert routes == {(a, b): True for a in "abc" for b in "abc" if a != b}
 
 
 def test_a_host_in_a_black_hole_is_named_within_ten_seconds(
@@ -111,7 +111,7 @@ def test_a_silent_way_between_two_hosts_is_told_with_both_ends(
     oracle.check(launch, 3)
     assert launch.age_s < 10
     found = data(launch)
-    failed = {(way["from"], way["to"]) for way in found["ways"] if not way["ok"]}
+    failed = {(route["from"], route["to"]) for route in found["ways"] if not route["ok"]}
     assert failed == {("root@node-a", "root@node-c"), ("root@node-c", "root@node-a")}
     texts = [problem["text"] for problem in found["problems"]]
     assert any("cannot reach root@node-c" in text and "no answer within" in text for text in texts)

@@ -57,7 +57,7 @@ def test_a_row_that_cannot_be_read_voids_no_other_row_of_an_answer(
     monkeypatch.setattr(sys, "executable", str(python))
     node = NodeEntry(0, "n0", "local", str(tmp_path), "", "python3")
     (answer,) = visit([node], SshSettings(config=Path(), known_hosts=Path()), "jobs", "jobs_found", 10.0)
-    assert {job.job_id for job in answer.said.jobs if job.since} == {"good"}
+    assert {job.job_id for job in answer.record.jobs if job.since} == {"good"}
     assert "its answer is incomplete: n0: jobs_found.jobs[].since must be seconds since 1970" in answer.error
 
 

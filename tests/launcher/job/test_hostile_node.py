@@ -116,7 +116,7 @@ def test_a_clock_that_no_clock_can_show_is_left_out(job: StagedJob, clock: objec
     job.agents[1].say("pong", seq=1, clock=clock)
     job.agents[1].say("line", proc="trainer-1", partial=False, t=clock)
     job.settle()
-    assert job.roster.nodes[1].said.clock.offset_s == 0.0
+    assert job.roster.nodes[1].reports.clock.offset_s == 0.0
 
 
 def test_a_hello_in_mid_run_begins_nothing_anew(job: StagedJob) -> None:

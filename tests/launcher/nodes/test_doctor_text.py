@@ -13,7 +13,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import judge
 from paddle_cluster.plan.addresses import Choice
-from paddle_node.contract.probed import Way
+from paddle_node.contract.probed import Route
 from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
@@ -41,7 +41,7 @@ def node(number: int, *, kernel: str = "6.1.0", **probed: Any) -> Reply:
         login_s=0.2,
         clock_offset_s=0.0001 * number,
         clock_error_s=0.0002,
-        ways=(Way((number + 1) % 50, True, "", f"10.0.0.{(number + 1) % 50 + 1}", 0.001),),
+        routes=(Route((number + 1) % 50, True, "", f"10.0.0.{(number + 1) % 50 + 1}", 0.001),),
     )
 
 

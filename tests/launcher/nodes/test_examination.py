@@ -18,7 +18,7 @@ from paddle_cluster.nodes.examination import demanded, to_try
 from paddle_cluster.plan import addresses, plan
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.system.clock import PINGS, NodeClock
-from paddle_node.contract.probed import NodeAddress, Way
+from paddle_node.contract.probed import NodeAddress, Route
 from paddle_node.contract.to_launcher import read_message
 from tests.launcher.planning import answer_to_probe
 
@@ -104,8 +104,8 @@ def test_of_two_networks_the_one_of_the_logins_is_chosen() -> None:
 
 def test_a_network_whose_ways_are_cut_is_passed_over() -> None:
     found = {
-        0: [Way(1, False, "no answer", "10.9.0.2", 2.0), Way(1, True, "", "10.0.0.2", 0.001)],
-        1: [Way(0, False, "no answer", "10.9.0.1", 2.0), Way(0, True, "", "10.0.0.1", 0.001)],
+        0: [Route(1, False, "no answer", "10.9.0.2", 2.0), Route(1, True, "", "10.0.0.2", 0.001)],
+        1: [Route(0, False, "no answer", "10.9.0.1", 2.0), Route(0, True, "", "10.0.0.1", 0.001)],
     }
     choice = addresses.choose(two_networks("10.9.0.{}"), found)
     assert choice.addresses == {0: "10.0.0.1", 1: "10.0.0.2"}
@@ -113,7 +113,7 @@ def test_a_network_whose_ways_are_cut_is_passed_over() -> None:
 
 
 def test_without_logins_the_faster_network_is_chosen() -> None:
-    found = {0: [Way(1, True, "", "10.0.0.2", 0.02), Way(1, True, "", "10.9.0.2", 0.0001)]}
+    found = {0: [Route(1, True, "", "10.0.0.2", 0.02), Route(1, True, "", "10.9.0.2", 0.0001)]}
     assert addresses.choose(two_networks("203.0.113.{}"), found).addresses[1] == "10.9.0.2"
 
 
@@ -208,7 +208,7 @@ def test_nonsense_in_an_answer_is_an_error(fields: dict[str, object]) -> None:
 
 def test_ways_are_read_with_their_addresses() -> None:
     assert read_message("reached", {"results": [[3, True, "", "fd00::1", 0.5]]}, "a node").results == (
-        Way(3, True, "", "fd00::1", 0.5),
+        Route(3, True, "", "fd00::1", 0.5),
     )
 
 

@@ -12,7 +12,7 @@ from paddle_cluster.nodes.needs import Need
 from paddle_cluster.nodes.preflight import HEADERS, judge
 from paddle_cluster.text.output_events import Tabled
 from paddle_cluster.text.wrapping import told
-from paddle_node.contract.probed import Way
+from paddle_node.contract.probed import Route
 from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
@@ -152,13 +152,13 @@ def test_a_missing_route_names_the_peer_and_the_direction() -> None:
             "node-a",
             answer=answer_to_probe(**GOOD),
             node_id=0,
-            ways=(Way(1, False, "timed out", "10.0.0.2", 2.0),),
+            routes=(Route(1, False, "timed out", "10.0.0.2", 2.0),),
         ),
         Reply(
             "node-b",
             answer=answer_to_probe(**{**GOOD, "address": "10.0.0.2"}),
             node_id=1,
-            ways=(Way(0, True, "", "10.0.0.1", 0.001),),
+            routes=(Route(0, True, "", "10.0.0.1", 0.001),),
         ),
     ]
     (problem,) = judge(replies, DEMANDS).problems
@@ -169,8 +169,8 @@ def test_a_missing_route_names_the_peer_and_the_direction() -> None:
 
 def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
     def node(node_id: int) -> Reply:
-        ways = tuple(
-            Way(
+        routes = tuple(
+            Route(
                 peer, 2 not in (peer,), "no answer within 2 s" if peer == 2 else "", f"10.0.0.{peer + 1}", 0.1
             )
             for peer in range(4)
@@ -180,7 +180,7 @@ def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
             f"node-{node_id}",
             answer=answer_to_probe(**{**GOOD, "address": f"10.0.0.{node_id + 1}"}),
             node_id=node_id,
-            ways=ways,
+            routes=routes,
         )
 
     (problem,) = judge([node(n) for n in range(4)], DEMANDS).problems
@@ -193,14 +193,14 @@ def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a
     def node(node_id: int) -> Reply:
         """Nodes of one half reach their own half alone."""
         peers = [peer for peer in range(40) if peer != node_id]
-        ways = [(peer, node_id == 7 or (peer < 20) == (node_id < 20)) for peer in peers]
+        routes = [(peer, node_id == 7 or (peer < 20) == (node_id < 20)) for peer in peers]
         return Reply(
             f"node-{node_id}",
             answer=answer_to_probe(**{**GOOD, "address": f"10.0.0.{node_id + 1}"}),
             node_id=node_id,
-            ways=tuple(
-                Way(peer, ok, "" if ok else "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
-                for peer, ok in ways
+            routes=tuple(
+                Route(peer, ok, "" if ok else "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
+                for peer, ok in routes
             ),
         )
 
@@ -215,13 +215,13 @@ def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a
 
 def test_nodes_that_reach_nobody_are_one_line() -> None:
     def node(node_id: int) -> Reply:
-        ways = tuple(
-            Way(peer, False, "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
+        routes = tuple(
+            Route(peer, False, "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
             for peer in range(9)
             if peer != node_id
         )
         answer = answer_to_probe(**{**GOOD, "address": f"10.0.0.{node_id + 1}"})
-        return Reply(f"node-{node_id}", answer=answer, node_id=node_id, ways=ways)
+        return Reply(f"node-{node_id}", answer=answer, node_id=node_id, routes=routes)
 
     deaf, mute = judge([node(n) for n in range(9)], DEMANDS).problems
     assert deaf.startswith("all 9 nodes: route: no other node reaches it: no answer within 2 s; check")
@@ -229,9 +229,9 @@ def test_nodes_that_reach_nobody_are_one_line() -> None:
 
 
 def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:
-    ways = (Way(1, False, "timed out", "192.168.0.2", 2.0),)
+    routes = (Route(1, False, "timed out", "192.168.0.2", 2.0),)
     replies = [
-        Reply("node-a", answer=answer_to_probe(**GOOD), ways=ways),
+        Reply("node-a", answer=answer_to_probe(**GOOD), routes=routes),
         Reply("node-b", answer=answer_to_probe(**{**GOOD, "address": "10.0.0.2"}), node_id=1),
     ]
     assert judge(replies, DEMANDS).problems == ()

@@ -30,10 +30,10 @@ def offered(plan: Plan, listener: socket.socket) -> Residents:
 def test_what_changes_while_a_job_runs_makes_the_next_one_log_in(
     tmp_path: Path, planned: Planned, changed: str
 ) -> None:
-    ways = [tmp_path / "config", tmp_path / "known_hosts"]
-    for path in ways:
+    routes = [tmp_path / "config", tmp_path / "known_hosts"]
+    for path in routes:
         path.write_text("# as it was\n")
-    known = f"SSH_CONFIG = {str(ways[0])!r}\nSSH_KNOWN_HOSTS = {str(ways[1])!r}\n"
+    known = f"SSH_CONFIG = {str(routes[0])!r}\nSSH_KNOWN_HOSTS = {str(routes[1])!r}\n"
     plan = planned("HOSTS = ['root@a']\nRESIDENT_S = 60\n" + known, PADDLE_STATE_DIR=str(tmp_path / "jobs"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         residents = offered(plan, listener)

@@ -30,7 +30,7 @@ _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.2
 _RESET = (errno.EPIPE, errno.ECONNRESET)
 _IP_MTU, _IPV6_MTU = 14, 24  # linux/in.h, linux/in6.h
 
-Way = Tuple[int, str, int]
+Route = Tuple[int, str, int]
 
 
 class Listeners:
@@ -132,59 +132,59 @@ class Reach:
         ValueError: an address is not an IP address.
     """
 
-    def __init__(self, loop: Loop, peers: Sequence[Way], done: Callable[[List[List[Any]]], None]) -> None:
+    def __init__(self, loop: Loop, peers: Sequence[Route], done: Callable[[List[List[Any]]], None]) -> None:
         self._loop = loop
         self._done = done
-        ways = dict.fromkeys((node_id, usual(address), port) for node_id, address, port in peers)
-        self._ways = sorted(ways, key=lambda way: way[0])
-        self._results: Dict[Way, Tuple[bool, str, float]] = {}
-        self._trying: Dict[Way, socket.socket] = {}
-        self._filling: Set[Way] = set()
+        routes = dict.fromkeys((node_id, usual(address), port) for node_id, address, port in peers)
+        self._routes = sorted(routes, key=lambda route: route[0])
+        self._results: Dict[Route, Tuple[bool, str, float]] = {}
+        self._trying: Dict[Route, socket.socket] = {}
+        self._filling: Set[Route] = set()
         self._begun = time.monotonic()
         self._timer = loop.after(REACH_S, self._give_up)
-        for way in self._ways:
-            self._try(way)
+        for route in self._routes:
+            self._try(route)
         self._finish()
 
-    def _try(self, way: Way) -> None:
-        _, address, port = way
+    def _try(self, route: Route) -> None:
+        _, address, port = route
         try:
             peer = socket.socket(family_of(address), socket.SOCK_STREAM)
         except OSError as error:  # no IPv6, or too many open descriptors
-            self._note(way, error.errno or errno.EINVAL)
+            self._note(route, error.errno or errno.EINVAL)
             return
         peer.setblocking(False)
         code = peer.connect_ex((address, port))
         if code == errno.EINPROGRESS:
-            self._trying[way] = peer
-            self._loop.on_writable(peer.fileno(), lambda: self._answered(way))
+            self._trying[route] = peer
+            self._loop.on_writable(peer.fileno(), lambda: self._answered(route))
         else:
             peer.close()
-            self._note(way, code)
+            self._note(route, code)
 
-    def _answered(self, way: Way) -> None:
-        peer = self._trying.pop(way)
+    def _answered(self, route: Route) -> None:
+        peer = self._trying.pop(route)
         self._loop.on_writable(peer.fileno(), None)
         code = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        self._note(way, code)
+        self._note(route, code)
         try:
             sent = 0 if code else peer.send(bytes(FULL_BYTES))
         except OSError:  # already closed, which counts as an answer
             sent = 0
         if sent:
-            self._filling.add(way)
-            self._look(way, peer, sent, time.monotonic() + FULL_S, _FIRST_LOOK_S)
+            self._filling.add(route)
+            self._look(route, peer, sent, time.monotonic() + FULL_S, _FIRST_LOOK_S)
         else:
             peer.close()
             self._finish()
 
-    def _look(self, way: Way, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
+    def _look(self, route: Route, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
         """Check whether the peer has acknowledged or refused any of the bytes: the first of them filled a packet."""
         (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
         # a peer that closed the connection, for example because of too many callers, answers with a reset
         is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET
         if is_lost and time.monotonic() < deadline:
-            again = partial(self._look, way, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
+            again = partial(self._look, route, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
             self._loop.after(wait_s, again)
             return
         if is_lost:
@@ -192,20 +192,20 @@ class Reach:
                 "connections open, but packets of %d bytes do not arrive "
                 "(a link on the path has a smaller MTU and does not report it)"
             )
-            self._results[way] = (False, text % _mtu(peer), self._results[way][2])
-        self._filling.discard(way)
+            self._results[route] = (False, text % _mtu(peer), self._results[route][2])
+        self._filling.discard(route)
         peer.close()
         self._finish()
 
-    def _note(self, way: Way, code: int) -> None:
+    def _note(self, route: Route, code: int) -> None:
         took_s = round(time.monotonic() - self._begun, 6)
-        self._results[way] = (code == 0, "" if code == 0 else os.strerror(code), took_s)
+        self._results[route] = (code == 0, "" if code == 0 else os.strerror(code), took_s)
 
     def _give_up(self) -> None:
-        for way, peer in self._trying.items():
+        for route, peer in self._trying.items():
             self._loop.on_writable(peer.fileno(), None)
             peer.close()
-            self._results[way] = (False, "no answer within %.0f s" % REACH_S, REACH_S)
+            self._results[route] = (False, "no answer within %.0f s" % REACH_S, REACH_S)
         self._trying.clear()
         self._finish()
 
@@ -214,9 +214,9 @@ class Reach:
             self._timer.cancel()
             done, self._done = self._done, lambda results: None
             found = []
-            for way in self._ways:
-                ok, text, took_s = self._results[way]
-                found.append([way[0], ok, text, way[1], took_s])
+            for route in self._routes:
+                ok, text, took_s = self._results[route]
+                found.append([route[0], ok, text, route[1], took_s])
             done(found)
 
 

@@ -194,9 +194,9 @@ def a_path_that_begins_to_drop_large_packets_is_named_within_seconds_and_as_the_
 
 @scenarios.each("ca", "ac")
 def a_path_that_drops_large_packets_of_a_pserver_job_is_the_cause_in_either_direction(
-    ways: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+    routes: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    source, target = (cluster[f"node-{letter}"] for letter in ways)
+    source, target = (cluster[f"node-{letter}"] for letter in routes)
     job.conf |= {"HOSTS": ["root@node-a", "root@node-c"], "STEP_TIMEOUT_S": 20}
     job.learn()
     script = job.workspace / "train.py"

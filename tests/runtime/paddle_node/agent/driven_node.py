@@ -19,12 +19,12 @@ from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.engines import local
 from paddle_node.contract.frames import cost
-from paddle_node.contract.probed import Busy, NodeAddress, Part, Saves, Way
+from paddle_node.contract.probed import Busy, NodeAddress, Part, Route, Saves
 from paddle_node.contract.records import fields_of
 from paddle_node.contract.to_agent import ReconnectKey
 from paddle_node.contract.to_launcher import Reported, ResidentFound
 
-ROWS = (Busy, Part, NodeAddress, ResidentFound, Saves, Way)
+ROWS = (Busy, Part, NodeAddress, ResidentFound, Saves, Route)
 PATIENCE_S = 60.0  # machines stall
 ENDS_S = 30.0
 

@@ -125,15 +125,15 @@ def test_a_peer_that_closes_before_the_bytes_arrive_is_reached() -> None:
     loop = Loop()
     found: list[list[Any]] = []
 
-    def done(ways: list[list[Any]]) -> None:
-        found.extend(ways)
+    def done(routes: list[list[Any]]) -> None:
+        found.extend(routes)
         loop.stop()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         Reach(loop, [(1, "127.0.0.1", listener.getsockname()[1])], done)
         listener.accept()[0].close()  # what a node does with too many callers; it resets what comes then
         loop.run()
-    assert [way[:3] for way in found] == [[1, True, ""]]
+    assert [route[:3] for route in found] == [[1, True, ""]]
 
 
 def test_a_silent_peer_is_given_up_in_bounded_time(idle: Node) -> None:
