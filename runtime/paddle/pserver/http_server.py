@@ -239,19 +239,35 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the client gets the error."""
 
-    def _authorize(self) -> bool:
-        """Refuse an unauthorized request; return whether it is authorized. Its connection may be idle afterwards."""
+    def handle_expect_100(self) -> bool:
+        """Tell a client that waits for it to send the request body."""
+        answered = super().handle_expect_100()
+        self.wfile.flush()
+        return answered
+
+    def _admit(self) -> bool:
+        """Refuse an unauthorized request, and one whose end a proxy may see elsewhere; return whether it is neither.
+
+        Its connection may be idle afterwards.
+        """
         self.server.mark(self.connection, is_idle=False)
-        if self.server.is_allowed(self.headers):
-            self._idle_s = self.server.limits.idle_s
-            return True
-        self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
-        return False
+        if not self.server.is_allowed(self.headers):
+            self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+            return False
+        self._idle_s = self.server.limits.idle_s
+        lengths = self.headers.get_all("Content-Length", [])
+        is_clear = len(lengths) < 2 and all(each.isascii() and each.isdigit() for each in lengths)
+        if "Transfer-Encoding" in self.headers or not is_clear:
+            self._refuse(HTTPStatus.BAD_REQUEST, "expected one Content-Length, and no Transfer-Encoding")
+            return False
+        return True
 
     def do_GET(self) -> None:
         """Answer GET."""
-        if not self._authorize():
+        if not self._admit():
             return
+        if self.headers.get("Content-Length", "0") != "0":
+            self.close_connection = True  # the body is not read
         if self.path == "/health":
             old = [one.name for one in self.server.tables.values() if one.age_s > one.within_s]
             status = HTTPStatus.SERVICE_UNAVAILABLE if old else HTTPStatus.OK
@@ -263,11 +279,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a lookup."""
-        if not self._authorize():
+        if not self._admit():
             return
         length, kind = self.headers.get("Content-Length", ""), self.headers.get_content_type()
         most = 24 * MAX_IDS if kind == _JSON else 8 * MAX_IDS
-        if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > most:
+        if not 0 < len(length) < 10 or int(length) > most:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a Content-Length of at most {most}")
             return
         if not self._reserve(int(length) * (_IDS_JSON if kind == _JSON else 1)):

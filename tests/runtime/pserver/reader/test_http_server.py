@@ -230,3 +230,55 @@ def test_answers_that_take_too_much_memory_are_refused() -> None:
         assert served.ask("POST", "/tables/t/rows", b'{"ids": [1]}', **as_json)[0] == 200
     finally:
         served.close()
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join((*lines, "Host: localhost", "", "")).encode()
+
+
+LOOKUP = "POST /tables/t/rows HTTP/1.1"
+
+
+def test_a_client_that_waits_for_leave_to_send_its_ids_gets_it(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.server_port), timeout=5) as peer:
+        peer.sendall(head(LOOKUP, "Content-Length: 8", "Expect: 100-continue"))
+        assert peer.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        peer.sendall(bytes(8))
+        assert peer.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        ("Transfer-Encoding: chunked",),
+        ("Content-Length: 8", "Transfer-Encoding: chunked"),
+        ("Content-Length: 8", "Content-Length: 0"),
+        ("Content-Length: +8",),
+        ("Content-Length: 8, 8",),
+    ],
+)
+@pytest.mark.parametrize("request_line", [LOOKUP, "GET /health HTTP/1.1"])
+def test_a_body_whose_length_can_be_read_in_two_ways_is_refused_and_never_taken_for_a_request(
+    served: Served, request_line: str, length: tuple[str, ...]
+) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.server_port), timeout=5) as peer:
+        peer.sendall(head(request_line, *length) + head("GET /tables HTTP/1.1"))
+        got = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    assert got.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 "))
+    assert got.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_get_with_a_body_leaves_no_request_behind(served: Served) -> None:
+    inner = head("GET /tables HTTP/1.1")
+    with socket.create_connection(("127.0.0.1", served.server.server_port), timeout=5) as peer:
+        peer.sendall(head("GET /health HTTP/1.1", f"Content-Length: {len(inner)}") + inner)
+        got = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    assert got.count(b"HTTP/1.1 ") == 1
+
+
+def test_requests_sent_together_by_a_client_that_then_only_reads_are_all_answered(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.server_port), timeout=5) as peer:
+        peer.sendall(50 * (head(LOOKUP, "Content-Length: 8") + bytes(8)) + head("GET /health HTTP/1.1"))
+        peer.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    assert got.count(b"HTTP/1.1 200 ") == 51
