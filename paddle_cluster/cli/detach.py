@@ -55,7 +55,7 @@ def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
         _become_daemon(run_job, its, where)
     its.close()
     os.waitpid(child, 0)
-    return _look_on(mine)
+    return _follow(mine)
 
 
 def _become_daemon(run_job: RunJob, first: socket.socket, where: StatePlaces) -> NoReturn:
@@ -70,13 +70,13 @@ def _become_daemon(run_job: RunJob, first: socket.socket, where: StatePlaces) ->
         code = run_job(console, first)
     except LauncherError as error:
         code = error.exit_code
-        _last_words(first, code, str(error).splitlines())
+        _send_end(first, code, str(error).splitlines())
     except signals.StopRequest as stop:
         code = stop.event.exit_code
-        _last_words(first, code, [f"ended by {stop}"])
+        _send_end(first, code, [f"ended by {stop}"])
     except Exception as error:  # noqa: BLE001 - the last resort of a process without a terminal
         traceback.print_exc()
-        _last_words(first, code, [f"the launcher failed: {error!r}; see {where.jobs / ERRORS_FILE}"])
+        _send_end(first, code, [f"the launcher failed: {error!r}; see {where.jobs / ERRORS_FILE}"])
     finally:
         os._exit(int(code))
 
@@ -103,12 +103,12 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _last_words(first: socket.socket, code: int, lines: list[str]) -> None:
+def _send_end(first: socket.socket, code: int, lines: list[str]) -> None:
     with contextlib.suppress(OSError):  # the watching process has exited
         first.sendall(encode("end", exit_code=int(code), left=[], lines=lines))
 
 
-def _look_on(connection: socket.socket) -> ExitCode:
+def _follow(connection: socket.socket) -> ExitCode:
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     welcome: dict[str, Any] = {}
     client = ControlClient(connection, events, on_welcome=welcome.update)

@@ -64,29 +64,31 @@ def named(argv: Sequence[str]) -> str | None:
     Raises:
         UsageError: the first argument is not a command, and either no job is named or it is a misspelled command.
     """
-    word = argv[0] if argv else "-"
-    if word in COMMANDS:
-        return word
-    if not word:
+    argument = argv[0] if argv else "-"
+    if argument in COMMANDS:
+        return argument
+    if not argument:
         return None
     ours = _before_dashes(argv)
     if any(token.partition("=")[0] in OF_JOBS for token in ours):
-        meant = next((command for command in COMMANDS if near_miss(word, command, fuzzy_from=3)), None)
-        if meant is None:
+        suggestion = next(
+            (command for command in COMMANDS if near_miss(argument, command, fuzzy_from=3)), None
+        )
+        if suggestion is None:
             return None
         raise UsageError(
-            f"unknown command {word!r}: did you mean {meant}? (To pass it to your script, put it after --.)"
+            f"unknown command {argument!r}: did you mean {suggestion}? (To pass it to your script, put it after --.)"
         )
-    if word.startswith("-"):
+    if argument.startswith("-"):
         late = next((one for one in ours if one in COMMANDS), None)
         if late is not None and not {"-h", "--help"} & set(ours):
             rest = shlex.join([one for one in argv if one != late])
             raise UsageError(f"the command must come first: {PROGRAM} {late} {rest}")
         return None
-    near = nearest(word, tuple(COMMANDS))
+    near = nearest(argument, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
-    example = shlex.quote(word) if os.path.isdir(word) else "DIR"
-    raise UsageError(f"unknown command {word!r}: {hint} (A job needs --job_dispatch_package={example}.)")
+    example = shlex.quote(argument) if os.path.isdir(argument) else "DIR"
+    raise UsageError(f"unknown command {argument!r}: {hint} (A job needs --job_dispatch_package={example}.)")
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:

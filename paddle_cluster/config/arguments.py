@@ -48,7 +48,7 @@ _ADVICE = {
     "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
 }
 
-_MEANT = {
+_SYNONYMS = {
     "k8s kube kubectl kueue": "kubernetes",
     "mpi mpirun mpiexec ompi": "openmpi",
     "srun sbatch salloc": "slurm",
@@ -184,11 +184,13 @@ def _check_value(option: Option, value: str | None) -> str:
     if not value or value.startswith("--"):
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
     if option.choices and value not in option.choices:
-        meant = next((choice for names, choice in _MEANT.items() if value.lower() in names.split()), "")
-        meant = meant if meant in option.choices else nearest(value, option.choices) or ""
+        suggestion = next(
+            (choice for names, choice in _SYNONYMS.items() if value.lower() in names.split()), ""
+        )
+        suggestion = suggestion if suggestion in option.choices else nearest(value, option.choices) or ""
         raise UsageError(
             f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}"
-            + (f"; did you mean --{option.name}={meant}?" if meant else "")
+            + (f"; did you mean --{option.name}={suggestion}?" if suggestion else "")
         )
     return value
 
@@ -200,13 +202,13 @@ def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
                 "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
                 "or --job_workspace=DIR to run one that is already there"
             )
-            + _meant(loose)
+            + _suggestion(loose)
         )
     if loose.endswith(_SCRIPTS) and "entry" not in given:
         raise UsageError(f"unknown argument {loose!r}; to run it, give --entry={loose}" + _ESCAPE)
 
 
-def _meant(word: str) -> str:
+def _suggestion(word: str) -> str:
     """Return what to write instead of a word that names a directory or a script, or ""."""
     if not word:
         return ""

@@ -123,14 +123,14 @@ def umask(value: object) -> int:
     return value
 
 
-def one_of(words: type[E]) -> Callable[[object], E]:
+def one_of(comma_separated: type[E]) -> Callable[[object], E]:
     """Accept a value of an enumeration."""
-    expected = " or ".join(repr(str(word)) for word in words)
+    expected = " or ".join(repr(str(word)) for word in comma_separated)
 
     def read(value: object) -> E:
-        if value not in tuple(words):
+        if value not in tuple(comma_separated):
             raise mismatch(expected, value)
-        return words(str(value))
+        return comma_separated(str(value))
 
     return read
 
@@ -147,7 +147,7 @@ def utf8(token: str) -> str:
     return os.fsencode(token).decode("utf-8", "surrogateescape")
 
 
-def words(given: str | tuple[str, ...]) -> tuple[str, ...]:
+def comma_separated(given: str | tuple[str, ...]) -> tuple[str, ...]:
     """Split a string at its commas."""
     return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
 
@@ -173,7 +173,7 @@ def inside(given: str) -> str:
 
 def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
     """Accept directories of the workspace, separated by commas."""
-    return tuple(map(inside, words(given)))
+    return tuple(map(inside, comma_separated(given)))
 
 
 def directory_there(given: str) -> str:
@@ -186,7 +186,7 @@ def directory_there(given: str) -> str:
     return given
 
 
-def kept_name(given: str) -> str:
+def directory_name(given: str) -> str:
     """Accept a name that is also a directory name on nodes; only the default is empty."""
     if given and not _KEPT.fullmatch(given):
         raise ValueMismatchError(

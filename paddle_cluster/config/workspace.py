@@ -187,11 +187,11 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
     raise UsageError(
         f"--entry={settings.job.entry.text}: {launcher} {why}. paddle.py starts the processes "
         "itself and sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Use: "
-        f"{shlex.join(meant(settings))}"
+        f"{shlex.join(equivalent_options(settings))}"
     )
 
 
-def meant(settings: Settings) -> list[str]:
+def equivalent_options(settings: Settings) -> list[str]:
     """Return the options that start the same processes without the other launcher."""
     given = [word for word in settings.job.passthrough if word != "--"]
     found = (

@@ -247,8 +247,8 @@ class Reactor:
                     self._read(watched)
                 elif fd == self._wake_read:
                     self._woken()
-            self._look_after_the_paused()
-            self._look_after_the_due()
+            self._resume_paused()
+            self._run_due()
             with self._lock:
                 if not self._watched:
                     self._thread = None
@@ -277,7 +277,7 @@ class Reactor:
                     self._poll.modify(watched.fd, _WATCHED)
         return wanted is Next.TASK
 
-    def _look_after_the_paused(self) -> None:
+    def _resume_paused(self) -> None:
         with self._lock:
             paused, self._paused = self._paused, []
         for watched in paused:
@@ -289,7 +289,7 @@ class Reactor:
                 with self._lock:
                     self._paused.append(watched)
 
-    def _look_after_the_due(self) -> None:
+    def _run_due(self) -> None:
         with self._lock:
             due, self._due = self._due, []
         now = time.monotonic()

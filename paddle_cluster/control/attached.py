@@ -58,7 +58,7 @@ class Farewell:
 
 
 @dataclass(frozen=True)
-class _LetGo:
+class _Detached:
     """The user pressed Ctrl+\\ to detach."""
 
 
@@ -114,7 +114,7 @@ class _Follower:
     def _take(self, event: Any) -> Farewell | None:
         if isinstance(event, SignalEvent):
             return self._signal(event)
-        if isinstance(event, _LetGo):
+        if isinstance(event, _Detached):
             return Farewell(Parting.LET_GO)
         if isinstance(event, Gone):
             return Farewell(Parting.LOST, reason=event.reason)
@@ -157,7 +157,7 @@ class _Follower:
 
 @contextlib.contextmanager
 def _quit_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    before = signal.signal(signal.SIGQUIT, lambda *_: events.put(_LetGo()))
+    before = signal.signal(signal.SIGQUIT, lambda *_: events.put(_Detached()))
     try:
         yield
     finally:

@@ -131,7 +131,7 @@ def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, con
         records.append(record)
         try:
             directory = make_job_dir(where, job_id)
-            if store.make_way(directory):
+            if store.move_unreadable_aside(directory):
                 write_json(directory / JOB_FILE, record.as_json())
         except OSError:
             continue

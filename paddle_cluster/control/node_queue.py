@@ -60,7 +60,7 @@ def place(jobs: Sequence[KnownJob], job: KnownJob) -> int:
     return 1 + sum(map(is_waiting, before(jobs, job)))
 
 
-def told(jobs: Sequence[KnownJob]) -> str:
+def titles(jobs: Sequence[KnownJob]) -> str:
     """ "resnet (run), JOB20260101000000-aaaaaa (queue)"."""
     more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
     return ", ".join(f"{job.title} ({job.describe()})" for job in jobs[:NAMED]) + more
@@ -149,7 +149,7 @@ def _attempt(where: StatePlaces, job: KnownJob, claim: Callable[[], object]) -> 
             except WorkspaceHeldError as error:  # by a job that is just ending, or is unknown here
                 return _Ahead((error.holder,), error.holder)
             marker.unlink(missing_ok=True)
-        return _Ahead(tuple(one.job_id for one in ahead), told(ahead))
+        return _Ahead(tuple(one.job_id for one in ahead), titles(ahead))
     finally:
         os.close(lock)
 

@@ -126,7 +126,7 @@ class _Round:
         elif isinstance(event, Unreadable):
             self._note(event.node_id, None, f"cannot read its {event.kind!r} message: {event.error}")
         elif isinstance(event, MessageEvent):
-            self._hear(event)
+            self._receive(event)
 
     def _greet(self, event: Connected) -> None:
         node = self._nodes[event.node_id]
@@ -144,7 +144,7 @@ class _Round:
         kind, fields = self._request
         link.send(kind, **fields)
 
-    def _hear(self, event: MessageEvent) -> None:
+    def _receive(self, event: MessageEvent) -> None:
         if event.kind == "hello":
             self._hostnames[event.node_id] = event.message.hostname[:HOSTNAME_KEPT]
         elif event.kind == "failed":

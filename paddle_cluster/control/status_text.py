@@ -48,14 +48,14 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
     record, status = job.record, job.status
     lines = [
         f"{job.title}: {job.describe()}",
-        *_words("  id: ", job.job_id if record.name else ""),
+        *_labeled("  id: ", job.job_id if record.name else ""),
         f"  submitted {ago(now - record.submitted_at)} ago by {record.user}, {record.launcher.describe()}"
         + (", detached" if record.detached else "")
         + (" (rebuilt from its nodes)" if record.rebuilt else ""),
-        *_words("  workspace: ", record.source),
-        *_words("  conf: ", record.conf),
-        *_words("  logs: ", record.collected and f"{record.collected}/log"),
-        *_words("  state: ", str(job.directory)),
+        *_labeled("  workspace: ", record.source),
+        *_labeled("  conf: ", record.conf),
+        *_labeled("  logs: ", record.collected and f"{record.collected}/log"),
+        *_labeled("  state: ", str(job.directory)),
     ]
     lines += health(job, now)
     nodes, processes, failures = (_list(status, name) for name in ("nodes", "processes", "failures"))
@@ -206,5 +206,5 @@ def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _words(label: str, text: str) -> list[str]:
+def _labeled(label: str, text: str) -> list[str]:
     return [label + visible(text)] if text else []

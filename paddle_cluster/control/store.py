@@ -278,7 +278,7 @@ def _unreadable_files(where: StatePlaces) -> list[Path]:
     return found
 
 
-def make_way(directory: Path) -> bool:
+def move_unreadable_aside(directory: Path) -> bool:
     """Return whether a job.json can be written; an existing but unreadable one is renamed first."""
     job_file = directory / JOB_FILE
     if not job_file.exists():

@@ -190,7 +190,7 @@ def state_text(one: Fact) -> str:
     return state if one.get("code") is None else f"{state}, code {one['code']}"
 
 
-def _heard(one: Fact, field: str, now: float) -> str:
+def _age(one: Fact, field: str, now: float) -> str:
     return f"{ago(now - one[field])} ago" if one.get(field) is not None else ""
 
 
@@ -254,7 +254,7 @@ FORMS: Mapping[str, Callable[[Fact, str, float], str]] = {
     "bytes": _formatted(size_text),
     "rate": _formatted(lambda value: f"{size_text(value)}/s"),
     "of_total": lambda one, field, now: _of(one.get(field), one.get("memory_total_bytes")),
-    "ago": _heard,
+    "ago": _age,
     "state": lambda one, field, now: state_text(one),
     "waiting": _waiting,
     "discarded": _discarded,

@@ -35,7 +35,7 @@ class JobBoard:
         """Return all jobs, newest first."""
         with self._lock:
             if time.monotonic() - self._at >= FRESH_S:
-                self._jobs = store.all_jobs(self._where, self._look)
+                self._jobs = store.all_jobs(self._where, self._load)
                 kept = {job.directory for job in self._jobs}
                 self._read = {place: pair for place, pair in self._read.items() if place in kept}
                 self._at = time.monotonic()
@@ -50,7 +50,7 @@ class JobBoard:
         jobs = self.jobs()
         return next((job for job in jobs if job.running and not job.ended), jobs[0] if jobs else None)
 
-    def _look(self, directory: Path) -> KnownJob | None:
+    def _load(self, directory: Path) -> KnownJob | None:
         stamp = (_stamp(directory / JOB_FILE), _stamp(directory / STATUS_FILE))
         before = self._read.get(directory)
         if before is None or before[0] != stamp:

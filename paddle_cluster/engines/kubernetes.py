@@ -165,7 +165,7 @@ class KubernetesJob:
                 if trouble is None:
                     trouble, version = self._follow(api, version)
                 if trouble is None:
-                    trouble = self._look(api)
+                    trouble = self._check_job(api)
                 if trouble is not None:
                     return trouble
                 failures = 0
@@ -185,7 +185,7 @@ class KubernetesJob:
         window_s = WINDOW_S if self._were_up else START_WINDOW_S
         for event in api.watch("pods", {**self._mine(), "resourceVersion": version}, window_s):
             version = str(event["object"]["metadata"]["resourceVersion"])
-            trouble = self._seen(event["type"], event["object"])
+            trouble = self._update_pod(event["type"], event["object"])
             if trouble is not None:
                 return trouble, version
         return None, version
@@ -198,11 +198,11 @@ class KubernetesJob:
         listed = api.call("list", "pods", query=self._mine())
         pods = {pod["metadata"]["name"]: pod for pod in listed.get("items") or ()}
         missing = [pod for name, pod in self._pods.items() if name not in pods]
-        troubles = [self._seen("DELETED", pod) for pod in missing]
-        troubles += [self._seen("ADDED", pod) for pod in pods.values()]
+        troubles = [self._update_pod("DELETED", pod) for pod in missing]
+        troubles += [self._update_pod("ADDED", pod) for pod in pods.values()]
         return next(filter(None, troubles), None), str(listed["metadata"]["resourceVersion"])
 
-    def _seen(self, kind: str, pod: Mapping[str, Any]) -> str | None:
+    def _update_pod(self, kind: str, pod: Mapping[str, Any]) -> str | None:
         """Process the state of a pod; return a final problem."""
         if kind not in ("ADDED", "MODIFIED", "DELETED"):  # such as a bookmark
             return None
@@ -234,7 +234,7 @@ class KubernetesJob:
         self._troubles[what] = trouble.text
         return None
 
-    def _look(self, api: Api) -> str | None:
+    def _check_job(self, api: Api) -> str | None:
         """Check the Job and, while pods are missing, the reasons."""
         try:
             job = api.call("get", "jobs", self._job)

@@ -103,7 +103,7 @@ class _Waiting:
         self._tell = tell
         self._last_reason = ""
         self._output = b"\0"
-        self._said = b""
+        self._recent_output = b""
 
     def run(self, deadline: float, timeout_s: float) -> dict[str, str]:
         """Return the variables of the allocation; regularly query why there is none yet."""
@@ -123,27 +123,27 @@ class _Waiting:
                     self.is_held = True
                     return self._variables()
                 if not ready.get_map():
-                    words = self._words()
-                    advice = _CONF if _NO_CONF.search(words) else _ASK
-                    raise PreflightError(f"Slurm refused the allocation: {words}{advice}")
+                    messages = self._output_line()
+                    advice = _CONF if _NO_CONF.search(messages) else _ASK
+                    raise PreflightError(f"Slurm refused the allocation: {messages}{advice}")
                 if time.monotonic() >= deadline:
                     raise PreflightError(
                         f"no allocation from Slurm within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "
-                        f"Slurm reports: {self._look() or self._words()}"
+                        f"Slurm reports: {self._query_reason() or self._output_line()}"
                     )
                 if time.monotonic() >= look_at:
                     if self.job and (never := why_never(self.job)):
                         raise PreflightError(f"Slurm can never start this job: {never}")
                     pause_s = min(LOOK_MOST_S, 1.5 * pause_s)
                     look_at = time.monotonic() + pause_s
-                    self._tell_why()
+                    self._report_reason()
 
     def _take(self, data: bytes, is_output: bool) -> None:
         if is_output:
             self._output += data
             return
-        self._said = (self._said + data)[-READ_SIZE:]
-        found = _JOB.search(self._said)
+        self._recent_output = (self._recent_output + data)[-READ_SIZE:]
+        found = _JOB.search(self._recent_output)
         if found:
             self.job = found[1].decode()
 
@@ -152,18 +152,18 @@ class _Waiting:
         pairs = (text.partition("=") for text in texts if text.startswith("SLURM_"))
         return {name: value for name, _, value in pairs}
 
-    def _words(self) -> str:
-        lines = self._said.decode("utf-8", "replace").splitlines()
-        words = " | ".join(line.removeprefix("salloc: ").removeprefix("error: ") for line in lines)
-        return visible(words[-SHOWN:]) or "salloc exited without a message"
+    def _output_line(self) -> str:
+        lines = self._recent_output.decode("utf-8", "replace").splitlines()
+        messages = " | ".join(line.removeprefix("salloc: ").removeprefix("error: ") for line in lines)
+        return visible(messages[-SHOWN:]) or "salloc exited without a message"
 
-    def _tell_why(self) -> None:
-        why = self._look()
+    def _report_reason(self) -> None:
+        why = self._query_reason()
         if why and why != self._last_reason:
             self._last_reason = why
             self._tell(f"Slurm: {why}")
 
-    def _look(self) -> str:
+    def _query_reason(self) -> str:
         """Return why the job waits, and when it is expected to start."""
         if not self.job:
             return ""

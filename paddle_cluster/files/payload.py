@@ -273,7 +273,7 @@ def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str
         lines += _rows(sorted(files))
     else:
         lines += [*_folders(files), "  the largest:", *_rows(largest(files), "    ")]
-    return [*lines, *told_left_out(left_out)]
+    return [*lines, *omitted_file_lines(left_out)]
 
 
 def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
@@ -281,7 +281,7 @@ def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence
     return [
         f"{node} is missing {_total(files)}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
         *_rows(largest(files)),
-        *told_left_out(left_out),
+        *omitted_file_lines(left_out),
         f"  (files named in {IGNORE_FILE} are not sent)",
     ]
 
@@ -291,7 +291,7 @@ def largest(files: Sequence[Sized]) -> list[Sized]:
     return sorted(files, key=lambda one: (-one.size, one.path))[:LARGEST]
 
 
-def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
+def omitted_file_lines(left_out: Sequence[LeftOut]) -> list[str]:
     """Return lines about files that are not sent, grouped by rule."""
     lines = []
     for rule in dict.fromkeys(one.rule for one in left_out):

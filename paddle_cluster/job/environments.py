@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from paddle_cluster.config import requirements
 from paddle_cluster.files import wheels
 from paddle_cluster.files.wheels import Environment, EnvironmentRequest, Fetch, NoWheelsError
-from paddle_cluster.nodes.findings import Finding, told
+from paddle_cluster.nodes.findings import Finding, finding_lines
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
@@ -62,7 +62,7 @@ def prepare(plan: Plan, roster: Roster, loop: Loop, console: Console) -> Prepare
             problems.append(
                 Finding(record.name, "", f"lost: {record.contact.error or 'its connection ended'}")
             )
-    return Prepared(found, told(problems, len(roster.all())))
+    return Prepared(found, finding_lines(problems, len(roster.all())))
 
 
 def _fetch(wanted: EnvironmentRequest, plan: Plan, loop: Loop, roster: Roster) -> Environment | None:

@@ -219,10 +219,10 @@ def _time(at: float) -> str:
 
 def headline(cause: Failure) -> str:
     """Return what failed, where, how, and the error or the last line of its log."""
-    return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_words(cause))))
+    return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_output(cause))))
 
 
-def _last_words(cause: Failure) -> str:
+def _last_output(cause: Failure) -> str:
     if cause.kind is not FailureKind.EXIT or cause.signal:
         return ""
     written = [line.strip() for line in cause.tail if line.strip()]

@@ -317,7 +317,7 @@ class Recovery:
             self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
             return
         for process in gone:
-            send_word_of(process, self._plan, self._roster, self._starter)
+            report_departure(process, self._plan, self._roster, self._starter)
 
     def _note(self, text: str) -> None:
         self._context.console.note(text)
@@ -327,7 +327,7 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(name.replace("-", " ", 1) for name in sorted(names))
 
 
-def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
+def report_departure(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
     """Inform the pservers that a trainer has left for good, so that no trainer waits for it.
 
     A short-lived process on the first pserver's node does so, with the job's key: it takes the lost trainer's place and

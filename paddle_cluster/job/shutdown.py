@@ -64,7 +64,7 @@ class Shutdown:
         self._loop = loop
         self._nodes = nodes
         self._enter = enter
-        self._has_told = False
+        self._has_reported = False
 
     def run(self) -> Undone:
         """Stop everything, collect the rest, close every connection; report this only if something was started."""
@@ -123,36 +123,36 @@ class Shutdown:
         quiet_s = self._settings.limits.collect_timeout_s
 
         def all_quiet() -> bool:
-            self._tell_of_stall()
+            self._report_stall()
             if time.monotonic() - begun < quiet_s:
                 return not self._roster.live()
             return all(
                 self._collector.quiet_s(record.node.node_id) >= quiet_s for record in self._roster.live()
             )
 
-        self._say_bye(DRAIN_LIMIT_S)
+        self._send_goodbye(DRAIN_LIMIT_S)
         self._wait(all_quiet, DRAIN_LIMIT_S, FORCED_S)
-        self._say_bye(0.0)
+        self._send_goodbye(0.0)
         self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
         for record in self._roster.live():
             record.drop(ConnectError(record.name, "the node agent did not confirm that it ended"))
 
         def is_written() -> bool:
-            self._tell_of_stall()
+            self._report_stall()
             return not 0.0 < self._collector.stalled_s() < PATIENCE_S
 
         self._wait(is_written, DRAIN_LIMIT_S, FORCED_S)
 
-    def _tell_of_stall(self) -> None:
+    def _report_stall(self) -> None:
         """Report one time that the job waits for the local disk."""
-        if not self._has_told and self._collector.stalled_s() >= STALL_TOLD_S:
-            self._has_told = True
+        if not self._has_reported and self._collector.stalled_s() >= STALL_TOLD_S:
+            self._has_reported = True
             self._context.console.note(
                 f"{self._roster.collected}: no write to this disk succeeded for {STALL_TOLD_S:g} s; waiting "
                 f"for at most {PATIENCE_S:g} s (Ctrl+C gives up)"
             )
 
-    def _say_bye(self, drain_s: float) -> None:
+    def _send_goodbye(self, drain_s: float) -> None:
         grace_s = 0.0 if self._context.forced else self._settings.limits.stop_grace_s
         for record in self._roster.live():
             record.send("bye", grace_s=grace_s, drain_s=drain_s)

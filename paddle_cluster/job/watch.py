@@ -96,7 +96,7 @@ class Watch:
         self._enter("run")
         self._began = time.monotonic()
         while True:
-            self._loop.until(lambda: self._look() or self._recovery.is_due() or self._is_done())
+            self._loop.until(lambda: self._check() or self._recovery.is_due() or self._is_done())
             if self._roster.failures:
                 self._settle()
                 self._recovery.absorb()
@@ -110,8 +110,8 @@ class Watch:
             record.state is ProcessState.EXITED for record in self._roster.trainers()
         )
 
-    def _look(self) -> bool:
-        self._paths.look()
+    def _check(self) -> bool:
+        self._paths.check()
         if self._began and time.monotonic() - self._began >= QUIET_S:
             self._began = 0.0
             if said := silence(self._roster.trainers()):
@@ -154,7 +154,7 @@ class Watch:
         failures += left_early(failures, self._ended())
         if any(failure.kind in _OF_A_HANG for failure in failures):
             self._ask_for_stacks()
-            self._look_for_who_is_waited_for()
+            self._find_awaited_process()
 
     def _ended(self) -> list[Failure]:
         """Return the ranks that exited with code 0 before the end of a collective job."""
@@ -170,7 +170,7 @@ class Watch:
             if record.left_at
         ]
 
-    def _look_for_who_is_waited_for(self) -> None:
+    def _find_awaited_process(self) -> None:
         """If all hanging trainers wait for peers, find the cause: one that makes no step either and waits for none."""
         failures = self._roster.failures
         if not self._all_wait(failures):
@@ -259,7 +259,7 @@ class PathWatch:
         self._broken: dict[tuple[int, int], Route] = {}
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read the answers that arrived, and query again when due; called repeatedly."""
         for node_id, before in list(self._asked.items()):
             routes = self._roster.nodes[node_id].reports.routes
@@ -269,7 +269,7 @@ class PathWatch:
         for between, tried_at in list(self._untold.items()):
             if self._roster.nodes[between[1]].contact.heard_at > tried_at:
                 del self._untold[between]
-                self._tell(between)
+                self._report(between)
         now = time.monotonic()
         if now - self._asked_at < max(AGAIN_S, len(self._roster.nodes) / A_SECOND):
             return
@@ -333,7 +333,7 @@ class PathWatch:
                 if len(self._broken) <= MOST_REPORTED:
                     self._untold[between] = self._asked_at
 
-    def _tell(self, between: tuple[int, int]) -> None:
+    def _report(self, between: tuple[int, int]) -> None:
         route, name = self._broken[between], self._roster.nodes[between[0]].name
         peer = self._roster.nodes[between[1]].name
         self._console.note(

@@ -29,7 +29,7 @@ class Finding:
     shared: str = ""
 
 
-def told(findings: Iterable[Finding], nodes: int) -> tuple[str, ...]:
+def finding_lines(findings: Iterable[Finding], nodes: int) -> tuple[str, ...]:
     """Return one line per finding; findings shared by several nodes become one line with their names.
 
     Args:

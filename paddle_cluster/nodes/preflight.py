@@ -14,7 +14,7 @@ from paddle_cluster.config.options import Mode, Wire
 from paddle_cluster.nodes.checks import disks, limits, machines, ports, routes, versions
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import RUNTIME_MODULES, SEALS
-from paddle_cluster.nodes.findings import Finding, told
+from paddle_cluster.nodes.findings import Finding, finding_lines
 from paddle_cluster.text.sizes import duration, size_text
 from paddle_node.contract.classes import dataclass
 
@@ -78,8 +78,8 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
         rows=tuple(_row(reply, result(reply, wrong, noted)) for reply in listed),
         red=frozenset(index for index, reply in enumerate(listed) if reply.name in wrong),
         found=found,
-        problems=told(serious, len(replies)),
-        remarks=told(remarks, len(replies)),
+        problems=finding_lines(serious, len(replies)),
+        remarks=finding_lines(remarks, len(replies)),
     )
 
 

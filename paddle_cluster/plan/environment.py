@@ -274,7 +274,7 @@ def is_too_long(name: str, value: str) -> bool:
     return len(value) > room or (not value.isascii() and len(os.fsencode(value)) > room)
 
 
-def told_long(name: str) -> str:
+def too_long_message(name: str) -> str:
     """Return the message about a value that is too long for the environment."""
     return (
         f"{name} is too long for a Linux environment variable: it is written to a file, and "

@@ -11,7 +11,7 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.plan.environment import ADDED_ON_NODE, told_long
+from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
     Plan,
     Process,
@@ -62,7 +62,7 @@ def opening(plan: Plan) -> str:
     given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
     entry = plan.settings.job.entry.text
-    lines = [told_hosts(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
+    lines = [host_sources_text(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
     if plan.mode is Mode.COLLECTIVE and "resume" in dict(plan.settings.job.flags):
         lines.append(
             f"--resume has only the effect that {entry} gives it: in collective mode, a script "
@@ -72,7 +72,7 @@ def opening(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def told_hosts(plan: Plan) -> str:
+def host_sources_text(plan: Plan) -> str:
     """Return the sources of the hosts and of other settings."""
     sources, file = plan.settings.sources, plan.settings.conf
     conf = shown_path(file) if file is not None else "the defaults (no conf.py)"
@@ -92,7 +92,7 @@ def _head(plan: Plan) -> Iterator[str]:
     settings = plan.settings
     name = f"{settings.job.name}, " if settings.job.name else ""
     yield f"job {name}{plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
-    yield told_hosts(plan)
+    yield host_sources_text(plan)
     if settings.job.package is not None:
         yield f"dispatch {settings.job.package}" + (
             f", by shard: {', '.join(settings.job.shard_dirs)}" if settings.job.shard_dirs else ""
@@ -214,7 +214,7 @@ def _footnotes(plan: Plan) -> Iterator[str]:
         )
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
         yield "A pserver whose ports are in use takes the next free ones and informs the trainers."
-    yield from map(told_long, values_in_files(plan, planned_addresses(plan)))
+    yield from map(too_long_message, values_in_files(plan, planned_addresses(plan)))
     if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
         yield "Your own variables are shown as ***; only the processes receive them."
     yield "This was a dry run: no connection was made and nothing was written."

@@ -224,7 +224,7 @@ class Console:
         self._writer.post(self._drawer.finish)
         self._writer.post(self._view.finish)
         self._writer.close(timeout_s)
-        self._tell_gone()
+        self._report_gone()
 
     def _note_dropped(self, count: int) -> None:
         self._view.lines(
@@ -234,10 +234,10 @@ class Console:
     def _tick(self) -> float:
         self._drawer.tick()
         wait_s = self._view.tick()
-        self._tell_gone()
+        self._report_gone()
         return wait_s
 
-    def _tell_gone(self) -> None:
+    def _report_gone(self) -> None:
         if self._sink.gone and not self._gone_noted:
             self._gone_noted = True
             show(

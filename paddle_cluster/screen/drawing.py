@@ -141,7 +141,7 @@ class Drawer:
             case _:
                 if isinstance(event, Failed | Timed | Ended):
                     self.finish()
-                for text, style in wrapping.told(event, view.width(), self._job):
+                for text, style in wrapping.event_lines(event, view.width(), self._job):
                     view.lines([wrapping.visible(text)], style)
 
     def tick(self, everything: bool = False) -> None:
@@ -245,11 +245,11 @@ class Tracebacks:
             if everything or is_over:
                 del self._held[who]
                 shown.append((who, self._unless_shown(who, held.data, now)))
-        for told in self._shown.values():
-            if told.again and (everything or now - told.since >= GATHERED_S):
-                who = "; ".join(_ranks(role, ranks) for role, ranks in told.again.items())
-                shown.append(("", f"({who}: the same traceback as {told.first})".encode()))
-                told.again = {}
+        for event_lines in self._shown.values():
+            if event_lines.again and (everything or now - event_lines.since >= GATHERED_S):
+                who = "; ".join(_ranks(role, ranks) for role, ranks in event_lines.again.items())
+                shown.append(("", f"({who}: the same traceback as {event_lines.first})".encode()))
+                event_lines.again = {}
         return shown
 
     def _unless_shown(self, who: str, data: bytes, now: float) -> bytes:
@@ -259,19 +259,19 @@ class Tracebacks:
             return data
         plain = re.sub(rb"^" + _RANK, b"", whole[0], flags=re.MULTILINE)
         alike = _NUMBERS.sub(lambda line: re.sub(rb"0x[0-9a-f]+|\d+", b"#", line[0]), plain).strip()
-        told = self._shown.get(alike)
-        if told is None:
+        event_lines = self._shown.get(alike)
+        if event_lines is None:
             if len(self._shown) == MOST_REMEMBERED:
                 del self._shown[next(iter(self._shown))]
             self._shown[alike] = _Shown(who)
             return data
-        if not told.again:
-            told.since = now
+        if not event_lines.again:
+            event_lines.since = now
         name = _RANKED.match(who)
         if name is None:
-            told.again.setdefault(who, [])
+            event_lines.again.setdefault(who, [])
         else:
-            told.again.setdefault(name[1], []).append(int(name[2]))
+            event_lines.again.setdefault(name[1], []).append(int(name[2]))
         return data[whole.end() :]
 
 

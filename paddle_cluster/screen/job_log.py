@@ -87,7 +87,7 @@ class JobLog:
         )
         self._path = Path()
         self._file: RotatedFile | None = None
-        self._left_out = self._told_left_out = 0  # lines; each counter belongs to one thread
+        self._left_out = self._reported_left_out = 0  # lines; each counter belongs to one thread
         self._merged = MergedLines()
         self._open = OpenLines()
         self._stamps = _Stamps()
@@ -121,8 +121,8 @@ class JobLog:
         return TICK_S
 
     def _merge(self, waiting: Sequence[tuple[float, Event]], everything: bool) -> None:
-        left_out = self._left_out - self._told_left_out
-        self._told_left_out += left_out
+        left_out = self._left_out - self._reported_left_out
+        self._reported_left_out += left_out
         for at, event in waiting:
             if isinstance(event, Printed):
                 who = wrapping.label(event.process, event.node)
@@ -158,7 +158,7 @@ def _lines_of(event: Event) -> list[str]:
         case PhaseEntered():
             return [f"== {wrapping.visible(event.name)}"]
         case _:
-            return [wrapping.visible(text) for text, _ in wrapping.told(event, wrapping.FILE_WIDTH)]
+            return [wrapping.visible(text) for text, _ in wrapping.event_lines(event, wrapping.FILE_WIDTH)]
 
 
 class _Stamps:

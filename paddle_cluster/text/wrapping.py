@@ -116,7 +116,7 @@ def speed_text(samples_per_s: float) -> str:
     return f"{samples_per_s:,.{int(0 < samples_per_s < 10)}f} samples/s"
 
 
-def told(event: Event, width: int, job: str = "") -> list[tuple[str, str]]:
+def event_lines(event: Event, width: int, job: str = "") -> list[tuple[str, str]]:
     """Return the lines of an event that are the launcher's own messages, each with its style.
 
     Args:

@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     nodes, login, _, _ = cluster_of.nodes_to_ask(places(os.environ), given, os.environ)
     answers = node_jobs.clean(nodes, login, older_s, dry_run)
     for one in answers:
-        _tell(one, dry_run)
+        _print_result(one, dry_run)
     if any(one.error for one in answers):
         return ExitCode.LOST
     return ExitCode.NOT_CLEAN if any(one.record.stayed for one in answers) else ExitCode.DONE
@@ -63,7 +63,7 @@ def _seconds(text: str) -> float:
     return float(int(number) * _UNITS[unit])
 
 
-def _tell(one: NodeAnswer, dry_run: bool) -> None:
+def _print_result(one: NodeAnswer, dry_run: bool) -> None:
     if one.error:
         show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
         return

@@ -139,7 +139,7 @@ def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
 
 
 def _lines(planned: Plan, facts: Sequence[NodeFacts], width: int) -> Iterator[str]:
-    yield from wrapped(plan_text.told_hosts(planned).partition("\n")[0], width)
+    yield from wrapped(plan_text.host_sources_text(planned).partition("\n")[0], width)
     for remark in planned.settings.sources.remarks:
         yield from wrapped(remark, width)
     rows: list[tuple[str, ...]] = [

@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         else:
             lines = status_text.detail(job, time.time(), everything="--all" in given.switches)
             if node_queue.is_waiting(job):
-                ahead = node_queue.told(node_queue.before(store.all_jobs(where), job))
+                ahead = node_queue.titles(node_queue.before(store.all_jobs(where), job))
                 lines.insert(
                     1,
                     f"  waiting for: {ahead or 'no job, it is about to start'}; priority {job.record.priority}",
@@ -71,16 +71,16 @@ def run(argv: Sequence[str]) -> ExitCode:
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
     if not jobs:
         answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` queries the nodes of conf.py")
-        _tell_unreadable(where)
+        _print_unreadable(where)
         return
     lines = status_text.job_table(jobs, time.time(), SHOWN)
     if len(jobs) > SHOWN:
         lines.append(f"  and {len(jobs) - SHOWN} older jobs")
     answer("\n".join(lines))
-    _tell_unreadable(where)
+    _print_unreadable(where)
 
 
-def _tell_unreadable(where: StatePlaces) -> None:
+def _print_unreadable(where: StatePlaces) -> None:
     """Report skipped jobs on standard error, so that programs can parse standard output."""
     for problem in store.unreadable(where)[:SHOWN]:
         show(f"{PROGRAM}: {problem}", sys.stderr)

@@ -60,22 +60,22 @@ def run(argv: Sequence[str]) -> ExitCode:
         show(f"{PROGRAM}: {error}; querying the nodes of {given.values['--conf']}", sys.stderr)
         return _stop_on_nodes(where, given)
     if job.ended:
-        return _tell_over(job)
+        return _print_already_ended(job)
     try:
         return _stop_by_launcher(job, "--force" in given.switches)
     except ControlLost as lost:
         job = store.read(job.directory) or job  # it may have ended during the search
         if job.ended:
-            return _tell_over(job)
+            return _print_already_ended(job)
         if job.running is not False:
             raise ControlLost(
                 f"{job.job_id}: {lost}\nto stop it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
         show(f"{job.title}: its launcher has exited; asking its nodes to stop the job")
-        return _end_there(job.job_id, job.record.nodes, job.record.login.settings())
+        return _end_on_nodes(job.job_id, job.record.nodes, job.record.login.settings())
 
 
-def _tell_over(job: KnownJob) -> ExitCode:
+def _print_already_ended(job: KnownJob) -> ExitCode:
     show(f"{job.title} has already ended: {job.describe()}")
     return ExitCode.DONE
 
@@ -122,15 +122,15 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             again = store.read(job.directory)
             if again is not None and again.ended:
                 left = tuple(map(str, again.status.get("left") or ()))
-                return _tell_end(job.title, again.exit_code or 0, left)
+                return _print_end(job.title, again.exit_code or 0, left)
             raise ControlLost(f"its launcher has exited: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
-            return _tell_end(job.title, event.record.exit_code, event.record.left)
+            return _print_end(job.title, event.record.exit_code, event.record.left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
             show(f"== {visible(str(event.fields.get('name')))}")
 
 
-def _tell_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
+def _print_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
     for line in status_text.shortened(left, job):
         show(line)
     show(f"{job} ended (exit {code})" + ("" if left else "; all its processes have exited"))
@@ -140,28 +140,32 @@ def _tell_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
 def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
     if given.job is None:
         raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists the jobs on the nodes")
-    nodes, login, conf, word = cluster_of.nodes_to_ask(where, given, os.environ)
-    assert word is not None
+    nodes, login, conf, job_id_part = cluster_of.nodes_to_ask(where, given, os.environ)
+    assert job_id_part is not None
     jobs, _, failed = node_jobs.ask(nodes, login)
-    found = {job.job_id for job in jobs if job.job_id.startswith(word) or job.job_id.endswith(word)}
+    found = {
+        job.job_id for job in jobs if job.job_id.startswith(job_id_part) or job.job_id.endswith(job_id_part)
+    }
     if len(found) > 1:
-        raise UsageError(f"{word!r} matches several jobs: {', '.join(sorted(found))}; give more of the id")
+        raise UsageError(
+            f"{job_id_part!r} matches several jobs: {', '.join(sorted(found))}; give more of the id"
+        )
     if found:
-        word = found.pop()
-        node_jobs.rebuild(where, [job for job in jobs if job.job_id == word], login, conf)
-    elif not failed or not is_job_id(word):
-        raise UsageError(f"no node has a record of job {word!r}")
-    return _end_there(word, nodes, login)
+        job_id_part = found.pop()
+        node_jobs.rebuild(where, [job for job in jobs if job.job_id == job_id_part], login, conf)
+    elif not failed or not is_job_id(job_id_part):
+        raise UsageError(f"no node has a record of job {job_id_part!r}")
+    return _end_on_nodes(job_id_part, nodes, login)
 
 
-def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
+def _end_on_nodes(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
     answers = node_jobs.end(job_id, nodes, login)
     for one in answers:
         if one.error:
             show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
             continue
-        told = "; ".join(one.record.told)
-        show(f"  {one.node.name}: {told or 'no process of the job was found'}")
+        outcomes = "; ".join(one.record.outcomes)
+        show(f"  {one.node.name}: {outcomes or 'no process of the job was found'}")
         for pid, command in one.record.left:
             show(f"! NOT CLEANED on {one.node.name}: pid {pid} {command}")
         if one.record.unsure:

@@ -78,7 +78,7 @@ class NodeHandlers:
             umask=self._settings.cluster.job_umask,
             submitter=submitter(self._roster.collected),
             keep_jobs=self._settings.limits.keep_jobs,
-            keeps_state=checkpoints.lies_in_job_dir(self._settings),
+            keeps_state=checkpoints.is_in_job_dir(self._settings),
             saved=checkpoints.saved(self._settings, self._plan.job_id),
             reconnect=None if key is None else key._asdict(),
             **self._resident(record),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
-from paddle_cluster.plan.environment import told_long
+from paddle_cluster.plan.environment import too_long_message
 from paddle_cluster.text.sizes import counted, size_text
 
 CLOCK_REMARK_S = 5.0  # only log times depend on clocks
@@ -19,7 +19,7 @@ CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """Report too few descriptors or threads as problems; only warn about memory and cores: a model's use is unknown."""
     for name in demands.values_in_files:
-        yield Finding("", "environment", told_long(name), serious=False)
+        yield Finding("", "environment", too_long_message(name), serious=False)
     for reply in replies:
         if not reply.error:
             yield from _files_and_threads(reply)

@@ -14,7 +14,7 @@ from paddle_cluster.config.hostfile import read_hostfile
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.plan.plan import build
-from paddle_cluster.plan.plan_text import told_hosts
+from paddle_cluster.plan.plan_text import host_sources_text
 from tests.launcher.configuring import HOSTS, Resolve
 
 
@@ -116,7 +116,7 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
     assert {names[at]: own.python for at, own in got.cluster.own.items()} == (
         {"b": "b-python"} if "b" in names else {}
     )
-    assert told_hosts(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes from conf.py")
+    assert host_sources_text(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes from conf.py")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_hosts_of_the_command_line_need_no_conf(
     got = resolve(arguments.parse(["-p", "ws", *argv]), {})
     assert [host.name for host in got.cluster.hosts] == ["x", "y"]
     assert (got.conf, got.cluster.root_dir) == (None, "~/.paddle-cluster")
-    assert told_hosts(build(got, "JOB")) == (
+    assert host_sources_text(build(got, "JOB")) == (
         f"2 nodes from {got.sources.hosts}; other settings from the defaults (no conf.py)"
     )
     with pytest.raises(ConfError, match=r"conf.py: no such file.* or give --hosts=HOST"):

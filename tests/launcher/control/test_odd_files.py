@@ -217,9 +217,9 @@ def test_a_job_json_that_cannot_be_read_is_told_and_hurts_no_other_job(where: St
 
 def test_a_job_json_that_cannot_be_read_makes_way_for_one_from_the_nodes(where: StatePlaces) -> None:
     directory = where.jobs / JOB
-    assert not store.make_way(directory)
+    assert not store.move_unreadable_aside(directory)
     (directory / JOB_FILE).write_text("{")
-    assert store.make_way(directory)
+    assert store.move_unreadable_aside(directory)
     assert sorted(os.listdir(directory)) == ["job.unreadable", STATUS_FILE]
 
 

@@ -13,7 +13,7 @@ import pytest
 from paddle_cluster.config.options import Mode, Wire
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import OLDEST, check
-from paddle_cluster.nodes.findings import told
+from paddle_cluster.nodes.findings import finding_lines
 from paddle_cluster.nodes.preflight import asked_modules
 from paddle_cluster.plan.wheel_platform import WheelPlatform
 from tests.launcher.planning import answer_to_probe
@@ -41,8 +41,8 @@ def test_what_a_slower_wire_comes_of_is_remarked_once_for_all_nodes(
     ]
     found = list(check(nodes, DEMANDS))
     assert not any(finding.serious for finding in found)
-    assert len(told(found, 7)) == bool(said)
-    assert all(line.startswith("all 7 nodes: modules: ") and said in line for line in told(found, 7))
+    assert len(finding_lines(found, 7)) == bool(said)
+    assert all(line.startswith("all 7 nodes: modules: ") and said in line for line in finding_lines(found, 7))
 
 
 @pytest.mark.parametrize(

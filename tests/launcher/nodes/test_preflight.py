@@ -11,7 +11,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.needs import Need
 from paddle_cluster.nodes.preflight import HEADERS, judge
 from paddle_cluster.text.output_events import Tabled
-from paddle_cluster.text.wrapping import told
+from paddle_cluster.text.wrapping import event_lines
 from paddle_node.contract.probed import Route
 from tests.launcher.planning import answer_to_probe
 
@@ -50,7 +50,7 @@ def test_good_nodes_give_a_full_table_and_no_problem() -> None:
 
 def shown(*replies: Reply, width: int) -> list[str]:
     result = judge(replies, DEMANDS)
-    return [line for line, _ in told(Tabled(HEADERS, result.rows, tuple(result.red)), width)]
+    return [line for line, _ in event_lines(Tabled(HEADERS, result.rows, tuple(result.red)), width)]
 
 
 def test_the_table_fits_the_screen_and_says_once_what_all_nodes_have() -> None:
@@ -372,8 +372,8 @@ def test_nodes_whose_workspaces_hold_other_code_are_named_with_the_files() -> No
         with_code("d", **same, more="x"),
     ]
     replies = [with_code("a", **same), with_code("e", **same), with_code("f", **same), *others]
-    told = judge(replies, DEMANDS)
-    said = {finding.node: finding.text for finding in told.found}
+    event_lines = judge(replies, DEMANDS)
+    said = {finding.node: finding.text for finding in event_lines.found}
     assert said.keys() == {"b", "c", "d"}
     for name, how in (
         ("b", "train.py differs"),
@@ -381,7 +381,7 @@ def test_nodes_whose_workspaces_hold_other_code_are_named_with_the_files() -> No
         ("d", "more.py exists only here"),
     ):
         assert f"most nodes: {how}; copy" in said[name]
-    assert len(told.problems) == 3
+    assert len(event_lines.problems) == 3
     allowed = judge(replies, demands(allow_mismatch=True))
     assert (len(allowed.problems), len(allowed.remarks)) == (0, 3)
 

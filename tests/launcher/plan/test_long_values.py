@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.plan.environment import PIECE, pack_pieces, split_long, told_long
+from paddle_cluster.plan.environment import PIECE, pack_pieces, split_long, too_long_message
 from paddle_node.agent.processes.long_values import LongValues
 from paddle_node.contract.records import read
 from paddle_node.contract.to_agent import Start
@@ -80,4 +80,4 @@ def test_a_file_is_named_by_a_variable_alone(name: str) -> None:
 
 
 def test_what_is_told_names_the_variable_that_scripts_must_read() -> None:
-    assert "PADDLE_PSERVERS_FILE" in told_long("PADDLE_PSERVERS")
+    assert "PADDLE_PSERVERS_FILE" in too_long_message("PADDLE_PSERVERS")
