@@ -16,6 +16,7 @@ from typing import Any
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.job.causes import Conclusion, last_error
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
+from paddle_cluster.system.installation import COMMAND
 from paddle_cluster.text.sizes import some
 from paddle_node.contract.classes import regex
 
@@ -29,7 +30,7 @@ NAMES = 3
 LAST_WORDS = 200
 
 
-_CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.py help v2-api`)"
+_CONVERT = f"`2to3 -w train.py` rewrites most of a script for Python 2 (`{COMMAND} help v2-api`)"
 
 _REMEDIES = tuple(
     (regex(pattern), text)
@@ -127,14 +128,21 @@ _REMEDIES = tuple(
             "{0} must exist on every node; name files in the workspace by paths relative to it",
         ),
         (
-            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|the kernel's out-of-memory killer",
+            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|the kernel's out-of-memory killer|for lack of memory$",
             "a smaller batch or fewer processes per node (--nproc_per_node) need less memory",
+        ),
+        (
+            r"^signal 9 \(SIGKILL\)$",
+            (
+                "a program outside the job killed it, such as kill -9 or the limits of a container or a "
+                "batch system; see its log"
+            ),
         ),
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
             (
                 "free space on that node, or use another disk (ROOT_DIR or HOST_SETTINGS in "
-                "conf.py); `paddle.py clean` removes earlier jobs"
+                f"conf.py); `{COMMAND} clean` removes earlier jobs"
             ),
         ),
         (
@@ -226,7 +234,7 @@ def _last_output(cause: Failure) -> str:
     if cause.kind is not FailureKind.EXIT or cause.signal:
         return ""
     written = [line.strip() for line in cause.tail if line.strip()]
-    return f"last line: {written[-1][:LAST_WORDS]}" if written else "it printed nothing"
+    return f"last line: {_cut(written[-1], LAST_WORDS)}" if written else "it printed nothing"
 
 
 def remedy(cause: Failure) -> str:
@@ -267,7 +275,11 @@ def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"    {line[:LINE_LIMIT]}" for line in lines]
+    return [f"    {_cut(line, LINE_LIMIT)}" for line in lines]
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + " ..."
 
 
 def _names(failures: Sequence[Failure]) -> str:

@@ -253,9 +253,9 @@ def times(phases: Mapping[str, float]) -> str:
 
 def outcome(job: str, code: ExitCode, cause: str) -> str:
     """Return the very last line; `cause` replaces the general meaning of the exit code."""
-    said = (
-        f"{_OUTCOMES[code].partition(':')[0]}: {crop(visible(cause), _CAUSE)}" if cause else _OUTCOMES[code]
-    )
+    shown = visible(cause)
+    shown = crop(shown, _CAUSE) + (" ..." if cells(shown) > _CAUSE else "")
+    said = f"{_OUTCOMES[code].partition(':')[0]}: {shown}" if cause else _OUTCOMES[code]
     return f"{job}: {said} (exit {int(code)})"
 
 

@@ -105,6 +105,8 @@ def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
         "FIRST ERROR: pserver 2 on node-c: signal 9 (SIGKILL)",
         "  the end of its log:",
         "    bye",
+        "  try: a program outside the job killed it, such as kill -9 or the limits of a container or a batch system; "
+        "see its log",
         "  also failed: trainer 1 on node-b: exit code 3",
         "  consequence: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
         "  stopped by the launcher: trainer 2 on node-c",

@@ -256,6 +256,11 @@ def test_every_exit_code_has_words(code: ExitCode) -> None:
     assert wrapping.outcome("JOB1", code, "").endswith(f"(exit {int(code)})")
 
 
+def test_a_cause_that_is_cut_ends_with_dots() -> None:
+    assert wrapping.outcome("JOB1", ExitCode.DONE, "x" * 1000).endswith("xx ... (exit 0)")
+    assert "..." not in wrapping.outcome("JOB1", ExitCode.DONE, "x" * 300)
+
+
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
 def test_visible_text_cannot_act_on_a_terminal(text: str) -> None:
     shown = wrapping.visible(text)
