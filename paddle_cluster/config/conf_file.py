@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Mapping
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
     folders = [CONF_FILE.parent if IS_CHECKOUT else Path()]
     if not IS_CHECKOUT and arguments["job_dispatch_package"] is not None:
         folders.insert(0, arguments["job_dispatch_package"].absolute().parent)
-    found = next((path for folder in folders if (path := folder / CONF_NAME).is_file()), None)
+    found = next((path for folder in folders if lexists(path := folder / CONF_NAME)), None)
     has_hosts = (
         arguments["hosts"]
         or arguments["hostfile"]

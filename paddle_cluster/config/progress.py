@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from paddle_cluster.config.values import ValueMismatchError, list_of, mismatch
+from paddle_cluster.config.values import ValueMismatchError, list_of, mismatch, nearest
 
 MOST_CHARACTERS = 1000
 
@@ -44,8 +44,11 @@ def _patterns(value: object) -> tuple[str, ...]:
         raise ValueMismatchError(
             f"the pattern has {len(value)} characters; at most {MOST_CHARACTERS} are allowed"
         )
-    if not groups or ("name" in groups) != ("value" in groups):
-        raise mismatch(f"{_EXPECTED}; `name` and `value` must appear together", value)
+    if not groups:
+        near = nearest(value, tuple(READY))
+        raise mismatch(_EXPECTED + (f" (did you mean {near!r}?)" if near else ""), value)
+    if ("name" in groups) != ("value" in groups):
+        raise ValueMismatchError(f"{value!r}: the groups `name` and `value` must appear together")
     return (value,)
 
 

@@ -96,7 +96,8 @@ def _check_config(settings: Settings) -> None:
     )
 
 
-def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> None:
+def check_directory(package: Path) -> None:
+    """Check that the package is a directory. Raises WorkspaceError: it is not."""
     if not package.exists():
         raise WorkspaceError(
             f"--job_dispatch_package: {package} does not exist; give the directory to dispatch"
@@ -106,6 +107,10 @@ def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> No
             f"--job_dispatch_package: {package} is not a directory; give the directory that "
             f"contains it: --job_dispatch_package={package.parent}"
         )
+
+
+def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> None:
+    check_directory(package)
     try:
         names = os.listdir(package)
     except OSError as error:

@@ -122,7 +122,8 @@ def _network(error: Exception, attempt: Attempt) -> Reason:
         return reasons.hung_up(target)
     if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
         return reasons.no_route(target, os.strerror(error.errno))
-    return Reason(f"{target}: {type(error).__name__}: {error}.")
+    kind = "" if type(error) is SSHException else f"{type(error).__name__}: "
+    return Reason(f"{target}: {kind}{error}.")
 
 
 def _changed_key(error: ChangedHostKeyError) -> Reason:

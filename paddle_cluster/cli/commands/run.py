@@ -68,6 +68,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     if given["help"] or given["version"]:
         answer(short_help() if given["help"] else f"{PROGRAM} {VERSION}")
         return ExitCode.DONE
+    if given["job_dispatch_package"] is not None:
+        workspace.check_directory(given["job_dispatch_package"])  # before its conf.py is searched
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
     if resolved.dry_run:

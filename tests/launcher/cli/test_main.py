@@ -156,6 +156,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
         (["-p", "ws", "-j", "ws"], "cannot be combined"),
         (["-p", "none"], "none does not exist"),
         (["-p", "conf.py"], "is not a directory"),
+        (["-p", "ws/train.py", "--conf=missing.py"], "is not a directory"),
         (["-p", "ws", "--entry=go.py"], "no file go.py"),
         (["-p", "ws", "--entry=go"], "no file go"),
         (["-p", "ws", "--entry=-m"], "expected -m with a module, such as --entry=-mpackage.train"),

@@ -167,3 +167,17 @@ def test_hosts_of_the_command_line_need_no_conf(
     )
     with pytest.raises(ConfError, match=r"conf.py: no such file.* or give --hosts=HOST"):
         resolve(arguments.parse(["-p", "ws"]), {})
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [(Path.mkdir, "Is a directory"), (lambda path: path.symlink_to("conf.py"), "symbolic links")],
+)
+def test_a_conf_that_cannot_be_read_is_named_and_never_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("paddle_cluster.config.conf_file.CONF_FILE", tmp_path / "conf.py")
+    make(Path("conf.py"))
+    with pytest.raises(ConfError, match=f"conf.py: cannot be read: .*{why}"):
+        resolve(arguments.parse(["-p", "ws", "--hosts=x"]), {})

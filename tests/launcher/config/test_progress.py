@@ -60,6 +60,7 @@ def test_several_patterns_and_names_may_be_given() -> None:
         (7, "a list"),
         ([7], "named groups"),
         ("loss=", "named groups"),
+        ("kears", "did you mean 'keras'"),
         ("(?P<name>x)", "appear together"),
         ("(?P<loss>", "is not a regular expression"),
         (["(?P<a>x)" + "x" * 1000], "1008 characters"),

@@ -44,8 +44,8 @@ class JobServers:
             sparse_endpoints = job.sparse_endpoints if sparse_endpoints is None else sparse_endpoints
         if not endpoints:
             raise ConfigError(
-                f"paddle.pserver.{who}: no server is known. Give endpoints=['<ip>:<port>', ...], or "
-                "run the program with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST"
+                f"paddle.pserver.{who}: no server is known. Give endpoints=['<ip>:<port>', ...] (a command: "
+                "--servers=HOST:PORT,...), or run the program with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST"
             )
         key = job.job_key if job_key is None else job_key
         wire = wire or job.wire or ("curve" if key else "plain")

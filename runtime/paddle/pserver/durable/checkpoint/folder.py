@@ -122,8 +122,8 @@ def newest(
     what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
     told = "".join(f"; {text}" for text in wrong[:5])
     raise CheckpointError(
-        f"{what} in {root}{told}; `paddle.py checkpoints` lists those on the nodes, and "
-        "--resume=auto starts from scratch if there is none yet"
+        f"{what} in {root}{told}. Name the directory that a job has as --checkpoint_dir on its nodes; "
+        "a job with --resume=auto starts from scratch if there is none yet"
     )
 
 
