@@ -10,8 +10,8 @@
         print(job.status().phase, job.wait().cause or "done")
     print(*job.logs("trainer-0"), sep="\\n")
 
-A job is a separate process, `paddle.py --json`, so that the caller's process cannot disturb it. It is stopped by `stop`
-and at the end of `with`; if the caller is killed, the job continues, and `paddle.py stop` ends it.
+A job is a separate process, `paddle.py --json`, so that the caller's process cannot disturb it. `stop` and the end of
+`with` stop it; if the caller is killed, the job continues, and `paddle.py stop` ends it.
 """
 
 from __future__ import annotations
@@ -149,10 +149,11 @@ class Run:
         return None
 
     def wait(self) -> Ended:
-        """Return how the job ended, after dropping events that were not read.
+        """Wait for the end of the job and return its outcome; unread events are discarded.
 
         Returns:
-            Its end. A job that never began (an invalid option, an unknown host) has no ID; `lines` contain the reason.
+            The outcome. A job that never began (an invalid option, an unknown host) has no ID; `lines` gives the
+            reason.
         """
         if self._ended is None:
             for _ in self:

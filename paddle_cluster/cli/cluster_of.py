@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the nodes that a command applies to, from its options, a job's job.json, or conf.py if no job is known."""
+"""Finds the nodes that a command applies to: from its options, from a job's job.json, or from conf.py if no job is
+known."""
 
 from __future__ import annotations
 

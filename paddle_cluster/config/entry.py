@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def is_program(self) -> bool:
-        """Whether it is executed without Python."""
+        """Return whether it is executed without Python."""
         return not self.module and not self.path.endswith(_PYTHON_SUFFIXES)
 
     def argv(self, python: str) -> tuple[str, ...]:

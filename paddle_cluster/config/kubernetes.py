@@ -89,7 +89,7 @@ def toleration(value: object) -> Any:
 
 
 def word(value: object) -> str:
-    """Validate a text without whitespace, possibly empty."""
+    """Return a text if it contains no whitespace; it may be empty."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
         raise values.mismatch("a name without spaces", value)
     return value
@@ -103,7 +103,7 @@ def label(value: object) -> str:
 
 
 def kubeconfig(value: object) -> Path | None:
-    """Validate a file on this machine, or nothing."""
+    """Return the path of an existing kubeconfig on this machine, or None for an empty value."""
     return None if value == "" else values.local_file(value)
 
 

@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
     @property
     def has_pserver_command(self) -> bool:
-        """Whether pservers are `paddle pserver`, which writes checkpoints, rather than the user's script."""
+        """Return whether pservers are `paddle pserver`, which writes checkpoints, rather than the user's script."""
         return self in (Mode.V1, Mode.V2)
 
 

@@ -58,7 +58,7 @@ class Requirements:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether it contains hashes: pip then requires a hash for everything."""
+        """Return whether it contains hashes: pip then requires a hash for everything."""
         return _HASH.search(self.text) is not None
 
 

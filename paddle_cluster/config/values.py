@@ -79,7 +79,7 @@ def integer(low: int, high: int) -> Callable[[object], int]:
 
 
 def whole(least: int) -> Callable[[object], int]:
-    """Accept a decimal integer, at least `least`."""
+    """Accept a decimal integer that is at least `least`."""
 
     def read(value: object) -> int:
         digits = str(value)
@@ -117,7 +117,7 @@ def boolean(value: object) -> bool:
 
 
 def umask(value: object) -> int:
-    """Read a umask that keeps all permissions of the owner and denies writing to others."""
+    """Accept a umask that leaves the owner all permissions and denies others write access."""
     if isinstance(value, bool) or not isinstance(value, int) or value & ~0o077 or value & 0o022 != 0o022:
         raise mismatch("0o077 (only you), 0o027 (your group can read) or 0o022 (everyone can read)", value)
     return value
@@ -153,7 +153,7 @@ def comma_separated(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_line(given: str) -> bool:
-    """Whether a text has no control characters; bytes that are not UTF-8 are accepted."""
+    """Return whether a text has no control characters; bytes that are not UTF-8 are accepted."""
     return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in given)
 
 
@@ -353,7 +353,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
-    """Whether a name, which may well be another program's, is likely a misspelling of `ours`.
+    """Return whether a name, which may well be another program's, is likely a misspelling of `ours`.
 
     Counted as misspellings: another case, `-` for `_`, two swapped letters, a long name that is incomplete or has one
     or two wrong letters. Names shorter than `fuzzy_from` must have the right letters.
@@ -371,7 +371,7 @@ def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
 
 
 def _is_swap(one: str, other: str) -> bool:
-    """Whether two adjacent letters are swapped."""
+    """Return whether two adjacent letters are swapped."""
     if len(one) != len(other):
         return False
     wrong = [index for index in range(len(one)) if one[index] != other[index]]

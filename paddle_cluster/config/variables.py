@@ -81,12 +81,12 @@ class Variables:
 
     @property
     def rules_gpus(self) -> bool:
-        """Whether the user selected the GPUs that a process sees."""
+        """Return whether the user selected the GPUs that a process sees."""
         return _GPUS in self._values
 
     @property
     def all_gpus(self) -> bool:
-        """Whether every process sees all GPUs of its machine."""
+        """Return whether every process sees all GPUs of its machine."""
         return self._values.get(_GPUS) == ALL_GPUS
 
     @property

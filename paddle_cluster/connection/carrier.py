@@ -43,7 +43,7 @@ class Decoder:
         self._frames = frames.Decoder("agent", TO_LAUNCHER)
 
     def feed(self, data: bytes) -> list[Message]:
-        """Add the next bytes and return the messages that they complete.
+        """Decode the next bytes and return the messages that they complete.
 
         Raises:
             FrameError: no marker within MAX_NOISE bytes, or bytes that are not a valid frame.
@@ -86,13 +86,13 @@ class Stream(Protocol):
 
     @property
     def may_live_on(self) -> bool:
-        """Whether the agent may still be running although the stream ended; valid after `end`."""
+        """Return whether the agent may still be running although the stream ended; valid after `end`."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while `read` has data or the end of the stream."""
 
     def may_block(self) -> bool:
-        """Whether the next `read` may block until the peer accepts data."""
+        """Return whether the next `read` may block until the peer accepts data."""
 
     def read(self, limit: int) -> bytes | None:
         """Return up to `limit` available bytes, b"" at the end, or None if none are available now."""
@@ -112,11 +112,11 @@ class Conversation(Protocol):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the agent's first line has been received."""
+        """Return whether the agent's first line has been received."""
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the received events have been processed."""
+        """Return whether the received events have been processed."""
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
         """Process received data; raise FrameError if it is not valid output of an agent."""
@@ -180,11 +180,11 @@ class Carrier:
         return self.stream.fileno()
 
     def may_block(self) -> bool:
-        """Whether the next `read_turn` may block until the peer acts."""
+        """Return whether the next `read_turn` may block until the peer acts."""
         return self.stream.may_block()
 
     def may_go_on(self) -> bool:
-        """Whether the received events have been processed."""
+        """Return whether the received events have been processed."""
         return self._closed or self._conversation.may_go_on
 
     def waits_until(self) -> float | None:

@@ -134,7 +134,7 @@ class EventQueue(queue.SimpleQueue[Any]):
 
 
 def is_full(events: queue.SimpleQueue[Any]) -> bool:
-    """Whether producers that are able to wait should wait."""
+    """Return whether producers that are able to wait should wait."""
     if events.qsize() > MOST_EVENTS:
         return True
     return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES
@@ -189,12 +189,12 @@ class Link:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it currently has no connection."""
+        """Return whether it currently has no connection."""
         return self._carrier is None and not self._closed
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether another connection can continue where this one ended, or has to because the agent is silent.
+        """Return whether another connection can continue where this one ended, or has to because the agent is silent.
 
         An agent that has sent only `hello` may not listen for another connection yet, and would end with this one.
         """
@@ -264,12 +264,12 @@ class Link:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the agent's first line has been received."""
+        """Return whether the agent's first line has been received."""
         return self._decoder.started
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the received events have been processed."""
+        """Return whether the received events have been processed."""
         return self._outgoing.is_stopped or not is_full(self._events)
 
     def hear(self, carrier: Carrier, data: bytes) -> None:

@@ -148,13 +148,13 @@ class Reader(Protocol):
         """Return a descriptor that is readable while there is data to read."""
 
     def may_block(self) -> bool:
-        """Whether the next `read_turn` may block until the peer acts."""
+        """Return whether the next `read_turn` may block until the peer acts."""
 
     def read_turn(self) -> Next:
         """Read the available bytes, up to a limit."""
 
     def may_go_on(self) -> bool:
-        """Whether a pause is over."""
+        """Return whether a pause is over."""
 
     def waits_until(self) -> float | None:
         """Return the monotonic time at which `read_turn` is due even without bytes, or None."""

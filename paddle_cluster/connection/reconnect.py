@@ -30,7 +30,7 @@ _PREFIX = struct.Struct("!IQ")
 
 
 def ping_s(lease_s: float) -> float:
-    """Return the interval, in seconds, at which a node is asked for a sign of life."""
+    """Return the interval at which the launcher pings a node, in seconds."""
     return min(lease_s / PINGS_A_LEASE, LONGEST_PING_S)
 
 

@@ -84,7 +84,7 @@ class SendQueue:
 
     @property
     def can_repeat(self) -> bool:
-        """Whether the agent counts the received bytes."""
+        """Return whether the agent counts the received bytes."""
         return self._keeps and self._opening_size > 0
 
     def read(self, position: int, most: int) -> bytes:

@@ -116,7 +116,7 @@ class TlsStream:
 
     @property
     def may_live_on(self) -> bool:
-        """Whether the agent may still be running: only the connection may be lost."""
+        """Return whether the agent may still be running: only the connection may be lost."""
         return not self._said_goodbye and not self._why()
 
     def may_block(self) -> bool:

@@ -39,7 +39,7 @@ class Wanted:
     pattern: re.Pattern[str] | None = None
 
     def has(self, line: str) -> bool:
-        """Whether a line of job.log matches."""
+        """Return whether a line of job.log matches."""
         found = _LINE.fullmatch(line)
         if found is None:
             return not (self.process or self.node or self.pattern)
@@ -64,7 +64,7 @@ class Wanted:
         return filter(self.has, itertools.takewhile(is_in_reach, followed.backwards()))
 
     def _is_past(self, line: str) -> bool:
-        """Whether the prefix of a line shows that it is too old."""
+        """Return whether the prefix of a line shows that it is too old."""
         found = _LINE.fullmatch(line)
         return found is not None and _time(found[1]) < self.since - DISORDER
 

@@ -47,7 +47,7 @@ class NodeJob:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it remains on the node."""
+        """Return whether nothing of it remains on the node."""
         return not (self.alive or self.running)
 
 

@@ -35,7 +35,7 @@ NAMED = 5  # maximum number of jobs in a message
 
 
 def is_waiting(job: KnownJob) -> bool:
-    """Whether a job is in the queue."""
+    """Return whether a job is in the queue."""
     return job.is_live and (job.directory / QUEUED_FILE).exists()
 
 
@@ -168,7 +168,7 @@ def _pass(events: queue.SimpleQueue[Any], until: float) -> None:
 
 
 def _may_have_agents(job: KnownJob) -> bool:
-    """Whether nodes may still run a job whose launcher died, because their lease has not expired."""
+    """Return whether nodes may still run a job whose launcher died, because their lease has not expired."""
     heard_s = time.time() - job.status.get("updated_at", 0.0)
     is_dead = job.running is False and not job.ended and not (job.directory / QUEUED_FILE).exists()
     return is_dead and 0 <= heard_s < job.record.lease_s

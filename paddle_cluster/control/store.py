@@ -108,22 +108,22 @@ class KnownJob:
 
     @property
     def ended(self) -> bool:
-        """Whether its launcher recorded the end of the job."""
+        """Return whether its launcher recorded the end of the job."""
         return self.exit_code is not None
 
     @property
     def is_live(self) -> bool:
-        """Whether a launcher of this machine runs it."""
+        """Return whether a launcher of this machine runs it."""
         return bool(self.running) and not self.ended
 
     @property
     def is_done(self) -> bool:
-        """Whether it ended successfully."""
+        """Return whether it ended successfully."""
         return self.exit_code == ExitCode.DONE
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a user ended it."""
+        """Return whether a user ended it."""
         return self.exit_code in STOPPED
 
     def snapshot(self) -> JobStatus:

@@ -175,7 +175,7 @@ def _metric(title: str, one: Fact) -> str:
 
 
 def ago(seconds: float) -> str:
-    """ "12 s", "3 min", "2 h", "5 d"."""
+    """Format a duration in the largest fitting unit, such as "12 s", "3 min", "2 h" or "5 d"."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size or (unit != "min" and seconds >= size):
             return f"{seconds / size:.0f} {unit}"
@@ -183,7 +183,7 @@ def ago(seconds: float) -> str:
 
 
 def state_text(one: Fact) -> str:
-    """ "running", "exited, code 1"."""
+    """Format the state of a process, such as "running" or "exited, code 1"."""
     state = str(one.get("state") or "unknown")
     if one.get("signal"):
         return f"{state}, signal {one['signal']}"

@@ -85,10 +85,10 @@ class CallbackEngine(Engine):
 
     @abstractmethod
     def callback_agents(self) -> CallbackAgents:
-        """Return what starts the callback agents; raises UsageError."""
+        """Return the starter of the callback agents; raises UsageError if it cannot be used."""
 
     def check(self) -> None:
-        """Check that what starts callback agents exists."""
+        """Check that the program or library that starts the callback agents is installed."""
         self._callback_agents = self.callback_agents()
 
     def connect(self, node: Target) -> TlsStream:
@@ -243,7 +243,7 @@ def _send_request(stream: TlsStream, request: Mapping[str, Any]) -> None:
 
 
 def _same(name: str, host: str) -> bool:
-    """Whether two names are of the same host, with or without a domain."""
+    """Return whether two names are of the same host, with or without a domain."""
     return name.lower().partition(".")[0] == host.lower().partition(".")[0]
 
 

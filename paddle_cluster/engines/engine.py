@@ -63,14 +63,14 @@ class Engine(ABC):
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """Return the text of --dry_run with this engine's own actions."""
+        """Return the plan that --dry_run prints, extended by this engine's own actions."""
         return text
 
     @classmethod
     def time_limit(
         cls, settings: Settings, events: queue.SimpleQueue[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Stop the job before the cluster ends it."""
+        """Stop the job shortly before its time limit, while its results can still be collected."""
         return contextlib.nullcontext()
 
     # For the nodes of a plan
@@ -103,7 +103,7 @@ class Engine(ABC):
         """Start an agent on a node; raises ConnectError."""
 
     def remark(self, node_id: int) -> str:
-        """Return what to log about the connection to a node, or ""."""
+        """Return a note about the connection to a node for the log, or ""."""
         return ""
 
     @abstractmethod
@@ -118,10 +118,10 @@ class Engine(ABC):
         """Record the address at which an agent waits for the next job; raises ValueError if it is not an address."""
 
     def interrupt(self) -> None:  # noqa: B027 - most engines do nothing here
-        """End the attempts in progress; existing connections stay open."""
+        """Cancel the connection attempts in progress; existing connections stay open."""
 
     def close(self) -> str:
-        """End everything that was started, after all connections have ended; takes seconds.
+        """Stop every process and object that the engine created, after all connections have ended; takes seconds.
 
         Returns:
             A description of what may remain, or "".

@@ -71,7 +71,7 @@ class _Again(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether the official client is installed."""
+    """Return whether the official client is installed."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 

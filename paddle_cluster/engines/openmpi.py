@@ -31,7 +31,7 @@ ENGINE = MpiEngine
 
 
 def tool_of(hosts: Sequence[Host], address: str = "") -> Tool:
-    """Return how the mpirun in PATH starts a program on hosts.
+    """Return the description of the mpirun found on PATH: its command line, and how it passes hosts and ranks.
 
     Args:
         address: address of this machine for the nodes; empty: chosen by the routes to them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpirun or srun as a child process: its output is saved, and its end is the end of all callback agents."""
+"""mpirun or srun as a child process: its output is saved, and all callback agents end when it exits."""
 
 from __future__ import annotations
 

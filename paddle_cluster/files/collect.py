@@ -229,7 +229,7 @@ class Collector:
 
     @property
     def has_output(self) -> bool:
-        """Whether a file of output/ was received."""
+        """Return whether a file of output/ was received."""
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
 
     def compare(self, node_id: int, row: ListedRow) -> None:
@@ -354,7 +354,7 @@ class Collector:
             self._clear_folder(node, target)
 
     def _is_of_an_earlier_job(self, place: Path, is_target: bool) -> bool:
-        """Whether a file occupies the place of a folder in output/, or a link within output/ would redirect a file."""
+        """Return whether a file occupies the place of a folder in output/, or a link there would redirect a file."""
         top = self._root / OUTPUT
         if top not in place.parents:
             return False

@@ -52,7 +52,7 @@ def link_target(to: str, folder: Path) -> str:
 
 
 def is_its_name(path: str, target: Path) -> bool:
-    """Whether a node's file has the same local name, below log/ or output/."""
+    """Return whether a node's file has the same local name, below log/ or output/."""
     return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
 
 
@@ -172,7 +172,7 @@ class Copy:
         self._target, self.partial = target, _beside(target)
 
     def publish(self, mtime_ns: int | None) -> None:
-        """Let a complete file appear under its name, with the modification time on its node."""
+        """Rename a complete copy to its final name and set the modification time that the file has on its node."""
         if not self._whole_only or self._broken:
             return
         if mtime_ns is not None and self._fd is not None:
@@ -198,7 +198,7 @@ class Copy:
         return found
 
     def changed(self) -> str:
-        """Return how a verified copy has changed since, or "" if it has not."""
+        """Return a sentence about how a verified copy has changed since its verification, or ""."""
         found = self._difference_on_disk(self._received.hexdigest())
         return found.why if found else ""
 
@@ -222,7 +222,7 @@ class Copy:
         return None if is_same else Difference("the local copy was changed while the job ran")
 
     def _is_on_disk(self, digest: str) -> bool:
-        """Whether the file has the digest; it is read only if another process may have changed it."""
+        """Return whether the file has the digest; it is read only if another process may have changed it."""
         status = os.stat(self._target, follow_symlinks=False)
         if _identity(status) == self._written and not self._is_foreign:
             return True

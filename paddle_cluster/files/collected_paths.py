@@ -57,7 +57,7 @@ def check_link(node_id: int, path: str, to: str) -> None:
 
 
 def _is_name(path: str) -> bool:
-    """Whether a file can have this name in any locale: a lone surrogate does not encode a byte."""
+    """Return whether a file can have this name in any locale: a lone surrogate does not encode a byte."""
     try:
         path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

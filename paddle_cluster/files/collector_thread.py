@@ -123,7 +123,7 @@ class CollectorThread:
 
     @property
     def has_output(self) -> bool:
-        """Whether a file of output/ was received; valid after `close`."""
+        """Return whether a file of output/ was received; valid after `close`."""
         return self._collector.has_output
 
     def close(self, timeout_s: float = PATIENCE_S) -> list[str]:

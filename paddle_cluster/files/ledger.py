@@ -87,12 +87,12 @@ class Ledger:
 
     @property
     def is_proven(self) -> bool:
-        """Whether every listed file matches its local copy."""
+        """Return whether every listed file matches its local copy."""
         return self.is_complete and self.verified == self.listed and not self.differing
 
     @property
     def was_asked_again(self) -> bool:
-        """Whether the node was asked to send something again."""
+        """Return whether the node was asked to send something again."""
         return bool(self._asked)
 
     def enter(self, row: ListedRow, difference: Difference | None) -> None:

@@ -91,7 +91,7 @@ class TreeEntry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that is not sent; a folder ends with a slash, and represents everything in it.
+    """An item that is not sent. A path that ends with a slash is a folder and stands for everything in it.
 
     Attributes:
         rule: the reason, as text for people.

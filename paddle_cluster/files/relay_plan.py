@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class RelayRoute:
-    """How one node receives its missing files.
+    """The sources from which one node receives its missing files.
 
     Attributes:
         direct: digests that the launcher sends.

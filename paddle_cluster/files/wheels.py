@@ -169,7 +169,7 @@ class Fetch:
             raise NoWheelsError(f"{error.filename or self._folder}: {error.strerror}") from error
 
     def is_over(self) -> bool:
-        """Whether pip has ended."""
+        """Return whether pip has ended."""
         return self._process.poll() is not None
 
     def result(self) -> Environment:

@@ -141,13 +141,13 @@ def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Fa
 
 
 def waits_for_peers(stacks: str) -> bool:
-    """Whether stacks show that the main thread of a process was waiting for servers or other ranks."""
+    """Return whether stacks show that the main thread of a process was waiting for servers or other ranks."""
     found = _MAIN_THREAD.search(stacks)  # a process reports its own stacks before those of its children
     return found is not None and _PEERS.search(found[1]) is not None
 
 
 def waits(failure: Failure) -> bool:
-    """Whether it hung because another process did, according to its stacks."""
+    """Return whether it hung because another process did, according to its stacks."""
     return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
 
 

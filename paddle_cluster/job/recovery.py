@@ -51,7 +51,7 @@ class Policy:
     pserver_restarts: int = 0
 
     def is_stop(self, failures: Sequence[Failure]) -> bool:
-        """Whether such failures end the job, as those of trainers do by default."""
+        """Return whether such failures end the job, as failures of trainers do by default."""
         if self.pserver_restarts and all(failure.role == "pserver" for failure in failures):
             return False
         return self.max_restarts == 0 and self.min_trainers is None
@@ -164,7 +164,7 @@ class JobFailed(Exception):
 
 
 class Recovery:
-    """Carries out a policy on the roster."""
+    """Applies a recovery policy to the processes of the roster."""
 
     def __init__(self, context: JobContext, loop: Loop, starter: Starter) -> None:
         settings = context.settings
@@ -185,11 +185,11 @@ class Recovery:
         self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 
     def is_idle(self) -> bool:
-        """Whether no restart is pending."""
+        """Return whether no restart is pending."""
         return not self._due
 
     def is_due(self) -> bool:
-        """Whether a pending restart is due."""
+        """Return whether a pending restart is due."""
         return any(at <= time.monotonic() for at in self._due.values())
 
     def absorb(self) -> None:

@@ -31,7 +31,7 @@ class RateLimit:
         self._left = self.burst
 
     def take(self, now: float | None = None) -> bool:
-        """Whether one more is within the limit."""
+        """Return whether one more is within the limit."""
         moment = time.monotonic() if now is None else now
         self._left = min(self.burst, self._left + (moment - self._at) * self.rate)
         self._at = moment

@@ -48,7 +48,7 @@ class Undone:
 
 
 class Shutdown:
-    """Ends one job.
+    """Shuts one job down, phase by phase.
 
     Args:
         enter: called with the name of each phase.
@@ -181,7 +181,7 @@ class Shutdown:
         return lines
 
     def _is_proven(self, record: NodeRecord) -> bool:
-        """Whether every file that a node listed matches its local copy."""
+        """Return whether every file that a node listed matches its local copy."""
         return not record.traces.used or self._collector.ledger(record.node.node_id).is_proven
 
     def _missing(self, record: NodeRecord) -> list[str]:

@@ -187,7 +187,7 @@ class Watch:
                 self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
 
     def _all_wait(self, failures: list[Failure]) -> bool:
-        """Whether all failed processes are trainers that wait for their peers."""
+        """Return whether all failed processes are trainers that wait for their peers."""
         return all(waits(one) and one.process in self._roster.processes for one in failures)
 
     def _taking_part(self) -> list[NodeRecord]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects to every node, queries its properties and its routes to the others, chooses addresses, and judges.
 
-A job begins with it, and `paddle.py doctor` consists of it. Everything possible runs in parallel: a node is queried
-together with the greeting, and all nodes probe their routes simultaneously.
+A job begins with it, and `paddle.py doctor` consists of it. As much as possible runs in parallel: the greeting already
+contains the queries, and all nodes probe their routes simultaneously.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Failure:
         return ExitCode.PROCESS_FAILED if self.role == "trainer" else ExitCode.LOST
 
     def name(self) -> str:
-        """Return a name such as "trainer 2 on node-c" or "node node-c"."""
+        """Return the name for messages, such as "trainer 2 on node-c" or "node node-c"."""
         if not self.process:
             return f"node {self.node}"
         return f"{self.process.replace('-', ' ', 1)} on {self.node}"
@@ -88,7 +88,7 @@ class Failure:
 
 
 def describe_exit(code: int | None, signal_number: int | None, out_of_memory: str = "") -> str:
-    """Describe how a process ended: "exit code 3", "signal 11 (SIGSEGV)".
+    """Describe how a process ended, such as "exit code 3" or "signal 11 (SIGSEGV)".
 
     Args:
         out_of_memory: which counter of out-of-memory kills rose: "cgroup", "machine", or empty.

@@ -66,7 +66,7 @@ def probe_of(
 
 
 def pace_s(nodes: int) -> float:
-    """Return how long a node's lines wait for more: shown immediately with few nodes, in time with thousands."""
+    """Return for how many seconds a node collects lines before it sends them; it grows with the number of nodes."""
     return max(
         _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
     )

@@ -166,7 +166,7 @@ class NodeRecord:
         return self.link is not None and self.link.is_broken
 
     def set_apart(self, job_dir: str) -> None:
-        """Give it a separate job directory."""
+        """Assign the node a separate job directory, because it shares a file system with another node."""
         self.node = replace(self.node, job_dir=job_dir)
 
     def use(self, usage: NodeUsage) -> None:

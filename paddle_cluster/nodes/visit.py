@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A visit to the nodes of a plan that changes nothing there: agents start, answer, and exit.
+"""Examines the nodes of a plan without changing anything on them: agents start, answer, and exit.
 
-Connections are made as for a job; the later use of the nodes by a job is not part of this module.
+Connections are made as for a job. Running a job on the nodes is not part of this module.
 """
 
 from __future__ import annotations

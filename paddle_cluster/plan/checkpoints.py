@@ -25,7 +25,7 @@ RESTARTS = 3
 
 
 def state_dir(settings: Settings) -> str:
-    """Return where pservers store their state; empty if disabled by the user."""
+    """Return the directory in which pservers store their state; empty if the user has disabled it."""
     return dict(settings.job.flags).get("state_dir", STATE_DIR)
 
 
@@ -37,7 +37,8 @@ def pserver_restarts(settings: Settings) -> int:
 
 
 def checkpoint_dir(settings: Settings) -> str | None:
-    """Return where pservers write checkpoints, absolute; None if they write none, or below the job's own directory."""
+    """Return the absolute directory for pserver checkpoints; None if there are none or they are below the job
+    directory."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
     is_written = settings.job.mode.has_pserver_command and flags.get("checkpoint_period", "0") != "0"
@@ -58,7 +59,7 @@ def resumed_from(settings: Settings, job_dir: str) -> str | None:
 
 
 def checkpoints_below_root(settings: Settings, job_id: str) -> str:
-    """Return where pservers write checkpoints, absolute or relative to ROOT_DIR; empty if they write none."""
+    """Return the directory for pserver checkpoints, absolute or relative to ROOT_DIR; empty if there are none."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")
     if not settings.job.mode.has_pserver_command or not folder or folder.startswith("/"):
         return folder if settings.job.mode.has_pserver_command else ""
@@ -77,7 +78,7 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
 
 
 def resume_hint(settings: Settings) -> list[str]:
-    """Return how to continue a job that was stopped or lost its state, if there may be a checkpoint."""
+    """Return advice on how to continue a job that was stopped or lost its state, if there may be a checkpoint."""
     flags, name = dict(settings.job.flags), settings.job.saving.name
     if not settings.job.mode.has_pserver_command and name:
         return [
@@ -139,7 +140,7 @@ class Checkpoint:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a job can resume from it."""
+        """Return whether a job can resume from it."""
         return not (self.without or self.missing)
 
     @property

@@ -193,7 +193,7 @@ def trainer_ports(job: SharedFacts, place: TrainerPlace) -> tuple[int, ...]:
 
 
 def gpus(settings: Settings, count: int, place: TrainerPlace) -> dict[str, str]:
-    """Return which of a machine's GPUs a trainer should use; empty if it has the machine to itself.
+    """Return the indices of the GPUs for a trainer; empty if no other trainer runs on its machine.
 
     It sees only its own GPUs, unless the user lets it see all. In collective mode it sees all: scripts for torchrun and
     for Paddle's launch select one by their local rank. FLAGS_selected_gpus is an index into the visible ones.
@@ -269,7 +269,7 @@ def pack_pieces(values: LongValues, known: Set[str]) -> bytes:
 
 
 def is_too_long(name: str, value: str) -> bool:
-    """Whether the variable is too large for any environment."""
+    """Return whether the variable is too large for any environment."""
     room = LONGEST - len(name) - 1
     return len(value) > room or (not value.isascii() and len(os.fsencode(value)) > room)
 

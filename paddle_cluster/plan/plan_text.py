@@ -58,7 +58,7 @@ def describe(plan: Plan, files: Sequence[str] = ()) -> str:
 
 
 def opening(plan: Plan) -> str:
-    """Return the first lines of a job: the source of its hosts, and the trainers' command-line arguments."""
+    """Return the first lines that a job prints: the source of its hosts, and the trainers' command-line arguments."""
     given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
     entry = plan.settings.job.entry.text

@@ -130,7 +130,7 @@ def answer(text: str) -> None:
 
 
 def columns() -> int:
-    """Return the columns of the screen; a file or pipe counts as a wide one."""
+    """Return the width of the screen in columns; a file or pipe counts as a wide screen."""
     if Sink(sys.stdout).isatty():
         import shutil  # imports compression, which pipes do not need
 

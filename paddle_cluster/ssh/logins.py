@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of all logins: key checks, retries at busy servers, and the command that is started on the node."""
+"""The part that both SSH clients share: key checks, retries at busy servers, and the command to start on the node."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
 
 
 def unresolved(host: str, why: str) -> Reason:
-    """Explain that the resolver knows no such name."""
+    """Explain that the host name cannot be resolved."""
     return Reason(f"cannot resolve {host}: {why}.", "Check HOSTS and your ssh config.")
 
 
@@ -120,7 +120,7 @@ def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
 
 
 def no_answer(target: str, limit_s: float) -> Reason:
-    """Explain that no answer was received."""
+    """Explain that the server sent no answer in time."""
     return Reason(f"no answer from {target} within {limit_s:g} s.", "Check that the node is up.")
 
 

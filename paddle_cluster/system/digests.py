@@ -132,7 +132,7 @@ def _hash(paths: list[str]) -> dict[str, Hashed | OSError]:
 
 
 def mark(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    """Return what identifies a file's content as long as it does not change."""
+    """Return the metadata that identifies a file's content as long as the file is unchanged."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -162,7 +162,8 @@ def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
 
 
 def load_cached(path: Path) -> bytes | None:
-    """Return what an earlier job cached there, or None; the file must be this user's, because nodes execute it."""
+    """Return the bytes that an earlier job cached there, or None. The file must belong to this user, because nodes
+    execute it."""
     try:
         data = read_own_file(path)
     except OSError:

@@ -76,7 +76,7 @@ class QueueThread(Generic[T]):
             return True
 
     def wake(self) -> None:
-        """Have `drain` called soon, with or without items."""
+        """Make the thread call `drain` soon, with or without items."""
         with self._changed:
             self._is_woken = True
             self._changed.notify()

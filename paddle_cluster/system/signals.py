@@ -48,7 +48,7 @@ class SignalEvent:
 
     @property
     def name(self) -> str:
-        """ "SIGINT", "SIGTERM, asked by paddle.py stop"."""
+        """Return the name of the signal and the requester, such as "SIGINT" or "SIGTERM, asked by paddle.py stop"."""
         name = signal.Signals(self.signum).name
         return f"{name}, asked by {self.by}" if self.by else name
 

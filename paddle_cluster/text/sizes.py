@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def size_text(count: float) -> str:
-    """Format a number of bytes: "1 byte", "8.0 MB"."""
+    """Format a number of bytes, such as "1 byte" or "8.0 MB"."""
     for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"
@@ -30,14 +30,16 @@ def count(number: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 node", "3 nodes"; the noun in the singular, its plural ends in s or es."""
+    """Format a count with its noun, such as "1 node" or "3 nodes"; the noun is given in the singular, and its plural
+    ends in s or es."""
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Format names: "a, b and 7 more"; all of them, or the first ones and the number of the rest."""
+    """Format names, such as "a, b and 7 more": all of them if they are few, else the first ones and the number of the
+    rest."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -54,7 +54,7 @@ def visible_lines(text: str) -> str:
 
 
 def label(process: str, node: str) -> str:
-    """ "trainer 2 node-c": who wrote a line."""
+    """Return the label of a process's lines, such as "trainer 2 node-c"."""
     return f"{process.replace('-', ' ', 1)} {node}"
 
 
@@ -86,7 +86,7 @@ def transfer(arrived: int, total: int, bytes_per_s: float) -> dict[str, str]:
 
 
 def duration_clock(seconds: float) -> str:
-    """ "0:07", "2:03:04": minutes and seconds, hours where there are some."""
+    """Format a duration as minutes and seconds, with hours if needed, such as "0:07" or "2:03:04"."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -107,12 +107,12 @@ def progress(event: Progressed) -> dict[str, str]:
 
 
 def step_text(pass_id: int | None, batch_id: int) -> str:
-    """ "pass 2 batch 100", or "step 100" of a script without passes."""
+    """Format the position of a trainer, such as "pass 2 batch 100", or "step 100" if the script has no passes."""
     return f"step {batch_id}" if pass_id is None else f"pass {pass_id} batch {batch_id}"
 
 
 def speed_text(samples_per_s: float) -> str:
-    """ "1,200 samples/s"; a speed below 10 has a decimal."""
+    """Format a speed, such as "1,200 samples/s"; a speed below 10 has one decimal."""
     return f"{samples_per_s:,.{int(0 < samples_per_s < 10)}f} samples/s"
 
 

@@ -44,7 +44,7 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether arrays of this device are cupy arrays."""
+        """Return whether arrays of this device are cupy arrays."""
         return self.name != "cpu"
 
     @property
@@ -130,7 +130,7 @@ def rng(*key: int) -> np.random.Generator:
 
 
 def first_moment(lane: int) -> int:
-    """Return the number of the first step of a lane, from 0 to 65,535; the next step adds 1.
+    """Return the first step number of a lane (0 to 65,535); each further step adds 1.
 
     Bits 0 to 39 of such a number are the step, 40 to 111 the iterations of up to three nested loops, the innermost
     lowest, and 112 to 127 the lane. No two runs of an operator have the same number if there are fewer than 2^40 steps,
@@ -140,7 +140,8 @@ def first_moment(lane: int) -> int:
 
 
 def within(moment: int, turn: int | None) -> int:
-    """Return the number of an iteration of a loop that runs at a moment; None: of a conditional block."""
+    """Return the step number of one iteration of a loop that runs in the step `moment`; without an iteration, that of a
+    conditional block."""
     if turn is None:
         return moment
     lane, step = moment >> _STEP + _TURNS, moment & (1 << _STEP) - 1

@@ -76,7 +76,8 @@ class SealedSource:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be bytes that polling does not report: already read, or fewer than the socket waits for."""
+        """Return whether there may be bytes that polling does not report: already read, or fewer than the socket waits
+        for."""
         is_deaf = self._awaited > HEADER_BYTES
         return is_deaf or self._stop - self._start >= HEADER_BYTES or bool(self._plain)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to report during a wait: soon for the first time, and then at intervals that grow up to five minutes."""
+"""Schedules the reports during a wait: the first one soon, further ones at intervals that grow up to five minutes."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class ServiceThread(Generic[T]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the function is still running."""
+        """Return whether the function is still running."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> bool:

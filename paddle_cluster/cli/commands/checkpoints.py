@@ -84,7 +84,7 @@ class Found:
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """List checkpoints; return 5 if a node could not be queried."""
+    """List the checkpoints and return 0, or 5 if a node could not be queried."""
     given = command_arguments.read("checkpoints", argv, USAGE)
     nodes, login, folder, job_id = _where(given)
     found = _ask(nodes, login, folder)

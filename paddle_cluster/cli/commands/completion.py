@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 class OfferKind(StrEnum):
-    """What completes the word: this module, or the shell."""
+    """The source of the completions: this module, or the shell."""
 
     WORDS = "words"
     FILES = "files"

@@ -34,7 +34,7 @@ Also accepts the other job options that affect the checks:
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command.
+    """Run the command and return its exit code.
 
     Raises:
         UsageError: an argument is not valid for doctor.

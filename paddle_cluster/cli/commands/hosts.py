@@ -75,7 +75,7 @@ class NodeFacts:
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command.
+    """Run the command and return its exit code.
 
     Raises:
         UsageError: an argument is not valid for this command.

@@ -33,5 +33,5 @@ program's file. GrowingTable(start=DIR) starts from it.
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command."""
+    """Run the command and return its exit code."""
     return runtime_command.perform("tables", argv, USAGE)

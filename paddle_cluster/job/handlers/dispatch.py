@@ -36,7 +36,7 @@ class DispatchHandlers:
         self._context.node_state(record, "dispatch")
 
     def answered(self, record: NodeRecord, answer: Lacking | Committed | Failed) -> None:
-        """Handle that a tree is lacking files, is complete, or could not be built."""
+        """Handle a node's report that a tree lacks files, is complete, or could not be built."""
         error = record.delivery.answered(answer)
         self._warn(record)
         if record.delivery.is_over and record.delivery.error is None:
@@ -78,7 +78,7 @@ class DispatchHandlers:
         self._relays.leave(record)
 
     def is_over(self) -> bool:
-        """Whether every node has all trees or never will; called regularly, also continues pending transfers."""
+        """Return whether every node has all trees or never will; called regularly, also continues pending transfers."""
         self._relays.advance()
         return all(record.delivery.is_over for record in self._context.roster.all())
 

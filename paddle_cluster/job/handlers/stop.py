@@ -45,7 +45,7 @@ class StopHandlers:
         raise LauncherError(visible(f"the launcher's thread {event.name!r} failed: {event.what}"))
 
     def stopped(self, record: NodeRecord, stopped: to_launcher.Stopped) -> None:
-        """Handle that the requested processes have ended on a node, except the remaining ones."""
+        """Handle a node's report that the requested processes have ended, except those that it lists."""
         if stopped.procs is not None:
             record.traces.parted()
             for pid, command in stopped.left:

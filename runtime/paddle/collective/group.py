@@ -31,7 +31,7 @@ from paddle.collective.ranks import Arrays, Ranks
 
 
 class Group(Ranks):
-    """See above."""
+    """The ranks of a job that compute together, within and between nodes; see the module."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Group(Ranks):
 
     @property
     def called(self) -> int:
-        """The highest round that any rank has called for."""
+        """The highest round for which any rank has called."""
         return self._watch.called
 
     @property
     def timeout_s(self) -> float:
-        """How long ranks wait for each other."""
+        """The longest time that ranks wait for each other, in seconds."""
         return self._watch.timeout_s
 
     def call(self, number: int) -> None:

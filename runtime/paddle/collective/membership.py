@@ -25,7 +25,7 @@ WAYS = ("auto", "tcp", "mpi")
 
 @dataclass(frozen=True)
 class Membership:
-    """See above.
+    """The rank of this process, the endpoints of all ranks, and their shared secret.
 
     Attributes:
         endpoints: "ip:port" of every rank; the rendezvous is at rank 0's.

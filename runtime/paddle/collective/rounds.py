@@ -108,7 +108,7 @@ class Rounds:
                 self._changed.notify_all()
 
     def take(self, arrays: Sequence[Array]) -> None:
-        """Move arrays by as much as the base has moved.
+        """Add to the arrays the distance that the base has moved since the last call.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.

@@ -96,7 +96,7 @@ def has_children() -> bool:
 
 
 def how(code: int) -> str:
-    """Return an exit code as text."""
+    """Describe an exit code, such as "exit code 3" or the name of a signal."""
     if code >= 0:
         return f"exit code {code}"
     try:

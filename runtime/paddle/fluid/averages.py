@@ -140,7 +140,7 @@ class ModelAverage(_Averages):
         return means
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Return the names of the sums and counts."""
+        """Return the names of the variables with the sums and counts."""
         return [each.name for kept in self._kept.values() for each in kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:

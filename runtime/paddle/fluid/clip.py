@@ -25,7 +25,7 @@ class ErrorClip(ABC):
     @property
     @abstractmethod
     def bounds(self) -> dict[str, float]:
-        """`min` and `max` of the gradient's elements."""
+        """Return the bounds `min` and `max` for the gradient's elements."""
 
 
 class ErrorClipByValue(ErrorClip):

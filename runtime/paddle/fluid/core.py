@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that scripts take from `fluid.core`."""
+"""The namespace `fluid.core` of scripts."""
 
 from __future__ import annotations
 

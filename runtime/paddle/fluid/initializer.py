@@ -44,35 +44,36 @@ class _Operator(Initializer):
 
 
 class ConstantInitializer(_Operator):
-    """The same value in all elements."""
+    """Sets all elements to the same value."""
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
         super().__init__("fill_constant", value=float(value), force_cpu=force_cpu)
 
 
 class UniformInitializer(_Operator):
-    """The uniform distribution on [low, high)."""
+    """Draws from the uniform distribution on [low, high)."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0, seed: int = 0) -> None:
         super().__init__("uniform_random", min=float(low), max=float(high), seed=seed)
 
 
 class NormalInitializer(_Operator):
-    """The normal distribution with a mean and a standard deviation."""
+    """Draws from the normal distribution with the given mean and standard deviation."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class TruncatedNormalInitializer(_Operator):
-    """The normal distribution; values more than two standard deviations from the mean are drawn again."""
+    """Draws from the normal distribution; values more than two standard deviations from the mean are drawn again."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("truncated_gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class XavierInitializer(Initializer):
-    """Glorot and Bengio, 2010: limit √(6/(fan_in + fan_out)), or standard deviation √(2/(fan_in + fan_out))."""
+    """Draws from U(−√(6/(fan_in + fan_out)), √(6/(fan_in + fan_out))), or from N(0, 2/(fan_in + fan_out)) (Glorot and
+    Bengio, 2010)."""
 
     def __init__(
         self, uniform: bool = True, fan_in: int | None = None, fan_out: int | None = None, seed: int = 0
@@ -88,7 +89,7 @@ class XavierInitializer(Initializer):
 
 
 class MSRAInitializer(Initializer):
-    """He et al., 2015: limit √(6/fan_in), or standard deviation √(2/fan_in)."""
+    """Draws from U(−√(6/fan_in), √(6/fan_in)), or from N(0, 2/fan_in) (He et al., 2015)."""
 
     def __init__(self, uniform: bool = True, fan_in: int | None = None, seed: int = 0) -> None:
         self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
@@ -100,7 +101,7 @@ class MSRAInitializer(Initializer):
 
 
 class NumpyArrayInitializer(Initializer):
-    """The values of an array, float32 or int32."""
+    """Sets the values of a given array, float32 or int32."""
 
     def __init__(self, value: npt.NDArray[np.generic]) -> None:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fi":
@@ -115,7 +116,7 @@ class NumpyArrayInitializer(Initializer):
 
 
 class BilinearInitializer(Initializer):
-    """The kernel of bilinear upsampling in each square slice of a (C, K, k, k) filter."""
+    """Sets each k × k slice of a (C, K, k, k) filter to the kernel of bilinear upsampling."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """See `Initializer`; this operator is appended."""

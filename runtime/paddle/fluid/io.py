@@ -61,7 +61,7 @@ _HARMLESS = ("feed", "fetch", "print")
 
 
 def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]:
-    """Return the value of a parameter in the global scope.
+    """Return the value of a parameter in the global scope, as an array.
 
     Raises:
         FluidTypeError: `para` is not a parameter.

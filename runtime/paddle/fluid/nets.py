@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common groups of layers."""
+"""Functions that build common groups of layers, such as a convolution with pooling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
     "use_cudnn=True"
 )
 def simple_img_conv_pool(given: dict[str, Any]) -> Variable:
-    """Return a pooled convolution."""
+    """Return the pooled output of a 2-D convolution."""
     of_conv = "input num_filters filter_size stride=conv_stride padding=conv_padding dilation=conv_dilation"
     hidden = layers.conv2d(
         **renamed(given, f"{of_conv} groups=conv_groups param_attr bias_attr use_cudnn act")

@@ -23,7 +23,7 @@ class Minimizing(Protocol):
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[Any, Any]:
-        """Append the operators of a step."""
+        """Append the operators of a training step."""
 
 
 class PipelineOptimizer:

@@ -30,7 +30,7 @@ class Regularizer(ABC):
 
 
 class L2DecayRegularizer(Regularizer):
-    """coeff · w."""
+    """L2 decay: adds coeff·w to the gradient of a parameter w."""
 
     def __call__(self, parameter: Parameter, block: Block) -> Variable:
         """See `Regularizer`."""
@@ -40,7 +40,7 @@ class L2DecayRegularizer(Regularizer):
 
 
 class L1DecayRegularizer(Regularizer):
-    """coeff · sign(w)."""
+    """L1 decay: adds coeff·sign(w) to the gradient of a parameter w."""
 
     def __call__(self, parameter: Parameter, block: Block) -> Variable:
         """See `Regularizer`."""

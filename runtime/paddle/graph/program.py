@@ -74,7 +74,7 @@ class Program:
             yield from block.vars.values()
 
     def touch(self) -> None:
-        """Record a change."""
+        """Record a change of the program, so that the executor compiles it again."""
         self.version += 1
 
     def clone(self, for_test: bool = False) -> Self:

@@ -37,11 +37,11 @@ class Scope:
 
     @property
     def layout(self) -> int:
-        """A value that changes whenever a name may refer to another cell than before."""
+        """A number that changes whenever a name may refer to another cell than before."""
         return self._layout[0]
 
     def get(self, name: str) -> Any:
-        """Return the value, the scope's own array, from this scope or a parent.
+        """Return the value of a name from this scope or a parent: the scope's own array, not a copy.
 
         Raises:
             NotInitialisedError: there is no value.

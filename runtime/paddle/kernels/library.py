@@ -127,7 +127,7 @@ def levels() -> list[int]:
 
 
 def reason() -> str:
-    """Return why the plain forms are used, in one line; empty if the compiled ones are."""
+    """Return the reason why the plain forms are used, in one line; empty if the compiled forms are used."""
     return _library().reason
 
 

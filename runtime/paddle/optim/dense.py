@@ -99,7 +99,7 @@ class DenseUpdater:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The names that `columns` has after the first step."""
+        """The names that `columns` will have after the first step."""
         return self._rule.states(self._parameter.momentum)
 
     def count(self) -> None:

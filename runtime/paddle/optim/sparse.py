@@ -23,7 +23,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rate_of
 
 
 class Since(NamedTuple):
-    """What happened to each of n rows before this step.
+    """The history of each of n rows before this step.
 
     Attributes:
         elapsed: (n, 1) float32, the batches since its last gradient, including this one.
@@ -37,7 +37,8 @@ class Since(NamedTuple):
 
 
 class RowStep:
-    """A rule with its hyperparameters for the rows of one parameter. Holds no rows; thread-safe."""
+    """An update rule with its hyperparameters, for rows of one parameter that the caller gathers. Holds no rows;
+    thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
         self._optimizer, self._parameter = optimizer, parameter
@@ -132,7 +133,7 @@ class SparseUpdater(ABC):
 
     @property
     def folds(self) -> bool:
-        """Whether the next `update` changes other rows than those of its gradient."""
+        """Return whether the next `update` changes other rows than those of its gradient."""
         return False
 
     def resume(self, numbers: Mapping[str, float]) -> None:

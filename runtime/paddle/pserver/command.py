@@ -231,18 +231,18 @@ class Server:
 
     @property
     def is_saving(self) -> bool:
-        """Whether all trainers have left and the last checkpoint of the job is not complete yet."""
+        """Return whether all trainers have left and the last checkpoint of the job is not complete yet."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
         return any(keeper.is_behind for keeper in keepers) and self.is_over
 
     @property
     def is_over(self) -> bool:
-        """Whether every trainer has connected and left, so that the state is no longer needed."""
+        """Return whether every trainer has connected and left, so that the state is no longer needed."""
         return all(each.engine.is_over for each in self._guarded)
 
     @property
     def is_drained(self) -> bool:
-        """Whether the process was asked to end when no trainer needs it, and no trainer does."""
+        """Return whether the process was asked to end when no trainer needs it, and no trainer does."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 

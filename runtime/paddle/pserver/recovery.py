@@ -109,7 +109,7 @@ class Safekeeper:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a checkpoint is in progress or pending; any thread can call this."""
+        """Return whether a checkpoint is in progress or pending; any thread can call this."""
         return self._periodic is not None and self._periodic.is_behind
 
     def recover(self, engine: Engine) -> int:
@@ -254,7 +254,7 @@ class Safekeeper:
 
 
 def _to_newcomer(request: Message) -> Message:
-    """Return a request changed so that its answer holds values instead of their location in shared memory."""
+    """x changed so that its answer holds values instead of their location in shared memory."""
     push = request.record
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 

@@ -21,7 +21,7 @@ variable PADDLE_JOB_KEY. GrowingTable(start=PATH) starts from an exported table 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out one command; return the exit code.
+    """Run `paddle tables` with one command; return the exit code.
 
     Raises:
         PaddleError: it failed.

@@ -28,7 +28,7 @@ _FIELDS, _LENGTH = struct.Struct("<5I"), struct.Struct("<I")
 
 
 class Compressor(enum.IntEnum):
-    """How the records of a chunk are compressed."""
+    """The compression of a chunk's records."""
 
     NoCompress = 0
     Snappy = 1

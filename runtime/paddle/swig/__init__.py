@@ -1,3 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the original's C++ interface, ``py_paddle``, that scripts use: networks that predict or train
-by hand."""
+"""The part of the original's C++ interface, ``py_paddle``, that scripts use to predict, or to train batch by batch."""

@@ -35,7 +35,7 @@ class Parameter:
         self._machine, self._number, self._config = machine, number, config
 
     def getName(self) -> str:
-        """Return its name."""
+        """Return the name of the variable."""
         return self._config.name
 
     def getID(self) -> int:
@@ -123,7 +123,7 @@ class GradientMachine:
             self.parameters.set(config.name, fresh.get(config.name))
 
     def start(self) -> None:
-        """Do nothing; the original prepares itself here."""
+        """Do nothing; the original prepares for training in this call."""
 
     finish = start
 

@@ -36,12 +36,12 @@ class Trainer:
         return Trainer(conf, gradientMachine)
 
     def startTrain(self) -> None:
-        """Begin to train."""
+        """Start training: set up the optimizer."""
 
     finishTrain = startTrain
 
     def startTrainPass(self) -> None:
-        """Begin a pass."""
+        """Begin a pass over the data."""
         if self._updater is not None:
             self._updater.start_pass(self._pass)
 
@@ -78,7 +78,7 @@ class Trainer:
         self._cost = self._samples = 0.0
 
     def testOneDataBatch(self, size: int, args: Arguments) -> None:
-        """Test a batch."""
+        """Test a batch and add its cost to the running test."""
         machine, feed = self._machine.prepared(args)
         self._cost += machine.test(feed).cost
         self._samples += size

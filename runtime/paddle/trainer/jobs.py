@@ -29,7 +29,7 @@ from paddle_node.contract.flags import Value
 
 
 class Periods:
-    """An event handler for the work that flags request after every n-th batch or pass.
+    """Does the work that the flags request after every n-th batch or pass; an event handler.
 
     Args:
         flags: flags of `paddle train`.
@@ -154,7 +154,7 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def test(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Test the parameters of each directory that the flags name, or write the requested files.
+    """Test the parameters of each directory that the flags name, or write the outputs to the requested files.
 
     The values of the outputs are written instead of a test: to predict_output_dir as text, to feat_file as float32.
     """

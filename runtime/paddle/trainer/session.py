@@ -70,7 +70,7 @@ class Session:
 
     @property
     def has_tests(self) -> bool:
-        """Whether the configuration has a data source for tests."""
+        """Return whether the configuration has a data source for tests."""
         return self._test is not None
 
     def trainer(self, *, is_local: bool) -> SGD:

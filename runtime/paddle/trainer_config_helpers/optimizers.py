@@ -68,7 +68,7 @@ class MomentumOptimizer(BaseSGDOptimizer):
         self.given = {"momentum": momentum, "sparse": sparse}
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return the name only: the momentum is a default of parameters."""
+        """Return only the name, because the momentum is a default of parameters."""
         return {"learning_method": "sparse_momentum" if self.given["sparse"] else "momentum"}
 
     def extra_settings(self) -> None:
@@ -123,16 +123,16 @@ class BaseRegularization(Optimizer):
     """Base class of regularisations."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return no arguments: a decay rate is a default of parameters."""
+        """Return no arguments, because the decay rate is a default of parameters."""
         return {}
 
 
 @dataclass(frozen=True)
 class L2Regularization(regularization.L2Regularization, BaseRegularization):
-    """Weight decay with this rate."""
+    """L2 weight decay with the given rate."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return no arguments: a decay rate is a default of parameters."""
+        """Return no arguments, because the decay rate is a default of parameters."""
         return {}
 
     def extra_settings(self) -> None:
@@ -145,7 +145,7 @@ class ModelAverage(optimizer.ModelAverage, Optimizer):
     """Save the mean of the last values, over a window of average_window times the number of updates so far."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return its arguments."""
+        """Return the arguments of model averaging by name."""
         return {
             "average_window": self.average_window,
             "max_average_window": self.max_average_window,
@@ -159,7 +159,7 @@ class ModelAverage(optimizer.ModelAverage, Optimizer):
     "model_average=None, gradient_clipping_threshold=None"
 )
 def settings(given: dict[str, Any]) -> None:
-    """Set how a configuration trains.
+    """Set the optimizer, the batch size and the other training settings of a configuration.
 
     Args:
         batch_size: samples per batch of one trainer.

@@ -25,7 +25,7 @@ def _activation(kind: str, name: str, operator: str, formula: str, **attrs: floa
 
 
 class Linear(Base):
-    """The identity."""
+    """The identity, y = x."""
 
 
 Identity = Linear

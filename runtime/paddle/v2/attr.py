@@ -77,7 +77,7 @@ class ParameterAttribute:
 
     @property
     def says_how_to_start(self) -> bool:
-        """Return whether the user gave any ``initial_*``."""
+        """Return whether the user gave any ``initial_*`` argument."""
         return any(
             value is not None
             for value in (self.initial_std, self.initial_mean, self.initial_max, self.initial_min)
@@ -100,7 +100,7 @@ class ParameterAttribute:
 
 @dataclass
 class ExtraLayerAttribute:
-    """Settings of any layer: dropout after its activation. ``device`` is accepted and has no effect.
+    """Settings that any layer accepts: dropout after its activation. ``device`` is accepted and has no effect.
 
     Attributes:
         supported: the settings that a layer takes, which ``layer_support`` says.

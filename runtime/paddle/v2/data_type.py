@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input types, which ``layer.data`` takes: what one column of a sample holds."""
+"""Input types for ``layer.data``: each describes the content of one column of a sample."""
 
 from __future__ import annotations
 
@@ -82,12 +82,14 @@ def whole_number(value: object, what: str) -> int:
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """``dim`` floats; a 2-D or 3-D sample carries height and width in its last two dimensions."""
+    """Return the type of a column with ``dim`` floats; a 2-D or 3-D sample has height and width as its last two
+    dimensions."""
     return InputType(dim, seq_type, DataType.Dense)
 
 
 def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """The same as ``dense_vector``, except that 2-D or 3-D samples decide the height and width of images.
+    """Return the same type as ``dense_vector``, except that 2-D or 3-D samples determine the height and width of
+    images.
 
     All samples of a batch have the same shape.
     """
@@ -95,17 +97,17 @@ def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> 
 
 
 def sparse_binary_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """A list of the active columns of a 0/1 vector of width ``dim``."""
+    """Return the type of a list of the active columns of a 0/1 vector of width ``dim``."""
     return InputType(dim, seq_type, DataType.SparseNonValue)
 
 
 def sparse_float_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """A list of (column, value) of a vector of width ``dim``."""
+    """Return the type of a list of (column, value) pairs of a vector of width ``dim``."""
     return InputType(dim, seq_type, DataType.SparseValue)
 
 
 def integer_value(value_range: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """One integer in [0, ``value_range``)."""
+    """Return the type of one integer in [0, ``value_range``)."""
     return InputType(value_range, seq_type, DataType.Index)
 
 
@@ -136,10 +138,10 @@ sparse_float_vector_sub_sequence = _of(sparse_float_vector, _TWO, "A list of lis
 
 
 def integer_value_sequence(value_range: int) -> InputType:
-    """A list of integers."""
+    """Return the type of a list of integers in [0, ``value_range``)."""
     return integer_value(value_range, SequenceType.SEQUENCE)
 
 
 def integer_value_sub_sequence(value_range: int) -> InputType:
-    """A list of lists of integers."""
+    """Return the type of a list of lists of integers in [0, ``value_range``)."""
     return integer_value(value_range, SequenceType.SUB_SEQUENCE)

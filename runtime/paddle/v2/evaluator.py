@@ -72,14 +72,12 @@ def chunk(
     name: str | None = None,
     excluded_chunk_types: Sequence[int] | None = None,
 ) -> None:
-    """Precision, recall and F1 of the chunks encoded by tags, such as names in sentences.
-
-    Args:
-        input: a layer of tags, such as crf_decoding; with n positions in the scheme, a tag is type * n + position.
-        label: the true tags.
-        chunk_scheme: plain, IOB, IOE or IOBES.
-        num_chunk_types: the number of chunk types; the tag `num_chunk_types` * n is outside of all chunks. 4.0 is 4.
-        excluded_chunk_types: chunk types that do not count.
+    """Declare precision, recall and F1 of the chunks encoded by tags, such as names in sentences. Args:
+    input: a layer of tags, such as crf_decoding; with n positions in the scheme, a tag is type * n + position.
+    label: the true tags.
+    chunk_scheme: plain, IOB, IOE or IOBES.
+    num_chunk_types: the number of chunk types; the tag `num_chunk_types` * n is outside of all chunks. 4.0 is 4.
+    excluded_chunk_types: chunk types that do not count.
     """
     if chunk_scheme not in CHUNK_SCHEMES:
         raise UsageError(
@@ -95,7 +93,8 @@ def chunk(
 
 
 def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -> None:
-    """Edit distance between the best CTC path's labels and the true ones, divided by the length of the longer.
+    """Declare the edit distance between the labels of the best CTC path and the true ones, divided by the longer
+    length.
 
     Args:
         input: one column per class; the last one is the blank.
@@ -164,7 +163,7 @@ def seqtext_printer(
     delimited: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Write each sequence of ids as a line of words, batch after batch; an existing file is overwritten.
+    """Declare an evaluator that writes each sequence of ids as a line of words; an existing file is overwritten.
 
     A line is "words", with `id_input` "id TAB words"; with several results of `beam_search` it is
     "rank TAB log-probability TAB words" below a line with the id, or the number of the sample.
@@ -208,7 +207,7 @@ def detection_map(
     ap_type: str = "11point",
     name: str | None = None,
 ) -> None:
-    """Mean average precision, in percent, of the boxes from `detection_output`, over all batches of a pass.
+    """Declare the mean average precision, in percent, of the boxes from `detection_output`, over all batches of a pass.
 
     Classes without objects, or of which nothing is found, do not count.
 

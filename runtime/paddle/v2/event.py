@@ -28,7 +28,7 @@ class WithMetric:
 
 @dataclass(frozen=True)
 class TestResult(WithMetric):
-    """What ``trainer.test`` returns: cost per sample and metrics."""
+    """The result of ``trainer.test``: cost per sample and metrics."""
 
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
     cost: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common groups of layers."""
+"""Functions that build common groups of layers, such as a convolution with pooling."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class PlotData:
         self.value.append(value)
 
     def reset(self) -> None:
-        """Forget all points."""
+        """Discard all points."""
         self.step, self.value = [], []
 
 
@@ -67,7 +67,7 @@ class Ploter:
         self._reporter.point(title, step, value)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Draw all curves that have points, into a file, or without `path` in the notebook's cell.
+        """Draw all curves that have points: into a file, or without `path` into the notebook's cell.
 
         Raises:
             NotAvailableError: there is no path and IPython is not installed.
@@ -88,7 +88,7 @@ class Ploter:
         self._pyplot.gcf().clear()
 
     def reset(self) -> None:
-        """Forget the points of all curves."""
+        """Discard the points of all curves."""
         for curve in self.__plot_data__.values():
             curve.reset()
 

@@ -17,7 +17,7 @@ class BasePoolingType:
 
 
 class Max(BasePoolingType):
-    """The largest item."""
+    """Max pooling: the largest item."""
 
     name = "max"
 
@@ -47,7 +47,7 @@ CudnnAvgInclPad = _pool(
 
 
 class Avg(BasePoolingType):
-    """The mean item; ``strategy`` is average, sum or squarerootn (the last two for sequences)."""
+    """Average pooling; ``strategy`` is average, sum or squarerootn (the last two for sequences)."""
 
     name = "average"
     STRATEGY_AVG, STRATEGY_SUM, STRATEGY_SQROOTN = "average", "sum", "squarerootn"
@@ -57,14 +57,14 @@ class Avg(BasePoolingType):
 
 
 class Sum(Avg):
-    """The sum of a sequence."""
+    """Sum pooling: the sum of the items of a sequence."""
 
     def __init__(self) -> None:
         super().__init__(self.STRATEGY_SUM)
 
 
 class SquareRootN(Avg):
-    """The sum of a sequence over the square root of its length."""
+    """Square-root pooling: the sum of the items of a sequence, divided by the square root of its length."""
 
     def __init__(self) -> None:
         super().__init__(self.STRATEGY_SQROOTN)

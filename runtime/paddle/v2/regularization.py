@@ -10,7 +10,7 @@ from paddle.v2.errors import UsageError
 
 @dataclass(frozen=True)
 class L2Regularization:
-    """Weight decay with this rate."""
+    """L2 weight decay with the given rate."""
 
     rate: float
 

@@ -47,7 +47,7 @@ class MemoryImporter:
         return self._modules
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
-        """Part of importlib's protocol."""
+        """Implement importlib's finder and loader protocol."""
         if fullname != "paddle_node" and not fullname.startswith("paddle_node."):
             return None
         name = self._sent_as(fullname) or self._unpack(fullname)
@@ -57,10 +57,10 @@ class MemoryImporter:
         return ModuleSpec(fullname, loader, origin="<sent>", is_package=name != fullname)
 
     def create_module(self, spec: object) -> None:
-        """Part of importlib's protocol."""
+        """Implement importlib's finder and loader protocol."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Part of importlib's protocol."""
+        """Implement importlib's finder and loader protocol."""
         name = self._sent_as(module.__name__)
         source, code = self._modules[name]
         if code and self._code_fits:
@@ -70,7 +70,7 @@ class MemoryImporter:
         exec(body, vars(module))  # noqa: S102 - how a module is imported
 
     def get_source(self, fullname: str) -> str:
-        """Part of importlib's protocol."""
+        """Implement importlib's finder and loader protocol."""
         return self._modules[self._sent_as(fullname)][0].decode()
 
     def _sent_as(self, fullname: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes: each waits for the next inner one, and kills the processes that it
-leaves running.
+"""The outer two of the agent's three processes: each waits for the next inner process, and kills the processes which
+that process leaves running.
 
 They hold no state and do nothing else, so that only a signal can end them; the inner process notices that and cleans
-up. The guard also ends a job whose agent proper gives no sign of life for longer than its lease. The outermost, the
+up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost, the
 watcher, is in another session than the guard and the agent proper: killing these two together, by their process group
 for example, leaves the watcher alive, and it inherits all processes that they started.
 """

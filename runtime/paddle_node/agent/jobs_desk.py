@@ -108,7 +108,7 @@ class JobsDesk:
         self._settled = True
 
     def close(self) -> None:
-        """Complete the record when the agent leaves: nothing of the job remains here."""
+        """Complete the record when the agent exits and no process of the job remains on this node."""
         if self.saved is not None:
             self.saved.close()
         if self._registry is not None:

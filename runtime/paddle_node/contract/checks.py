@@ -25,7 +25,7 @@ class Misfit(Exception):
         self._secret = secret
 
     def within(self, part: str) -> Misfit:
-        """Return the same misfit from the point of view of the value that contains this part."""
+        """Return the same misfit with the name of the enclosing field put before its path."""
         self.path.append(part)
         return self
 

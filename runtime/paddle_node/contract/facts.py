@@ -42,7 +42,7 @@ class Ready(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """A sign of life."""
+    """A heartbeat of a process."""
 
 
 class Progress(NamedTuple):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All uses of Linux interfaces, each in one place of the project; the lowest floor"""
+"""Wrappers of Linux interfaces, each of which the project uses in one place only; the lowest floor."""

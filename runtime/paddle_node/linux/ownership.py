@@ -38,10 +38,11 @@ _SPECIAL = {"GROUP@": (_OWN_GROUP, ""), "EVERYONE@": (_OTHER, "")}
 
 
 def problem(path: str, may_be_roots: bool = False) -> str:
-    """Return how other users could replace files below `path` and what to do about it; empty if they cannot.
+    """Return a sentence on how other users could replace files below `path`, with a remedy; empty if they cannot.
 
-    Directories above must belong to this user or to root and be closed to others, or be sticky; links must belong
-    to either; `path` itself must be closed, and belong to this user or, with `may_be_roots`, to root. Missing
+    Every parent directory must belong to this user or to root, and must be closed to other users or sticky. Links must
+    belong to one of the two. `path` itself must be closed, and must belong to this user or, with `may_be_roots`, to
+    root. Missing
     directories are not checked.
 
     Raises:
@@ -151,7 +152,8 @@ def _list(fd: int, name: str, parse: Callable[[bytes], List[Writer]]) -> Optiona
 
 
 def posix_writers(data: bytes) -> List[Writer]:
-    """Entries of a POSIX access list, in the form of its extended attribute, that grant writing under its mask.
+    """Return the entries of a POSIX access list, in the form of its extended attribute, that grant writing under its
+    mask.
 
     Raises:
         ValueError: it does not have this form.

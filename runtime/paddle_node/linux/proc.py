@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads /proc: facts about processes and this boot.
 
-Part of an agent's greeting: imports nothing that takes time. `process_tree` names the fields of a process.
+It is part of the agent's greeting, so it imports only modules that load fast. `process_tree` names the fields of a
+process.
 """
 
 import os

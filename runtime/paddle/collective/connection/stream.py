@@ -96,7 +96,7 @@ class Stream:
         return count
 
     def sending(self, data: bytes) -> Steps[None]:
-        """Send all of it. Raises ConnectionError: the rank has exited or is unreachable."""
+        """Send all of the bytes. Raises ConnectionError: the rank has exited or is unreachable."""
         rest = memoryview(data)
         while rest:
             count = self.send_some([rest])

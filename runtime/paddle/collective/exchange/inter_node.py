@@ -182,12 +182,12 @@ class _Sender:
 
     @property
     def done(self) -> bool:
-        """Whether everything was sent."""
+        """Return whether everything was sent."""
         return self._leg == len(self._ranges) and not self._head
 
     @property
     def can(self) -> bool:
-        """Whether anything is ready to be sent."""
+        """Return whether anything is ready to be sent."""
         return bool(self._head) or (self.ready > 0 and self._leg < len(self._ranges))
 
     def step(self) -> bool:
@@ -225,7 +225,7 @@ class _Receiver:
 
     @property
     def done(self) -> bool:
-        """Whether everything was received."""
+        """Return whether everything was received."""
         return self._leg == len(self._ranges) and self._head_got == SIZE
 
     def step(self) -> tuple[bool, int]:

@@ -44,7 +44,7 @@ class News(NamedTuple):
 
 
 class Watch:
-    """The news of one rank. Not thread-safe.
+    """Exchanges notices between this rank and the others. Not thread-safe.
 
     Attributes:
         left: the ranks that left without error, and how many operations each had done.
@@ -110,7 +110,7 @@ class Watch:
             self._idle = False
 
     def listen(self) -> None:
-        """Process the news that have arrived, without waiting. Raises CollectiveError: a rank failed or was lost."""
+        """Process the notices that have arrived, without waiting. Raises CollectiveError: a rank failed or was lost."""
         self._hear_some(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
@@ -126,12 +126,12 @@ class Watch:
         return self._late(rank) if late else self._lost(rank, str(error))
 
     def tell(self, error: CollectiveError) -> None:
-        """Tell the other ranks why this rank stops."""
+        """Send the other ranks the reason why this rank stops."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
         self._send(News(kind, error.rank, str(error)), self._links)
 
     def leave(self) -> None:
-        """Tell the other ranks that this rank leaves without error, and close."""
+        """Notify the other ranks that this rank leaves without error, and close the connections."""
         self._send(News("left", self.rank, done=self.number), self._links)
         self.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that scripts import from `fluid.contrib`: cells and decoders, mixed precision, readers; above `optimizer`."""
+"""The namespace `fluid.contrib` of scripts: cells and decoders, mixed precision, readers; above `optimizer`."""
 
 import sys
 

@@ -155,7 +155,7 @@ class BeamSearchDecoder(_Decoder):
                 layers.less_than(self._counter, self._most, cond=self._goes_on)
 
     def early_stop(self) -> None:
-        """End the loop with this step and discard its results."""
+        """End the loop with this step, and discard the results of the step."""
         layers.fill_constant([1], "bool", 0, out=self._goes_on)
 
     def decode(self) -> None:
@@ -216,7 +216,7 @@ class BeamSearchDecoder(_Decoder):
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Keep a value for the next step, in place of the one that `read_array` returned.
+        """Set the value for the next step, in place of the one that `read_array` returned.
 
         Raises:
             FluidError: `read_array` did not return it.

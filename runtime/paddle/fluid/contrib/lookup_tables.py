@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a program with distributed embeddings on one machine, from the files that its servers saved."""
+"""Runs a program with distributed embeddings on one machine, from the files that its servers saved."""
 
 from __future__ import annotations
 

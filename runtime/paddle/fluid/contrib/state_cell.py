@@ -55,7 +55,7 @@ class InitState:
 
 
 class Decoder(Protocol):
-    """Keeps states from step to step."""
+    """The protocol of decoders, which carry states from step to step."""
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
         """Return a state's variable within a step, and a function that sets its value for the next step."""
@@ -169,7 +169,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Keep the states for the next step."""
+        """Carry the current states over to the next step."""
         for each in self.state_names:
             state = self.get_state(each)
             self._keeps[each](state)

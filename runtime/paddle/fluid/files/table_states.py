@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which update rule the saved states of a distributed embedding's rows belong to.
+"""Checks that the saved states of a distributed embedding's rows belong to the program's update rule.
 
 The file of states ends with one line: the names of the rule and of its hyperparameters.
 """

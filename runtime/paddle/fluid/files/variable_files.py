@@ -132,7 +132,7 @@ def save_vars(
     """Write variables of the global scope into a folder, which is created.
 
     Args:
-        executor: has no meaning.
+        executor: ignored.
         main_program: program of the variables; None: the default one.
         vars: the variables; None: those that the predicate selects.
         predicate: returns whether to save a variable.

@@ -251,7 +251,7 @@ class DistributedOptimizer:
         """Append gradients and updates, then create this process's programs from the result.
 
         Args:
-            scope: has no meaning.
+            scope: ignored.
 
         Returns:
             The result of the optimizer's `minimize`.

@@ -29,7 +29,7 @@ class While:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Fill the loop's body."""
+        """Collect the operators of the loop's body in a `with` statement."""
         inner = bodies.begin()
         yield
         body = bodies.end(inner)
@@ -58,7 +58,7 @@ class ConditionalBlock:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Fill the block."""
+        """Collect the operators of the block in a `with` statement."""
         inner = bodies.begin()
         yield
         body = bodies.end(inner)
@@ -128,12 +128,12 @@ class IfElse:
 
     @contextmanager
     def true_block(self) -> Iterator[None]:
-        """Fill the branch for the rows whose condition is true."""
+        """Collect the operators for the rows whose condition is true, in a `with` statement."""
         yield from self._along(True)
 
     @contextmanager
     def false_block(self) -> Iterator[None]:
-        """Fill the branch for the other rows."""
+        """Collect the operators for the rows whose condition is false, in a `with` statement."""
         yield from self._along(False)
 
     def input(self, x: Variable) -> Variable:
@@ -152,7 +152,7 @@ class IfElse:
         return self._inputs[x.name][0 if self._way else 1]
 
     def output(self, *outs: Variable) -> None:
-        """Set the outputs of this branch."""
+        """Declare the outputs of this branch."""
         if self._way is None:
             raise FluidError("IfElse.output must be called inside true_block or false_block")
         self._outputs[self._way] += outs

@@ -99,7 +99,7 @@ class DynamicRNN(_Unrolled):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Fill the block."""
+        """Collect the operators of the block in a `with` statement."""
         with self._filling() as body:
             yield
         block = bodies.parent_of(body)
@@ -163,7 +163,7 @@ class DynamicRNN(_Unrolled):
         self._update(ex_mem, new_mem)
 
     def output(self, *outputs: Variable) -> None:
-        """Set the outputs of a step; the results have the LoD of the step inputs."""
+        """Declare the outputs of a step; the results have the LoD of the step inputs."""
         self._open("output")
         self._outputs += outputs
 
@@ -176,7 +176,7 @@ class StaticRNN(_Unrolled):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Fill the block."""
+        """Collect the operators of the block in a `with` statement."""
         with self._filling() as body:
             yield
         block = bodies.parent_of(body)
@@ -197,7 +197,7 @@ class StaticRNN(_Unrolled):
         self._body = None
 
     def step_input(self, x: Variable) -> Variable:
-        """Return one step of an input (steps, ...)."""
+        """Return the rows of one step of an input (steps, ...)."""
         inner = self._inner(x, x.shape[1:])
         self._inputs.append(x)
         return inner
@@ -260,14 +260,14 @@ is_empty = layer(
 
 
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
-    """Return x + value, in x itself unless in_place is False."""
+    """Add `value` to x, in place unless `in_place` is False, and return the result."""
     helper = LayerHelper("increment")
     (out,) = helper.apply_all("increment", {"X": x}, {"step": float(value)}, {"Out": x} if in_place else {})
     return out
 
 
 def create_array(dtype: npt.DTypeLike) -> Variable:
-    """Return an array without values."""
+    """Return an empty array of values (a tensor array)."""
     helper = LayerHelper("array")
     array = helper.block.create_var(f"{helper.name}.out", dtype=dtype, type=VarType.LOD_TENSOR_ARRAY)
     helper.append_op("create_array", {}, {"Out": array}, {"dtype": VarType.of(dtype)})

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def noam_decay(d_model: float, warmup_steps: float) -> Variable:
-    """Return d^-0.5 min(t^-0.5, t warmup^-1.5)."""
+    """Return the learning rate d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is `d_model`."""
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(1)
         first = step**-0.5
@@ -65,7 +65,8 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """Return (η − end)(1 − min(t, steps)/steps)^power + end; with cycle, steps grows to its next multiple."""
+    """Return (η − end) (1 − min(t, steps)/steps)^power + end; with `cycle`, steps is replaced by its next multiple that
+    is at least t."""
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:

@@ -38,7 +38,7 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Initializer | None = None,
 ) -> Parameter:
-    """Return a parameter."""
+    """Create a trainable parameter with the given shape and dtype, and return it."""
     known = to_attr(attr) or ParamAttr()
     known.name = known.name or name
     return LayerHelper("create_parameter").create_parameter(known, shape, dtype, is_bias, default_initializer)
@@ -102,17 +102,17 @@ diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
 
 
 def ones(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -> Variable:
-    """Return ones."""
+    """Return a constant of the given shape and dtype, filled with ones."""
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
 def zeros(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -> Variable:
-    """Return zeros."""
+    """Return a constant of the given shape and dtype, filled with zeros."""
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
 def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
-    """Return x in another dtype."""
+    """Return x converted to another dtype."""
     return LayerHelper("cast").apply("cast", {"X": x}, {"in_dtype": x.dtype, "out_dtype": dtype})
 
 
@@ -141,7 +141,7 @@ def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
 def range(
     start: float | Variable, end: float | Variable, step: float | Variable, dtype: npt.DTypeLike
 ) -> Variable:
-    """Return start, start + step, ... below end."""
+    """Return the numbers start, start + step, start + 2 step, ... below `end`."""
     names = {"Start": start, "End": end, "Step": step}
     inputs = {slot: _number(value, dtype) for slot, value in names.items()}
     return LayerHelper("range").apply("range", inputs, stop_gradient=True)

@@ -28,7 +28,8 @@ class GradientScaleStrategy(IntEnum):
 
 @dataclass
 class BuildStrategy:
-    """See above; `num_trainers`, `trainer_id` and `gradient_scale_strategy` have an effect."""
+    """Options for building a data-parallel program; only `num_trainers`, `trainer_id` and `gradient_scale_strategy`
+    have an effect."""
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice
@@ -61,7 +62,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 
 @dataclass
 class ExecutionStrategy:
-    """See above; each place runs on its own thread."""
+    """Options for running a data-parallel program; they are ignored, and each place runs on its own thread."""
 
     num_threads: int = 0
     use_cuda: bool = True

@@ -24,7 +24,7 @@ class ProgramDesc:
         return int(self._program.num_blocks)
 
     def block(self, index: int) -> BlockDesc:
-        """Return one block."""
+        """Return the block at an index."""
         return BlockDesc(self._program.block(index))
 
 
@@ -40,15 +40,15 @@ class BlockDesc:
         return len(self._block.ops)
 
     def op(self, index: int) -> OpDesc:
-        """Return one operator."""
+        """Return the operator at an index."""
         return OpDesc(self._block.ops[index])
 
     def var(self, name: str | bytes) -> VariableDesc:
-        """Return one variable."""
+        """Return the variable of this name."""
         return VariableDesc(self._block.var(name.decode() if isinstance(name, bytes) else name))
 
     def has_var(self, name: str | bytes) -> bool:
-        """Return whether it has the variable."""
+        """Return whether the block has a variable of this name."""
         return bool(self._block.has_var(name.decode() if isinstance(name, bytes) else name))
 
     def all_vars(self) -> list[VariableDesc]:
@@ -71,23 +71,23 @@ class OpDesc:
         )
 
     def type(self) -> str:
-        """Return its type."""
+        """Return the type of the operator, such as "mul"."""
         return str(self._op.type)
 
     def input_names(self) -> list[str]:
-        """Return its input slots."""
+        """Return the names of the operator's input slots."""
         return list(self._op.input_names)
 
     def output_names(self) -> list[str]:
-        """Return its output slots."""
+        """Return the names of the operator's output slots."""
         return list(self._op.output_names)
 
     def input_arg_names(self) -> list[str]:
-        """Return the variables it reads."""
+        """Return the names of the variables that the operator reads."""
         return list(self._op.input_arg_names)
 
     def output_arg_names(self) -> list[str]:
-        """Return the variables it writes."""
+        """Return the names of the variables that the operator writes."""
         return list(self._op.output_arg_names)
 
     def attr_names(self) -> list[str]:
@@ -102,23 +102,23 @@ class VariableDesc:
         self._variable = variable
 
     def name(self) -> str:
-        """Return its name."""
+        """Return the name of the variable."""
         return str(self._variable.name)
 
     def shape(self) -> list[int]:
-        """Return its sizes."""
+        """Return the shape of the variable."""
         return list(self._variable.shape)
 
     def dtype(self) -> VarType:
-        """Return the number of its dtype."""
+        """Return the number of the variable's dtype in the original's enum."""
         return VarType.of(self._variable.dtype)
 
     def type(self) -> VarType:
-        """Return its kind."""
+        """Return the kind of the variable, such as LOD_TENSOR."""
         return VarType(self._variable.type)
 
     def persistable(self) -> bool:
-        """Return whether it is persistable."""
+        """Return whether the variable is persistable."""
         return bool(self._variable.persistable)
 
     def lod_level(self) -> int:
@@ -126,19 +126,19 @@ class VariableDesc:
         return int(self._variable.lod_level)
 
     def set_shape(self, shape: Sequence[int]) -> None:
-        """Set its sizes."""
+        """Set the shape of the variable."""
         self._changed(shape=tuple(int(size) for size in shape))
 
     def set_dtype(self, dtype: VarType) -> None:
-        """Set its dtype."""
+        """Set the dtype of the variable."""
         self._changed(dtype=VarType.of(dtype).numpy)
 
     def set_type(self, type: VarType) -> None:
-        """Set its kind."""
+        """Set the kind of the variable."""
         self._changed(type=VarType(type))
 
     def set_persistable(self, persistable: bool) -> None:
-        """Set whether it is persistable."""
+        """Set whether the variable is persistable."""
         self._changed(persistable=bool(persistable))
 
     def set_lod_level(self, lod_level: int) -> None:

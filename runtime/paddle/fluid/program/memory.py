@@ -36,7 +36,7 @@ def memory_optimize(
     Args:
         input_program: changed in place; never a parameter server's, and a trainer's before it is transpiled.
         skip_opt_set: variables that keep and do not lend their names, and whose updates are not moved.
-        print_log: has no meaning.
+        print_log: ignored.
         level: 0: shapes must be equal; 1: a smaller one fits too (treated as 0: the core's arrays have one shape).
         skip_grads: has no meaning: the gradients that updates read, which may be sent, always keep their names.
 

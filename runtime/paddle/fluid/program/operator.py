@@ -108,7 +108,7 @@ class Operator(graph.Operator):
         return {name: self.attr(name) for name in self._shown_attrs}
 
     def to_string(self, throw_on_error: bool = False) -> str:
-        """Return it with its attributes as readable text."""
+        """Return the operator with its attributes as readable text."""
         return f"{self.describe()} {dict(self.attrs)}"
 
     @property
@@ -118,7 +118,7 @@ class Operator(graph.Operator):
 
     @property
     def block(self) -> Any:
-        """The block that contains it.
+        """Return the block that contains the operator.
 
         Raises:
             FluidError: it no longer belongs to a block.
@@ -130,7 +130,7 @@ class Operator(graph.Operator):
 
     @property
     def idx(self) -> int:
-        """Its position in its block."""
+        """Return the operator's position in its block."""
         return next(at for at, op in enumerate(self.block.ops) if op is self)
 
     @property

@@ -214,19 +214,19 @@ class Parameter(Variable, graph.Parameter):
 
     @property
     def regularizer(self) -> Any:
-        """Its own regularizer, which overrides the optimizer's."""
+        """The regularizer of this parameter, which overrides the optimizer's."""
         return self.attributes.get("regularizer")
 
     @property
     def gradient_clip_attr(self) -> Any:
-        """How its gradient is clipped, or None."""
+        """The clip of this parameter's gradient, or None."""
         return self.attributes.get("gradient_clip_attr")
 
     @property
     def do_model_average(self) -> bool:
-        """Whether model averaging includes it."""
+        """Return whether model averaging includes it."""
         return bool(self.attributes.get("do_model_average", True))
 
     def with_attribute(self, name: str, value: object) -> None:
-        """Set one of the attributes."""
+        """Set one of the parameter's attributes."""
         self.attributes = {**self.attributes, name: value}

@@ -23,7 +23,7 @@ Values: TypeAlias = dict[int, dict[str, Value]]
 
 
 class Parcel(NamedTuple):
-    """Part of the values that a step sends.
+    """A part of the values that a step sends.
 
     Attributes:
         values: server -> values by name.
@@ -54,7 +54,7 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was put into the outbox since `take` or `drop`."""
+        """Return whether nothing was put into the outbox since `take` or `drop`."""
         with self._lock:
             return not self._waiting and not self._has_pushed
 

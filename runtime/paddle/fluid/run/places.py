@@ -14,10 +14,10 @@ from paddle.fluid.errors import FluidError
 
 @dataclass(frozen=True)
 class CPUPlace:
-    """The processor."""
+    """The CPU of this machine."""
 
     def device(self) -> Device:
-        """Return the core's name for it."""
+        """Return the core's name of this device."""
         return Device("cpu")
 
 
@@ -28,7 +28,7 @@ class CUDAPlace:
     index: int = 0
 
     def device(self) -> Device:
-        """Return the core's name for it."""
+        """Return the core's name of this device."""
         return Device(f"gpu:{self.index}")
 
 

@@ -50,7 +50,7 @@ class Scope(graph.Scope):
     """Values by name."""
 
     def var(self, name: str) -> VariableHandle:
-        """Return a handle on a value of this scope; an empty one if there is none."""
+        """Return a handle on a value of this scope, created empty if the name is new."""
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
@@ -58,7 +58,7 @@ class Scope(graph.Scope):
         return VariableHandle(name, self.cell(name)) if self.has(name) else None
 
     def new_scope(self) -> Scope:
-        """Return a child."""
+        """Create a child scope and return it."""
         return Scope(self)
 
     def drop_kids(self) -> None:

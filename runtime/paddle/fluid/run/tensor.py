@@ -46,7 +46,7 @@ class LoDTensor:
         return float(self._rows().item())
 
     def shape(self) -> list[int]:
-        """Return the sizes."""
+        """Return the shape of the value."""
         return list(self._rows().shape)
 
     def lod(self) -> list[list[int]]:
@@ -135,7 +135,7 @@ def create_lod_tensor(
 
     Args:
         data: rows as an array or a tensor; or a list of lists of ids, which become one column.
-        place: has no meaning.
+        place: ignored.
 
     Raises:
         FluidError: the lengths do not fit the rows.

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Named(Protocol):
-    """An object that is dispatched."""
+    """An object with a name that a dispatcher assigns to a server."""
 
     name: str
 
@@ -26,11 +26,11 @@ class PSDispatcher(ABC):
 
     @property
     def eps(self) -> list[str]:
-        """The servers."""
+        """The endpoints of the servers."""
         return self._eps
 
     def reset(self) -> None:
-        """Start with the first server again."""
+        """Start again with the first server."""
         self._step = 0
 
     @abstractmethod

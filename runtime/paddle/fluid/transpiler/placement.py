@@ -17,7 +17,7 @@ from paddle.fluid.transpiler.configuration import PSDispatcher
 
 
 class Shaped(Protocol):
-    """A variable that can be cut."""
+    """A variable with a shape, which can be cut into slices."""
 
     name: str
     shape: tuple[int, ...]

@@ -46,7 +46,7 @@ class VarsDistributed:
         vtype: str,
         endpoint: str,
     ) -> None:
-        """Add a slice."""
+        """Add a slice to the overview."""
         self.distributed_vars.append(
             VarDistributed(origin_var, slice_var, is_slice, block_id, offset, vtype, endpoint)
         )
@@ -107,7 +107,7 @@ def overview_of(
     rates: Sequence[Operator],
     endpoints: Sequence[str],
 ) -> VarsDistributed:
-    """Return the overview.
+    """Return the overview of a transpiled program.
 
     Args:
         origin: block 0 of the program for one machine, which has all variables.

@@ -17,7 +17,8 @@ INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
 def initialize() -> None:
-    """Set the interface wherever Gloo's collectives are created; a jaxlib without such a function is left unchanged."""
+    """Patch jaxlib so that it creates Gloo's collectives on this interface; a jaxlib without such a function is left
+    unchanged."""
     interface = os.environ.get(INTERFACE_VARIABLE)
     jaxlib: Any = getattr(importlib.import_module("jax._src.xla_bridge"), "_jax", None)
     plain = getattr(jaxlib, "make_gloo_tcp_collectives", None)

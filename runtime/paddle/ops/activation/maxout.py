@@ -16,13 +16,13 @@ def _infer(x: Spec, *, groups: int) -> Spec:
 
 @operator("maxout", "X -> Out", attrs={"groups": int}, infer=_infer)
 def maxout(x: Array, *, groups: int) -> Array:
-    """Return (N, channels / groups, ...)."""
+    """Return the maximum over each group of `groups` neighbouring channels, (N, channels / groups, ...)."""
     return _grouped(x, groups).max(axis=2)
 
 
 @gradient("maxout", "X Out@GRAD -> X@GRAD")
 def maxout_grad(x: Array, dout: Array, *, groups: int) -> Array:
-    """Route dOut to the first maximal channel of each group."""
+    """Return dX: dOut at the first maximal channel of each group, 0 elsewhere."""
     xp = array_module(x)
     grouped = _grouped(x, groups)
     dx = xp.zeros(grouped.shape, x.dtype)

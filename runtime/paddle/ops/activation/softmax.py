@@ -60,7 +60,7 @@ def _sums(out: Array, axis: int) -> Array:
     fresh=True,
 )
 def softmax(x: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return the probabilities."""
+    """Return softmax(X) along the axis: e^(X - max) / Σ e^(X - max), in the shape of X."""
     return softmax_of(x, axis, x if "X" in spent else None)
 
 

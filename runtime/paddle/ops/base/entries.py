@@ -13,13 +13,13 @@ from paddle.ops.base.segments import at, lengths, ranges
 def require_within(
     ids: Any, count: int, slot: str, what: str = "label", of: str = "", fits: Any = None
 ) -> None:
-    """Check that each number is in [0, count), or is one that `fits`, a mask of the same size, excepts.
+    """Check that each number is in [0, count), except where the mask `fits`, of the same size, is true.
 
     Args:
         ids: (rows, ...) whole numbers.
         slot: the input that holds them.
         what: the noun for one of them.
-        of: what the range is, such as "the rows of the table".
+        of: the name of the range, such as "the rows of the table".
 
     Raises:
         RowError: names the first one that is not.

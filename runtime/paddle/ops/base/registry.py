@@ -144,12 +144,12 @@ class OpDef:
 
     @property
     def lod_aware(self) -> bool:
-        """Whether the kernel itself takes or returns values with LoD."""
+        """Return whether the kernel itself takes or returns values with LoD."""
         return any(slot.lod for slot in (*self.inputs, *self.outputs))
 
     @property
     def is_random(self) -> bool:
-        """Whether the kernel draws random numbers."""
+        """Return whether the kernel draws random numbers."""
         return "rng" in self.keywords
 
     def input(self, name: str) -> Slot | None:

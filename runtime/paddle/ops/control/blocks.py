@@ -118,7 +118,7 @@ def while_grad(
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
 ) -> list[Any]:
-    """Propagate gradients back through the iterations, the last one first."""
+    """Return the gradients of X, propagated back through the iterations, the last one first."""
     grads = dict(zip(arriving, douts, strict=True))
     for tape in reversed(tapes):
         tape.back(grads, frozenset(wanted))

@@ -32,13 +32,13 @@ _ATTRS = {
 
 @operator("feed", "X -> Out", attrs={"col": 0}, has_effect=True)
 def feed(x: Any) -> Any:
-    """Return X."""
+    """Return X unchanged."""
     return x
 
 
 @operator("fetch", "X -> Out", attrs={"col": 0}, has_effect=True)
 def fetch(x: Any) -> Any:
-    """Return X."""
+    """Return X unchanged."""
     return x
 
 

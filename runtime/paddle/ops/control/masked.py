@@ -35,7 +35,7 @@ def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
 
 @gradient("split_lod_tensor", "X+ Mask OutTrue@GRAD OutFalse@GRAD -> X@GRAD")
 def split_lod_tensor_grad(x: Any, mask: Array, dtrue: Array, dfalse: Array, *, level: int) -> Array:
-    """Merge the rows' gradients in the original order."""
+    """Return dX: the gradients of both parts, merged in the original order of the rows."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)
     dx: Array = array_module(dtrue).empty_like(plain(x))
@@ -66,7 +66,7 @@ def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) 
 
 @gradient("merge_lod_tensor", "Mask InTrue+ InFalse+ Out@GRAD -> InTrue@GRAD InFalse@GRAD")
 def merge_lod_tensor_grad(mask: Array, true: Any, false: Any, dout: Array) -> tuple[Array, Array]:
-    """Split the rows' gradients."""
+    """Return dInTrue and dInFalse: the rows of dOut, split by Mask."""
     rows, _ = entries.chosen(*_merged(mask, true, false))
     joined: Array = array_module(dout).empty_like(dout)
     joined[at(rows, joined)] = dout

@@ -76,7 +76,7 @@ def lod_tensor_to_array(x: Any, table: RankTable) -> TensorArray:
 
 @gradient("lod_tensor_to_array", "X RankTable+ Out@GRAD+ -> X@GRAD")
 def lod_tensor_to_array_grad(x: Array, table: RankTable, dout: TensorArray) -> Array:
-    """Move the gradients of the time steps back to the positions of their rows."""
+    """Return dX: the gradients of the time steps, moved back to the rows of their sequences."""
     ordered = array_module(x).zeros_like(x)
     for rows, part in zip(table.steps, dout.items, strict=False):
         if part is not None:
@@ -98,7 +98,7 @@ def array_to_lod_tensor(x: TensorArray, table: RankTable) -> LoDArray:
 
 @gradient("array_to_lod_tensor", "RankTable+ Out@GRAD -> X@GRAD+")
 def array_to_lod_tensor_grad(table: RankTable, dout: Array) -> TensorArray:
-    """Split the gradients into time steps."""
+    """Return dX: an array with the rows of dOut for each time step."""
     ordered = table.steps.by_time(dout)
     return TensorArray(tuple(ordered[rows] for rows in table.steps))
 
@@ -112,7 +112,7 @@ def shrink_rnn_memory(x: Array, index: Array, table: RankTable) -> Array:
 
 @gradient("shrink_rnn_memory", "X Out@GRAD -> X@GRAD")
 def shrink_rnn_memory_grad(x: Array, dout: Array) -> Array:
-    """Zeros for the sequences that had ended."""
+    """Return dX: the gradients of the running sequences, and zeros for the sequences that had ended."""
     dx: Array = array_module(x).zeros_like(x)
     dx[: len(dout)] = dout
     return dx
@@ -128,7 +128,7 @@ def reorder_lod_tensor_by_rank(x: Any, table: RankTable) -> Any:
 
 @gradient("reorder_lod_tensor_by_rank", "X+ RankTable+ Out@GRAD -> X@GRAD")
 def reorder_lod_tensor_by_rank_grad(x: Any, table: RankTable, dout: Array) -> Array:
-    """Restore the original order of the gradients."""
+    """Return dX: the sequences of dOut in their original order."""
     rows, _ = _ranked(x, table)
     dx: Array = array_module(dout).empty_like(dout)
     dx[at(rows, dx)] = dout

@@ -43,7 +43,7 @@ def space_to_depth(x: Array, *, blocksize: int) -> Array:
 
 @gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
 def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
-    """Apply the inverse permutation."""
+    """Return dX: dOut with its elements moved back by the inverse permutation."""
     n, channels, height, width = x.shape
     blocks = dout.reshape(n, channels // blocksize**2, height, blocksize, width, blocksize)
     return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(x.shape)
@@ -85,7 +85,7 @@ def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
 
 @gradient("pixel_shuffle", "X Out@GRAD -> X@GRAD")
 def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
-    """Apply the inverse permutation."""
+    """Return dX: dOut with its elements moved back by the inverse permutation."""
     n, channels, height, width = x.shape
     count = channels // upscale_factor**2
     parts = dout.reshape(n, count, height, upscale_factor, width, upscale_factor)
@@ -146,5 +146,5 @@ def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
 
 @gradient("scale_sub_region", "Indices Out@GRAD -> X@GRAD")
 def scale_sub_region_grad(indices: Array, dout: Array, *, value: float) -> Array:
-    """Scale the gradient in the same part."""
+    """Return dX: dOut, multiplied by `value` in the same part of each image."""
     return scale_sub_region(dout, indices, value=value)

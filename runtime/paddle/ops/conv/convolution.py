@@ -45,7 +45,8 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
 @operator("depthwise_conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
 @operator("conv3d", "Input Filter -> Output", attrs=_attrs(3), infer=_shape_rule(3))
 def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> Array:
-    """Return (N, F, *places), with H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.
+    """Return the cross-correlation of images and filters, (N, F, *places), with H' = (H + 2 padding - dilation (kh - 1)
+    - 1) // stride + 1.
 
     Filters are (F, C/groups, *kernel).
     """
@@ -58,7 +59,7 @@ def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> 
 def conv_grad(
     x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return the gradients of the images and the filters."""
+    """Return the gradients of the images, (N, C, *sizes), and of the filters, (F, C/groups, *kernel)."""
     window = _window(filters, attrs)
     dx = image_gradient(filters, dout, x.shape[2:], window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(x, dout, filters, window, groups) if "Filter@GRAD" in needs else None
@@ -126,7 +127,7 @@ def conv_transpose(
 def conv_transpose_grad(
     x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return the gradients; that of the images is a convolution of dOut."""
+    """Return the gradients of the images, which is a convolution of dOut, and of the filters."""
     window = _window(filters, attrs)
     dx = convolve(dout, filters, window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(dout, x, filters, window, groups) if "Filter@GRAD" in needs else None

@@ -63,7 +63,7 @@ class _Side(NamedTuple):
 
 
 def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return (N, F, *places)."""
+    """Return the convolved images, (N, F, *places)."""
     places = window.places(x.shape[2:])
     lines = _loops(x, filters, places, groups)
     if lines is None:

@@ -25,7 +25,7 @@ _THIN = 32
 
 
 def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return (N, F, *places)."""
+    """Return the convolved images, (N, F, *places)."""
     count = filters.shape[0]
     places = window.places(x.shape[2:])
     if _few(places, groups):

@@ -28,6 +28,6 @@ def assign_value(
     int32_values: tuple[int, ...],
     xp: Any,
 ) -> Array:
-    """Return the values in the given shape; the float values if there are any."""
+    """Return an array with the values and the shape of the attributes; the float values take precedence."""
     values: Array = xp.asarray(fp32_values or int32_values, dtype.numpy).reshape(shape)
     return values

@@ -57,7 +57,7 @@ def _infer_v1(x: Spec, offset: Spec, filters: Spec, *, attrs: dict[str, Any]) ->
 def deformable_conv(
     x: Array, offset: Array, mask: Array | None, filters: Array, *, attrs: dict[str, Any]
 ) -> Array:
-    """Return (N, M, H', W').
+    """Return the convolution of X, sampled at the offsets, (N, M, H', W').
 
     Args:
         x: (N, C, H, W), surrounded by zeros.
@@ -77,7 +77,7 @@ def deformable_conv(
 
 @operator("deformable_conv_v1", "Input Offset Filter -> Output", attrs=_ATTRS, infer=_infer_v1)
 def deformable_conv_v1(x: Array, offset: Array, filters: Array, *, attrs: dict[str, Any]) -> Array:
-    """Do the same with a mask of 1."""
+    """Return the result of `deformable_conv` with a mask of 1."""
     return deformable_conv(x, offset, None, filters, attrs=attrs)
 
 
@@ -121,7 +121,7 @@ def deformable_conv_grad(
 def deformable_conv_v1_grad(
     x: Array, offset: Array, filters: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the same gradients without a mask."""
+    """Return dInput, dOffset and dFilter of `deformable_conv` with a mask of 1."""
     dx, doffset, _, dfilters = deformable_conv_grad(x, offset, None, filters, dout, attrs=attrs)
     return dx, doffset, dfilters
 

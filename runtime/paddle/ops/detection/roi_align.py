@@ -62,7 +62,7 @@ def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
 @gradient("roi_align", "X ROIs+ Out@GRAD -> X@GRAD")
 def roi_align_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Return the gradient by the transposed products."""
+    """Return dX: the products of the forward pass with both weight matrices transposed."""
     boxes, images = images_of_regions(x, rois)
     dx, arriving = np.zeros(x.shape, x.dtype), to_host(dout)
     for number, (box, image) in enumerate(zip(boxes, images, strict=True)):

@@ -39,7 +39,8 @@ def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, al
 def sigmoid_focal_loss_grad(
     x: Array, label: Array, count: Array, dout: Array, *, gamma: float, alpha: float
 ) -> Array:
-    """d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p), and similarly for the other term."""
+    """Return dX (N, C), from d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p) with p = sigmoid(x), and similarly for
+    the other term."""
     xp = array_module(x)
     right, wrong = _weights(x, label, count, alpha)
     p, rest = _chances(x)

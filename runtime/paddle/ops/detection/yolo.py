@@ -201,7 +201,8 @@ def yolov3_loss_grad(
     *,
     attrs: dict[str, Any],
 ) -> Array:
-    """The gradient of a sigmoid's cross entropy is the difference, that of an absolute difference its sign."""
+    """Return dX, in the shape of X: sigmoid(x) − target for cross-entropy terms, sign(x − target) for absolute
+    differences, both times dLoss."""
     maps, arriving = by_anchor(x, len(attrs["anchor_mask"])), to_host(dloss)
     match = _matches(maps, to_host(box), to_host(index), to_host(label), score, attrs)
     present, paid = _paid(to_host(seen))

@@ -56,13 +56,13 @@ def _infer_reverse(x: Spec, *, axis: tuple[int, ...]) -> Spec:
 
 @operator("reverse", "X -> Out", attrs={"axis": tuple}, infer=_infer_reverse)
 def reverse(x: Array, *, axis: tuple[int, ...]) -> Array:
-    """Reverse X along the axes."""
+    """Return X with the order of elements reversed along the axes."""
     return array_module(x).flip(x, axis)
 
 
 @gradient("reverse", "Out@GRAD -> X@GRAD")
 def reverse_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
-    """Reverse dOut along the axes."""
+    """Return dX: dOut with the order of elements reversed along the axes."""
     return array_module(dout).flip(dout, axis)
 
 

@@ -130,7 +130,7 @@ def _infer_bilinear_tensor_product(x: Spec, y: Spec, weight: Spec, bias: Spec | 
 
 @operator("bilinear_tensor_product", "X Y Weight Bias? -> Out", infer=_infer_bilinear_tensor_product)
 def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | None) -> Array:
-    """Return (n, k)."""
+    """Return Out, (n, k)."""
     as_many_rows(x, y, "X and Y")
     out = array_module(x).einsum("na,kab,nb->nk", x, weight, y, optimize=True)
     return out if bias is None else out + bias

@@ -23,7 +23,7 @@ from paddle.ops.base.shapes import same
 
 @operator("scale", "X -> Out", attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True}, infer="X")
 def scale(x: Any, *, scale: float, bias: float, bias_after_scale: bool) -> Any:
-    """Scale an array, or the values of selected rows."""
+    """Return scale X + bias, or scale (X + bias) without bias_after_scale; X may be selected rows."""
     if isinstance(x, SelectedRows):
         return SelectedRows(x.rows, _scaled(x.values, scale, bias, bias_after_scale), x.height)
     return _scaled(x, scale, bias, bias_after_scale)
@@ -49,13 +49,13 @@ def _scale_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> l
 
 @operator("increment", "X -> Out", attrs={"step": 1.0}, infer="X")
 def increment(x: Array, *, step: float) -> Array:
-    """Add a number, in X's dtype."""
+    """Return X + step, in the dtype of X."""
     return x + x.dtype.type(step)
 
 
 @operator("add_scaled", "X Y -> Out", attrs={"scale": float}, infer="Y", fresh=True)
 def add_scaled(x: Any, y: Array, *, scale: float, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return an array of Y's shape; X may be selected rows."""
+    """Return X + scale Y, an array of Y's shape; X may be selected rows."""
     factor = y.dtype.type(scale)
     if isinstance(x, SelectedRows):
         merged, total = x.merged(), y * factor
@@ -81,7 +81,7 @@ def _infer(x: list[Spec]) -> Spec:
 
 @operator("sum", "X* -> Out", infer=_infer)
 def sum_(x: list[Any]) -> Any:
-    """Add all inputs; the result is sparse if all of them are, and its rows are then unique and ascending.
+    """Return the sum of all inputs. If all of them are sparse, so is the result, with unique ascending rows.
 
     Arrays of values are added index by index.
     """

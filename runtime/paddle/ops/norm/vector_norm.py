@@ -39,32 +39,32 @@ def _infer_one(x: Spec) -> Spec:
 
 @operator("squared_l2_norm", "X -> Out", infer=_infer_one)
 def squared_l2_norm(x: Any) -> Array:
-    """Σ x², shape [1]."""
+    """Return Σ x², shape [1]."""
     values = _values(x)
     return (values * values).sum().reshape(1)
 
 
 @gradient("squared_l2_norm", "X Out@GRAD -> X@GRAD")
 def squared_l2_norm_grad(x: Array, dout: Array) -> Array:
-    """2x dOut."""
+    """Return dX = 2 X dOut."""
     return 2 * x * dout
 
 
 @operator("l1_norm", "X -> Out", infer=_infer_one)
 def l1_norm(x: Any) -> Array:
-    """Σ |x|, shape [1]."""
+    """Return Σ |x|, shape [1]."""
     return abs(_values(x)).sum().reshape(1)
 
 
 @gradient("l1_norm", "X Out@GRAD -> X@GRAD")
 def l1_norm_grad(x: Array, dout: Array) -> Array:
-    """Return the sign of x times dOut."""
+    """Return dX = sign(X) dOut."""
     return array_module(x).sign(x) * dout
 
 
 @operator("clip_by_norm", "X -> Out", attrs={"max_norm": float}, infer="X")
 def clip_by_norm(x: Any, *, max_norm: float) -> Any:
-    """Return x scaled down to a norm of at most max_norm."""
+    """Return X · min(1, max_norm/‖X‖), in the shape of X."""
     if isinstance(x, SelectedRows):
         merged = x.merged()
         return replace(merged, values=clip_by_norm(merged.values, max_norm=max_norm))
@@ -75,7 +75,7 @@ def clip_by_norm(x: Any, *, max_norm: float) -> Any:
 
 @gradient("clip_by_norm", "X Out@GRAD -> X@GRAD")
 def clip_by_norm_grad(x: Array, dout: Array, *, max_norm: float) -> Array:
-    """c/‖x‖ (dOut − x (x·dOut)/‖x‖²) where the norm is clipped, else dOut."""
+    """Return dX = c/‖X‖ (dOut − X (X·dOut)/‖X‖²) if the norm was clipped to c, else dOut."""
     xp = array_module(x)
     square = (x * x).sum()
     norm = xp.sqrt(square)

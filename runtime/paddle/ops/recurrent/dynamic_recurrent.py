@@ -130,7 +130,7 @@ def dynamic_recurrent_grad(
     wanted: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
-    """Backpropagate through the steps."""
+    """Return the gradients of the inputs and initial states, by backpropagation through the steps."""
     steps = steps_of(inputs, reverse)
     parts = {
         name: [plain(part) for part in StepRows.of(steps, ran.inner[name]).cut(dout)]

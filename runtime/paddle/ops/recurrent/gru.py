@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gru: a GRU over sequences with rows already projected to the gates; gru_unit: one _step of it.
+"""gru: a GRU over sequences with rows already projected to the gates; gru_unit: one step of it.
 
 Columns of the gates are update, reset, candidate. The weight is not stored as a (D, 3D) matrix but in the original's
 layout: 2D² numbers of the matrix for update and reset, then D² of the matrix for the candidate.
@@ -164,7 +164,7 @@ def gru_grad(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array, Array | None]:
-    """Backpropagate through time."""
+    """Return the gradients of the inputs and weights, by backpropagation through time."""
     data, offsets = sequences(x, "Input")
     steps, cell = TimeSteps.of(offsets, attrs["is_reverse"]), _cell(weight, attrs)
     d = cell.width
@@ -247,7 +247,7 @@ def gru_unit_grad(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Backpropagate through the _step."""
+    """Return the gradients of the input, previous state and weights, by backpropagation through the step."""
     cell = _cell(weight, attrs)
     d = cell.width
     back = _step_back(gates, before, dafter, cell)

@@ -88,7 +88,7 @@ def lstm_grad(
     *trace_and_gradients: Array,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, Array, Array]:
-    """Backpropagate through time."""
+    """Return the gradients of the inputs and weights, by backpropagation through time."""
     hidden, gates, cell, dhidden, dcell = trace_and_gradients
     learned = Weights(weight, bias)
     dx, dh0, dc0, found = back(x, h0, c0, learned, (hidden, cell, gates, None), (dhidden, dcell), attrs)
@@ -158,7 +158,7 @@ def lstm_unit(x: Array, before: Array, *, forget_bias: float) -> tuple[Array, Ar
 def lstm_unit_grad(
     x: Array, before: Array, cell: Array, dcell: Array, dhidden: Array, *, forget_bias: float
 ) -> tuple[Array, Array]:
-    """Backpropagate through the step."""
+    """Return dX and dC_prev, by backpropagation through the step."""
     xp = array_module(x)
     i, f, o, candidate = _gates(x, forget_bias)
     seen = xp.tanh(cell)
@@ -239,7 +239,7 @@ def lstmp_grad(
     *trace_and_gradients: Array,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, Array, Array | None, Array]:
-    """Backpropagate through time."""
+    """Return the gradients of the inputs and weights, by backpropagation through time."""
     out, gates, cell, hidden, dout, dcell = trace_and_gradients
     learned = _learned(weight, bias, proj, attrs)
     dx, dh0, dc0, found = back(x, h0, c0, learned, (out, cell, gates, hidden), (dout, dcell), attrs)

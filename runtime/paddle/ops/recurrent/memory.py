@@ -10,11 +10,11 @@ from paddle.ops.base.registry import gradient, operator
 
 @operator("rnn_memory_helper", "X -> Out", attrs={"dtype": VarType.FP32}, infer="X")
 def rnn_memory_helper(x: Array) -> Array:
-    """Return X."""
+    """Return X unchanged."""
     return x
 
 
 @gradient("rnn_memory_helper", "Out@GRAD -> X@GRAD")
 def rnn_memory_helper_grad(dout: Array) -> Array:
-    """Return dOut."""
+    """Return dX = dOut."""
     return dout

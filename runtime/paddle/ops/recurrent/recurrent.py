@@ -111,7 +111,7 @@ def recurrent_grad(
     wanted_parameters: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Any]]:
-    """Backpropagate through the steps."""
+    """Return the gradients of the inputs and initial states, by backpropagation through the steps."""
     order = _order(len(tapes), reverse)
     parts = {name: [dout[at] for at in order] for name, dout in zip(arriving, douts, strict=True)}
     bound = Names(ex_states, states, ())

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table rows by id, and values sent to or fetched from parameter servers; depends only on `base`."""
+"""Operators on table rows by id, and on values of parameter servers; depends only on `base`."""

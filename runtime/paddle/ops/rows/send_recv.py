@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that communicate with parameter servers, through the executor's `remote`.
 
-They are has-effect operators and run in the order of their block. Their dummy inputs and outputs have no values: they
+They have side effects, so they run in the order of their block. Their dummy inputs and outputs have no values: they
 only define an order.
 
 fetch_barrier, prefetch, checkpoint_notify and gen_nccl_id are among them.

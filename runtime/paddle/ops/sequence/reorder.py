@@ -21,14 +21,14 @@ from paddle.ops.base.shapes import any_rows
 
 @operator("sequence_reverse", "X+ -> Y+", infer="X")
 def sequence_reverse(x: Any) -> LoDArray:
-    """Reverse each sequence."""
+    """Return X with the rows of each sequence in reverse order, (rows, ...)."""
     data, offsets = sequences(x, "X")
     return LoDArray(data[at(reverse(offsets), data)], x.lod)
 
 
 @gradient("sequence_reverse", "X+ Y@GRAD -> X@GRAD")
 def sequence_reverse_grad(x: Any, dy: Array) -> Array:
-    """Reverse the gradients."""
+    """Return dX: the rows of dOut, reversed in each sequence."""
     turned: Array = dy[at(reverse(sequences(x, "X")[1]), dy)]
     return turned
 

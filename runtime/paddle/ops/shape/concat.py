@@ -28,14 +28,14 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
 def concat(x: list[Array], *, axis: int) -> Array:
-    """Concatenate the inputs along an axis."""
+    """Return the inputs, concatenated along an axis."""
     joined: Array = array_module(x[0]).concatenate(x, axis)
     return joined
 
 
 @gradient("concat", "X* Out@GRAD -> X@GRAD*")
 def concat_grad(x: list[Array], dout: Array, *, axis: int) -> list[Array]:
-    """Return views of dOut."""
+    """Return the gradients of the inputs, as views of dOut."""
     return _cut(dout, [each.shape[axis] for each in x], axis)
 
 
@@ -53,7 +53,7 @@ def split(x: Array, *, sections: tuple[int, ...], num: int, axis: int) -> list[A
 
 @gradient("split", "Out@GRAD* -> X@GRAD")
 def split_grad(dout: list[Array], *, axis: int) -> Array:
-    """Concatenate the parts' gradients."""
+    """Return dX: the gradients of the parts, concatenated along the axis."""
     return concat(dout, axis=axis)
 
 
@@ -67,14 +67,14 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack)
 def stack(x: list[Array], *, axis: int) -> Array:
-    """Stack the inputs along a new axis."""
+    """Return the inputs, stacked along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)
     return stacked
 
 
 @gradient("stack", "Y@GRAD -> X@GRAD*")
 def stack_grad(dout: Array, *, axis: int) -> list[Array]:
-    """Return views of dOut."""
+    """Return the gradients of the inputs, as views of dOut."""
     moved = array_module(dout).moveaxis(dout, axis, 0)
     return [moved[index] for index in range(len(moved))]
 
@@ -107,13 +107,13 @@ def _infer(x: Spec, *, axis: int, num: int) -> list[Spec]:
 
 @operator("unstack", "X -> Y*", attrs={"axis": 0, "num": 0}, infer=_infer, shares_lod=False)
 def unstack(x: Array, *, axis: int) -> list[Array]:
-    """Return views of X."""
+    """Return the parts of X along the axis, as views."""
     return list(array_module(x).moveaxis(x, axis, 0))
 
 
 @gradient("unstack", "Y@GRAD* -> X@GRAD")
 def unstack_grad(dy: list[Array], *, axis: int) -> Array:
-    """Stack the parts' gradients."""
+    """Return dX: the gradients of the parts, stacked along the axis."""
     stacked: Array = array_module(dy[0]).stack(dy, axis)
     return stacked
 

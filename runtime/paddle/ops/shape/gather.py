@@ -156,7 +156,7 @@ def _infer(x: Spec, given: Spec | None, *, depth: int, dtype: VarType) -> Spec:
 
 @operator("one_hot", "X depth_tensor? -> Out", attrs={"depth": -1, "dtype": VarType.FP32}, infer=_infer)
 def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Array:
-    """Return (..., depth).
+    """Return one-hot rows, (..., depth): 1 at the class number, 0 elsewhere.
 
     Raises:
         InputError: a number is outside [0, depth), or the tensor's depth is not positive.

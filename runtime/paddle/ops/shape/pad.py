@@ -33,7 +33,7 @@ def pad(x: Array, *, paddings: Sizes, pad_value: float) -> Array:
 
 @gradient("pad", "Out@GRAD -> X@GRAD")
 def pad_grad(dout: Array, *, paddings: Sizes) -> Array:
-    """Return the inner part of dOut."""
+    """Return dX: dOut without the rows and columns that were padded."""
     ends = zip(dout.shape, _pairs(paddings), strict=True)
     return dout[tuple(slice(before, size - after) for size, (before, after) in ends)]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdaGrad that forgets: G = ρG + (1 − ρ)g²;  r = 1/√(G + ε);  m = μm − η r (g + λw);  w += m.
+"""AdaGrad with decay: G = ρG + (1 − ρ)g²;  r = 1/√(G + ε);  Take one step of gradient descent with momentum, in place:
+m = μm − η r (g + λw); w += m.
 
 The first gradient enters G with weight 1. A row untouched for k batches has its G decayed by ρ^k in one step.
 """
@@ -47,7 +48,7 @@ class DecayedAdagrad(Rule):
 )
 @dataclass(frozen=True)
 class FluidDecayedAdagrad(Rule):
-    """Fluid's AdaGrad that forgets: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.
+    """Fluid's AdaGrad with decay: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.
 
     v2's gives the first g² weight 1 and has ε inside the root.
     """

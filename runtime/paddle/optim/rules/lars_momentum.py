@@ -28,7 +28,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
 )
 @dataclass(frozen=True)
 class LarsMomentum(Rule):
-    """Keeps the velocity."""
+    """The LARS rule; its state is the velocity v."""
 
     momentum: float = 0.9
     lars_coeff: float = 1e-3

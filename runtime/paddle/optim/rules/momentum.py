@@ -13,7 +13,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
 
 @rule("momentum", "sparse_momentum")  # on rows the second is another matter: see `optim.sparse`
 class Momentum(Rule):
-    """Plain gradient descent when μ = 0."""
+    """Gradient descent with momentum; plain gradient descent if μ = 0."""
 
     has_momentum = True
     handles_rows = True
@@ -39,7 +39,8 @@ class Momentum(Rule):
 class FluidMomentum(Rule):
     """Fluid's momentum: v = μv + g;  w −= ηv, or with Nesterov's look ahead w −= η(g + μv).
 
-    v2's keeps ηg instead of g: the two differ when the rate changes. Rows are not supported, because v also
+    v2's rule accumulates ηg instead of g, so the two differ when the rate changes. Rows are not supported, because v
+    also
     changes without a gradient.
     """
 

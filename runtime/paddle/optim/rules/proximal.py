@@ -27,7 +27,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
 )
 @dataclass(frozen=True)
 class ProximalGD(Rule):
-    """Keeps nothing."""
+    """The rule of plain gradient steps; it has no state."""
 
     l1: float = 0.0
     l2: float = 0.0

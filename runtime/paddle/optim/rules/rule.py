@@ -28,7 +28,7 @@ class Step(NamedTuple):
     """The scalars of one update.
 
     Attributes:
-        eta: η: the schedule's rate times the parameter's.
+        eta: the learning rate η: the schedule's rate times the parameter's factor.
         l2: λ, or 0 where decay is applied after the rule.
         mu: μ.
         t: batches so far, counting this one.
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """An update rule; its fields are its hyperparameters, with their defaults."""
+    """The base class of update rules; the fields are the hyperparameters with their defaults."""
 
     keeps: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that it keeps, all starting at 0."""
@@ -78,7 +78,7 @@ class Rule(ABC):
 
 
 def descend(w: Array, g: Array, r: Array | None, state: State, step: Step) -> None:
-    """m = μm − η r (g + λw);  w += m."""
+    """Take one step of gradient descent with momentum, in place: m = μm − η r (g + λw); w += m."""
     d = g + step.l2 * w if step.l2 else g
     d = step.eta * d if r is None else step.eta * r * d
     if not step.mu:
@@ -91,13 +91,14 @@ def descend(w: Array, g: Array, r: Array | None, state: State, step: Step) -> No
 
 
 def average(a: Array, sample: Array, rho: float) -> None:
-    """a = ρa + (1 − ρ) sample."""
+    """Update a decayed average in place: a = ρa + (1 − ρ) sample."""
     a *= rho
     a += (1.0 - rho) * sample
 
 
 def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> None:
-    """average = ρ^k average + (1 − ρ) sample over k elapsed batches; the first sample counts fully."""
+    """Update a decayed average of rows in place: average = ρ^k average + (1 − ρ) sample after k elapsed batches; the
+    first sample gets the weight 1."""
     if isinstance(step.elapsed, float):  # dense: one number for all elements
         average *= rho
         average += sample if step.first else (1.0 - rho) * sample
@@ -112,7 +113,7 @@ def l2_norm(x: Array) -> float:
 
 
 def decay(w: Array, l1: Any, l2: Any) -> None:
-    """w = sign(w) max(|w| − l1, 0), then w *= 1/(1 + l2).
+    """Apply L1 and L2 decay in place: w = sign(w) max(|w| − l1, 0), then w *= 1/(1 + l2).
 
     Args:
         w: float32, changed in place.

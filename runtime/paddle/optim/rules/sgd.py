@@ -18,7 +18,7 @@ from paddle.optim.rules.table import Fluid, rule
     ),
 )
 class SGD(Rule):
-    """Keeps nothing."""
+    """The rule of plain gradient steps; it has no state."""
 
     handles_rows = True
     penalises_gradient = True

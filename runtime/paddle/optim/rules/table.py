@@ -17,7 +17,7 @@ _Class = TypeVar("_Class", bound="type[Rule]")
 
 
 class Kept(NamedTuple):
-    """A state array of a rule, as Fluid's operator and optimizer see it.
+    """A state array of a rule, as declared for Fluid's operator and optimizer.
 
     Attributes:
         name: its name in the rule.
@@ -52,7 +52,8 @@ class Fluid(NamedTuple):
         powers: fields whose powers are in separate slots and are multiplied after the update.
         rate: from slots to η, with the correction of averages in it, given a function from a slot to its number.
         rows: True: of a sparse gradient only its rows move; an attribute: where that is true.
-        served: what of a parameter a server updates: "slices", only the "whole", or "" where no server knows the rule.
+        served: the part of a parameter that a server can update: "slices", only the "whole", or "" if no server
+        supports the rule.
         compiled: the numbers after η of the loop in `ops.base.kernels` that has the operator's name; None: no loop.
     """
 
@@ -97,7 +98,7 @@ V2: dict[str, str] = {}
 
 
 def rule(*names: str, fluid: Fluid | None = None, v2: str = "") -> Callable[[_Class], _Class]:
-    """Enter the decorated class under names, and what Fluid and v2 make of it."""
+    """Register the decorated class under its names, with the rows from which Fluid and v2 make their classes."""
 
     def add(cls: _Class) -> _Class:
         RULES.update(dict.fromkeys(names, cls))

@@ -48,7 +48,7 @@ class Batch:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the rows have arrived, so that reading `rows` sends no request."""
+        """Return whether the rows have arrived, so that reading `rows` sends no request."""
         return self._rows is not None
 
     @property

@@ -78,11 +78,11 @@ class Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether every server has answered, and all values have arrived."""
+        """Return whether every server has answered, and all values have arrived."""
         return not self._open
 
     def rest_s(self, now: float) -> float:
-        """Return how long to wait for a message before calling `look`."""
+        """Return for how many seconds to wait for a message before calling `look`."""
         return min(self._limits.look_every_s, self._ends_at - now)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:

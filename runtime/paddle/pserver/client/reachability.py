@@ -53,7 +53,7 @@ _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EAD
 
 
 class Sight(Enum):
-    """The possible findings of a probe."""
+    """The kinds of findings of a probe."""
 
     NOBODY = "nobody"
     CLOSES = "closes"
@@ -109,7 +109,7 @@ class Reaching:
 
     @property
     def is_over(self) -> bool:
-        """Whether every server has answered."""
+        """Return whether every server has answered."""
         return not self._unmet
 
     def met(self, index: int, reply: Message) -> None:

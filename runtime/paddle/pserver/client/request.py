@@ -73,7 +73,7 @@ class Request:
 
     @property
     def is_over(self) -> bool:
-        """Whether the reply and all requested values have arrived."""
+        """Return whether the reply and all requested values have arrived."""
         return self.reply is not None and (not self._wants_values or self._done == len(self._states))
 
     @property

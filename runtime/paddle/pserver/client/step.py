@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of a trainer with all its servers: each gets its part of the gradients by the fastest transport.
+"""Runs one step of a trainer with all its servers: each server gets its part of the gradients over the fastest
+transport.
 
 A server uses a push only when it is complete. So the last chunk for each server is sent only after all chunks for all
 servers were inspected for NaN and infinity, and until then the step can be cancelled.

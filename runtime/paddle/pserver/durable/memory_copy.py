@@ -32,7 +32,7 @@ class Owner(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the store together are the complete state."""
+        """Return whether `facts` and the store together are the complete state."""
 
     def facts(self) -> dict[str, Any]:
         """Return the requests of all trainers so far, as JSON."""

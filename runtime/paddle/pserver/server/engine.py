@@ -117,7 +117,7 @@ class Engine:
 
     @property
     def is_over(self) -> bool:
-        """Whether every trainer has connected and left."""
+        """Return whether every trainer has connected and left."""
         return len(self._sessions.left) == self._sessions.num_trainers
 
     def is_deserted(self, asked_at: float) -> bool:
@@ -135,13 +135,13 @@ class Engine:
 
     @property
     def absent(self) -> str:
-        """The trainers that have not left, with the known state of each; empty if all have left."""
+        """Describe the trainers that have not left, with the known state of each; empty if all have left."""
         trainers = [t for t in range(self._sessions.num_trainers) if t not in self._sessions.left]
         return self._sessions.describe(trainers) if trainers else ""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the store together are the complete state."""
+        """Return whether `facts` and the store together are the complete state."""
         return self._service.is_quiet
 
     def push_counts(self) -> tuple[PushCount, ...]:

@@ -62,7 +62,7 @@ class Attended:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether another thread has the engine."""
+        """Return whether another thread has the engine."""
         return self._work is not None
 
     def begin(self, work: Callable[[], list[Reply]], about: str) -> ServiceThread[list[Reply]]:

@@ -106,7 +106,7 @@ class Model:
                 self._desk.answer(other, error_message(_NO_VALUES % trainer))
 
     def clear(self) -> None:
-        """Forget waiting trainers, because all trainers have left."""
+        """Discard the waiting trainers, because all trainers have left."""
         self._config.take()
 
     def waiting(self) -> Waiting:

@@ -48,7 +48,7 @@ class Served(Protocol):
 
     @property
     def is_changed_by_answers(self) -> bool:
-        """Whether the values sent to trainers affect later requests."""
+        """Return whether the values sent to trainers affect later requests."""
 
     def kept(self) -> Iterator[tuple[str, Value]]:
         """Yield the complete state of the program; rows of one name may be yielded in several parts."""
@@ -166,7 +166,7 @@ class ProgramService(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no trainer waits for others; the gradients of unfinished steps are saved: see `sent`."""
+        """Return whether no trainer waits for others; the gradients of unfinished steps are saved: see `sent`."""
         return not (
             self._all_sent.arrived or self._begins.arrived or self._first.values or self._first.unfinished
         )

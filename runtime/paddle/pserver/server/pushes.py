@@ -56,7 +56,8 @@ class Pushes:
 
     @property
     def is_halfway(self) -> bool:
-        """Whether a batch is being computed and chunks are missing; another call of `advance` would have no effect."""
+        """Return whether a batch is being computed and chunks are missing; another call of `advance` would have no
+        effect."""
         return bool(self._members) and self._computed < len(self._used)
 
     def arrive(self, trainer: int, gradient: Gradient) -> None:

@@ -211,7 +211,7 @@ class Service(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the stored values together are the complete state."""
+        """Return whether `facts` and the stored values together are the complete state."""
 
     @property
     def shared_slabs(self) -> list[SharedArray]:

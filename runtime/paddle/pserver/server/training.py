@@ -63,7 +63,8 @@ class Training(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether `facts` and the store together are the complete state: values are set and no gradient waits."""
+        """Return whether `facts` and the store together are the complete state: values are set and no gradient
+        waits."""
         return self._model.is_ready and not (self._pushes.arrived.arrived or self._shrink.arrived)
 
     def push_counts(self) -> tuple[PushCount, ...]:

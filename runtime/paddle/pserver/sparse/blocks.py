@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 
 class Sightings(NamedTuple):
-    """Ids without a row yet: (n,) int64, and how often each was seen, (n,) uint32."""
+    """Ids that have no row yet, (n,) int64, with the number of times each was seen, (n,) uint32."""
 
     ids: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]

@@ -77,12 +77,12 @@ class Budget:
 
     @property
     def is_scored(self) -> bool:
-        """Whether rows carry a score."""
+        """Return whether rows carry a score."""
         return self.evict != "lru"
 
     @property
     def drops_rows(self) -> bool:
-        """Whether rows can be dropped for their score, or for lack of memory."""
+        """Return whether rows can be dropped for their score, or for lack of memory."""
         return self.is_scored or bool(self.memory and not self.disk)
 
     def powers(self) -> npt.NDArray[np.float64]:

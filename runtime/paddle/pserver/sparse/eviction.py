@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows are evicted from a growing table that exceeds its memory, and which ones were dropped lately.
+"""Selects the rows to evict from a growing table that exceeds its memory, and records the ones dropped recently.
 
 A hand moves around the 1024 segments. When a batch created more rows than fit, the hand passes segments until they hold
 8 times the number of rows to evict, or the whole table; the worst eighth of these is evicted, which makes room for
@@ -37,7 +37,7 @@ _REMEMBERED = 1 << 16
 
 
 def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit: at least those that fill half of the memory (with a disk an eighth)."""
+    """Return how many rows fit in memory: at least those that fill half of it (an eighth with a disk)."""
     least = budget.memory >> (3 if budget.disk else 1)
     return max(max(budget.memory - taken, least) // (row_bytes + INDEX_BYTES), 1)
 

@@ -141,10 +141,10 @@ class HashTable:
         self._evict()
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Ensure that an `update` with these gradients has room.
+        """Reserve room for an `update` with these gradients.
 
         Raises:
-            PserverError: it has not; nothing was changed.
+            PserverError: there is no room; nothing was changed.
         """
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:

@@ -118,7 +118,7 @@ class ServedTable:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether there has been no batch yet, and there are no rows."""
+        """Return whether there has been no batch yet, and there are no rows."""
         return not (self.table.clock or len(self.table))
 
     def rows(self, ids: Ids) -> Values:

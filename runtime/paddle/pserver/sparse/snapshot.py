@@ -91,12 +91,12 @@ class TableSnapshot:
 
     @property
     def is_listed(self) -> bool:
-        """Whether `list_ahead` has no more rows to list."""
+        """Return whether `list_ahead` has no more rows to list."""
         return self._segment >= self._end
 
     @property
     def is_over(self) -> bool:
-        """Whether all blocks were taken."""
+        """Return whether all blocks were taken."""
         with self._lock:
             is_empty = self.is_listed and not self._listed and not self._kept and self._copied is None
             return is_empty and self.failure is None

@@ -75,7 +75,7 @@ class Toucher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all given ranges are touched."""
+        """Return whether all given ranges are touched."""
         return self._is_idle
 
     def untouch(self, memory: Memory, start: int, end: int) -> None:

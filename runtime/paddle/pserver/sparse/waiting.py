@@ -43,7 +43,7 @@ class WaitingRoom:
         return self._seen.nbytes + self._before.nbytes
 
     def tick(self, clock: int) -> None:
-        """Begin batch number `clock`."""
+        """Begin the batch with number `clock`."""
         is_full = self._most and len(self._seen) > self._most
         if is_full or (self._period and clock % self._period == 0):
             self._seen, self._before = new_index(), self._seen

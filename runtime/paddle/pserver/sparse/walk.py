@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a table in bounded pieces without state between them, for any number of readers at any speed.
+"""Reads a table in bounded pieces, without keeping state between them, for any number of readers at any speed.
 
 A walk visits the segments of the index, and each in the order of ids. Rows may change between two pieces:
 each piece has the rows of its time, and the next walk, from the clock at which this one began, returns the
@@ -74,7 +74,7 @@ class TableRows(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """A position in a walk.
+    """A position in the walk of a reader.
 
     Attributes:
         segment: segment of the index; `SEGMENTS`: the end.
@@ -86,7 +86,7 @@ class Cursor(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the walk has ended."""
+        """Return whether the walk has ended."""
         return self.segment >= SEGMENTS
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one server holds: parameters, optimizers, gradients, and the step that changes them; above `transports`."""
+"""The content of one server: parameters, optimizers, gradients, and the step that changes them; above `transports`."""

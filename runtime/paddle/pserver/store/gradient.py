@@ -60,7 +60,7 @@ class Gradient:
 
     @property
     def is_answered_apart(self) -> bool:
-        """Whether the values are not sent in the reply itself."""
+        """Return whether the values are not sent in the reply itself."""
         return self.slab is None or self.in_place or not self.wants_values
 
     def expect(self, size: int) -> None:

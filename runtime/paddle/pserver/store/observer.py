@@ -26,10 +26,11 @@ class Watch(Protocol):
     """An observer that is notified before a change, by the thread that makes it."""
 
     def dense(self, elements: Elements) -> None:
-        """Handle the coming overwriting of elements, in the memory that has held them since `elements.version`."""
+        """Prepare for elements to be overwritten in the memory that has held them since `elements.version`."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Handle the coming change of rows of a sparse parameter; `rows`: their positions here, each at most once."""
+        """Prepare for a change of rows of a sparse parameter; `rows`: their positions on this server, each at most
+        once."""
 
 
 class _Nobody:

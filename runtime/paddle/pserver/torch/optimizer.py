@@ -92,7 +92,7 @@ class ServerOptimizer:
 
     @property
     def has_dense(self) -> bool:
-        """Whether the servers train dense parameters too."""
+        """Return whether the servers train dense parameters too."""
         return bool(self._dense)
 
     def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:

@@ -29,7 +29,7 @@ class Prefetched:
 
     @property
     def is_here(self) -> bool:
-        """Whether all rows have arrived."""
+        """Return whether all rows have arrived."""
         return all(batch.has_rows for batch in self.batches.values())
 
     def take(self, name: str, ids: Ids) -> Batch | None:

@@ -22,7 +22,7 @@ class Servers(Protocol):
 
     @property
     def has_dense(self) -> bool:
-        """Whether the servers train dense parameters too."""
+        """Return whether the servers train dense parameters too."""
 
     def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:
         """Return distinct rows, and the positions of ids in them."""

@@ -165,7 +165,7 @@ class StreamReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether to check for another message immediately: one is likely, or the socket might not report it."""
+        """Return whether to check for another message immediately: one is likely, or the socket might not report it."""
         return self._start < self._stop or self._is_streaming or self._source.has_more
 
     def read(self) -> list[Frame] | None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a transport: a trainer's Connection, a Listener that accompanies a server's port, and an entry
-in `table`.
+"""The interfaces of a transport: a trainer's Connection, a Listener that accompanies a server's port, and an entry in
+`table`.
 
     trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: send, take
                                     |               |               |
@@ -63,12 +63,12 @@ class Connection(ABC):
 
     @property
     def is_sending(self) -> bool:
-        """Whether bytes are queued for sending."""
+        """Return whether bytes are queued for sending."""
         return False
 
     @property
     def has_more(self) -> bool:
-        """Whether `take` may find another message although the poller does not report one."""
+        """Return whether `take` may find another message although the poller does not report one."""
         return False
 
     @abstractmethod

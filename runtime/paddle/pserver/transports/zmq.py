@@ -67,7 +67,7 @@ class Liveness:
 
     @property
     def is_down(self) -> bool:
-        """Whether an established connection broke and is not restored yet."""
+        """Return whether an established connection broke and is not restored yet."""
         return self._down_since is not None
 
     def came_up(self) -> bool:
@@ -183,7 +183,7 @@ class ZmqConnection(Connection):
 
     @property
     def needs_care(self) -> bool:
-        """Whether `watch` must be called soon, even if nothing arrives."""
+        """Return whether `watch` must be called soon, even if nothing arrives."""
         return self.liveness.is_down or self._renew_at is not None
 
     def close(self, linger_ms: int = 0) -> None:

@@ -53,7 +53,8 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
 
 
 def owner_text(endpoint: str) -> str:
-    """Return the listener on "ip:port" of this machine, as ": held by pid 7 (python train.py)"; empty if unknown."""
+    """Describe the process that listens on "ip:port" of this machine, such as ": held by pid 7 (python train.py)";
+    empty if unknown."""
     address, _, port = endpoint.rpartition(":")
     owner = owner_of("" if address == ALL else address.strip("[]"), int(port))
     if owner is None:

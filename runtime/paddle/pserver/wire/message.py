@@ -95,7 +95,7 @@ class Section:
 
     @property
     def is_finite(self) -> bool:
-        """Whether a float32 array contains neither NaN nor infinity."""
+        """Return whether a float32 array contains neither NaN nor infinity."""
         array = self.array
         return self._look().is_finite if is_looked_at_once(array.nbytes) else is_small_finite(array)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server holds which block of which parameter: a pure function, the same in every process.
+"""Determines which server holds which block of which parameter. Pure: all processes compute the same placement.
 
 Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter is stored on
 server (b + hash of the name) mod n: blocks are distributed round robin, starting with another server for each
@@ -117,7 +117,7 @@ class RowShare:
 
 @dataclass(frozen=True, slots=True)
 class ServerShare:
-    """Everything that one server holds."""
+    """The dense blocks and rows of all parameters on one server."""
 
     dense: tuple[DenseShare, ...]
     tables: tuple[RowShare, ...]
@@ -173,7 +173,7 @@ def block_size(total: int, num_servers: int) -> int:
 
 
 def offset(name: str, num_servers: int) -> int:
-    """Return the server of a parameter's block 0; Python's own hash differs from process to process."""
+    """Return the server of a parameter's block 0, from a hash of its name that is the same in every process."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") % num_servers
 

@@ -176,7 +176,7 @@ class Chunk(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """Offers memory of `size` elements for sharing."""
+    """Offers memory of `size` elements to share with the server."""
 
     size: int = 0
 

@@ -283,7 +283,7 @@ class Emitter:
         return self.rows(link.layer), self.parameter(link.parameter)
 
     def product(self, link: InputConfig) -> Variable:
-        """X W for one input, (N, width of W)."""
+        """Return the product X W for one input, (N, width of W)."""
         return self.binary("mul", *self.factors(link), x_num_col_dims=1, y_num_col_dims=1)
 
     def dense(self, name: str) -> Variable:
@@ -297,7 +297,7 @@ class Emitter:
         return self.binary("mul", matrix, places, x_num_col_dims=1, y_num_col_dims=1)
 
     def lookup(self, ids: Variable, parameter: str) -> Variable:
-        """Rows of a parameter, (number of ids, width)."""
+        """Return the rows of a parameter that an id layer selects, (number of ids, width)."""
         sparse = self.parameters[parameter].sparse_update
         attrs = {"is_sparse": True} if sparse else {"is_sparse": False, "padding_idx": NO_WORD}
         return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, attrs)
@@ -335,7 +335,7 @@ class Emitter:
         return self.unary("reduce_sum", value, dim=[1], keep_dim=True)
 
     def columns(self, value: Variable, start: int, end: int, axis: int = 1) -> Variable:
-        """Columns [start, end)."""
+        """Return the columns [start, end) of a value."""
         return self.op("slice", {"Input": value}, {"axes": [axis], "starts": [start], "ends": [end]})
 
     def op(
@@ -367,7 +367,7 @@ class Emitter:
         return self.ops("reshape2", {"X": value}, {"shape": list(shape)}, ["Out", "XShape"])[0]
 
     def add_all(self, terms: Sequence[Variable]) -> Variable:
-        """Sum of equally shaped values."""
+        """Return the sum of values of equal shape."""
         return terms[0] if len(terms) == 1 else self.op("sum", {"X": list(terms)})
 
     def add_bias(self, value: Variable, bias: str) -> Variable:

@@ -20,7 +20,7 @@ __all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
 
 
 class BaseGeneratedInput:
-    """The input of a step that stands for the previously generated word."""
+    """The input of a step that represents the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
         """Declare the input that the step of `beam_search` gets."""

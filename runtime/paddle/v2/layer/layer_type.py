@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LayerType:
-    """Kinds of layers under the names of the original's configurations, such as ``LayerType.FC_LAYER``."""
+    """The types of layers under the names of the original's configurations, such as ``LayerType.FC_LAYER``."""
 
     DATA = "data"
     MIXED_LAYER = "mixed"

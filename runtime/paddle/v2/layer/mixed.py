@@ -195,7 +195,7 @@ def selective_fc(
 def weight_attrs(
     param_attr: WeightAttr | Sequence[ParameterAttribute], count: int, layer: str
 ) -> list[ParameterAttribute]:
-    """One attribute for each of a layer's ``count`` weights."""
+    """Return one attribute for each of a layer's ``count`` weights."""
     if isinstance(param_attr, Sequence):
         if len(param_attr) != count:
             raise UsageError(f"layer {layer!r} has {count} inputs but {len(param_attr)} param_attr")

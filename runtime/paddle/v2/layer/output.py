@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What layer functions return, and how a layer is declared.
+"""The result of layer functions, and the declaration of layers.
 
 A LayerOutput names a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares
 further layers, so these rules are defined in this module and shared by ``slope_intercept``, ``mixed`` and ``scaling``.
@@ -52,12 +52,12 @@ class LayerOutput:
 
     @property
     def name(self) -> str:
-        """Unique within the process."""
+        """The name of the layer, unique within the process."""
         return self.config.name
 
     @property
     def full_name(self) -> str:
-        """The same; in a step of a group it ends with ``@<group>``."""
+        """The name of the layer; within a step of a group it ends with ``@<group>``."""
         return self.config.name
 
     @property
@@ -67,7 +67,7 @@ class LayerOutput:
 
     @property
     def reverse(self) -> bool | None:
-        """Whether a recurrent layer runs from the last row to the first; None for other layers."""
+        """Return whether a recurrent layer runs from the last row to the first; None for other layers."""
         found = self.config.attrs.get("reverse")
         return None if found is None else bool(found)
 

@@ -58,7 +58,7 @@ _DIMS: Mapping[str, Callable[[int, int], Sequence[int]]] = {
 
 
 def full_matrix_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr = None) -> Projection:
-    """X W with W [input size, size]."""
+    """Return the projection X W, with a learned W of shape [input size, size]."""
     require_layer(input, "full_matrix_projection")
     return Projection("full_matrix", (input,), size, param_attr)
 
@@ -66,13 +66,13 @@ def full_matrix_projection(input: LayerOutput, size: int = 0, param_attr: Weight
 def trans_full_matrix_projection(
     input: LayerOutput, size: int = 0, param_attr: WeightAttr = None
 ) -> Projection:
-    """X W^T with W [size, input size]."""
+    """Return the projection X Wᵀ, with a learned W of shape [size, input size]."""
     require_layer(input, "trans_full_matrix_projection")
     return Projection("trans_full_matrix", (input,), size, param_attr)
 
 
 def table_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr = None) -> Projection:
-    """Row ``input`` of W [range of the input, size]."""
+    """Return the projection of an id to its row of a learned W, of shape [range of the input, size]."""
     require_layer(input, "table_projection")
     if input.data_type is not None and input.data_type.type != DataType.Index:
         raise UsageError(
@@ -84,7 +84,7 @@ def table_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr =
 
 
 def identity_projection(input: LayerOutput, offset: int | None = None, size: int | None = None) -> Projection:
-    """The input itself, or ``size`` columns of it starting at ``offset``."""
+    """Return a projection without weights: the input itself, or `size` columns of it starting at `offset`."""
     require_layer(input, "identity_projection")
     if offset is None:
         return Projection("identity", (input,), input.size)
@@ -94,7 +94,7 @@ def identity_projection(input: LayerOutput, offset: int | None = None, size: int
 
 
 def slice_projection(input: LayerOutput, slices: Sequence[tuple[int, int]]) -> Projection:
-    """Column ranges [start, end) of x, concatenated."""
+    """Return a projection without weights: the column ranges [start, end) of the input, concatenated."""
     require_layer(input, "slice_projection")
     for start, end in slices:
         _check_range(input, start, end)
@@ -103,13 +103,13 @@ def slice_projection(input: LayerOutput, slices: Sequence[tuple[int, int]]) -> P
 
 
 def scaling_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
-    """The input times one learned number."""
+    """Return the projection w X, with one learned number w."""
     require_layer(input, "scaling_projection")
     return Projection("scaling", (input,), input.size, param_attr)
 
 
 def dotmul_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
-    """The input times a learned vector, elementwise."""
+    """Return the projection w ⊙ X: each row times a learned vector, elementwise."""
     require_layer(input, "dotmul_projection")
     return Projection("dotmul", (input,), input.size, param_attr)
 
@@ -120,7 +120,8 @@ def context_projection(
     context_start: int | None = None,
     padding_attr: ParameterAttribute | bool = False,
 ) -> Projection:
-    """Each row of a sequence concatenated with its neighbours: `context_len` rows, starting at t + context_start.
+    """Return a projection that concatenates each row t of a sequence with its neighbours: `context_len` rows from t +
+    context_start on.
 
     Args:
         context_len: the number of concatenated rows.
@@ -140,7 +141,7 @@ def context_projection(
 
 
 def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Projection:
-    """The elementwise product scale * a * b."""
+    """Return the operator scale · a ⊙ b, the elementwise product of two layers."""
     require_layer(a, "dotmul_operator")
     require_layer(b, "dotmul_operator")
     size = require_same_size([a, b], "dotmul_operator")

@@ -39,7 +39,7 @@ class TrainingLog:
         self.start_pass(0)
 
     def start_pass(self, pass_id: int) -> None:
-        """Begin a pass."""
+        """Begin a pass over the data."""
         self._pass_id = pass_id
         self._batches = self._samples = self._new_samples = 0
         self._cost = self._new_cost = 0.0

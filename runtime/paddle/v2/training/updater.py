@@ -39,7 +39,7 @@ class Updater:
     looks_ahead = False
 
     def start_pass(self, pass_id: int) -> None:
-        """Begin a pass."""
+        """Begin a pass over the data."""
 
     def prepare(self, feed: Feed) -> None:
         """Make sure the rows that a batch reads are in the scope."""
@@ -53,7 +53,7 @@ class Updater:
         raise NotImplementedError
 
     def finish_pass(self) -> None:
-        """End a pass; all weights are up to date afterwards."""
+        """End a pass over the data; all weights are up to date afterwards."""
 
     def catch_up(self) -> None:
         """Apply deferred decay to all rows."""
@@ -88,7 +88,7 @@ class LocalUpdater(Updater):
                 self._dense[name] = DenseUpdater(optimizer, spec, config.size)
 
     def start_pass(self, pass_id: int) -> None:
-        """Begin a pass."""
+        """Begin a pass over the data."""
         self._pass_id = pass_id
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:

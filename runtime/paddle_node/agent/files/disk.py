@@ -50,7 +50,7 @@ def room(folder: str) -> Tuple[int, Optional[int]]:
 
 
 def size_text(count: float) -> str:
-    """Format a number of bytes for people: "1 byte", "8.0 MB"."""
+    """Format a number of bytes for people, such as "1 byte" or "8.0 MB"."""
     for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):
         if count >= 1 << power:
             return "%.1f %s" % (count / (1 << power), unit)

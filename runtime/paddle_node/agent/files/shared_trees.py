@@ -81,7 +81,7 @@ class SharedTrees:
                     self._lacking(name, tree, [])
 
     def fetched(self) -> None:
-        """Handle the end of fetching: no other node can give more files."""
+        """Handle the end of fetching: no other node can provide more files."""
         for name, tree in list(self._trees.items()):
             if tree.missing and not tree.failed:
                 lacking = [digest for digest in tree.files if digest in tree.missing]

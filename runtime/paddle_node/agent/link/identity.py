@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node's description of itself in its greeting.
 
-Part of an agent's greeting: imports nothing that takes time.
+It is part of the agent's greeting, so it imports only modules that load fast.
 """
 
 import os

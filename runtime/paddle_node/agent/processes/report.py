@@ -41,7 +41,7 @@ class Report:
         ready: called with the fields of `ready`.
         newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a second per
             kind.
-        detector: notified of signs of life and steps.
+        detector: notified of heartbeats and steps.
         tell: called once, with a message, if the process writes an invalid line.
     """
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides whether a process makes progress; pure: the clock and the facts from /proc are arguments.
 
-Frozen: stopped, stuck in the kernel, or silent after it had begun to send signs of life. Hung: it reported steps, and
-then none for too long. While a process is traced, in a debugging session, its timers are paused.
+A process is frozen if it is stopped, stuck in the kernel, or no longer sends the heartbeats that it had begun to send.
+It is hung if it reported steps, and then none for too long. While a process is traced, in a debugging session, its
+timers are paused.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NO_STEP = "no step"
 
 
 class Limits(NamedTuple):
-    """Seconds without a sign of life, and without a step; 0 disables the limit."""
+    """The longest time without a heartbeat, and without a step, in seconds; 0 disables the limit."""
 
     heartbeat_s: float
     step_s: float
@@ -47,17 +48,17 @@ class StallDetector:
         self._state_since = now
 
     def beat(self, now: float) -> None:
-        """Record a sign of life."""
+        """Record a heartbeat."""
         self._alive_at = now
 
     def step(self, now: float) -> None:
-        """Record a step, which is also a sign of life if the process has ever sent one."""
+        """Record a step, which also counts as a heartbeat if the process has ever sent one."""
         self._step_at = now
         if self._alive_at is not None:
             self._alive_at = now
 
     def forgive(self, late_s: float) -> None:
-        """Extend all deadlines by a time during which the whole node was suspended."""
+        """Extend all deadlines by the time for which the whole node was suspended."""
         self._state_since += late_s
         self._alive_at = None if self._alive_at is None else self._alive_at + late_s
         self._step_at = None if self._step_at is None else self._step_at + late_s

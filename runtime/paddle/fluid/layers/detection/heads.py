@@ -54,7 +54,8 @@ def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
     "positive_overlap=0.5, negative_overlap=0.4"
 )
 def retinanet_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Do the same for RetinaNet: scores (f + b, num_classes), classes as labels, and also f + 1 as (N, 1) int32.
+    """Do the same as `rpn_target_assign` for RetinaNet: scores are (f + b, num_classes), labels are classes, and f + 1
+    is returned too, (N, 1) int32.
 
     Args:
         gt_labels: (objects, 1) int32 classes from 1 on.

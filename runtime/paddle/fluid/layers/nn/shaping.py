@@ -139,7 +139,7 @@ get_tensor_from_selected_rows = layer(
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int = -1, name: str | None = None
 ) -> list[Variable]:
-    """Return equal parts, or parts of the given sizes, along a dimension."""
+    """Split a variable along a dimension, into equal parts or parts of the given sizes."""
     helper = LayerHelper("split", name)
     sections = () if isinstance(num_or_sections, int) else tuple(num_or_sections)
     num = num_or_sections if isinstance(num_or_sections, int) else 0
@@ -214,7 +214,7 @@ def crop(
 
 
 def rank(input: Variable) -> Variable:
-    """Return the number of dimensions of a variable, int32 (1,)."""
+    """Return the number of dimensions of a variable as an int32 constant (1,)."""
     return fill_constant([1], "int32", len(input.shape))
 
 

@@ -49,7 +49,8 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
     "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False"
 )
 def nce(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of true classes against sampled ones, divided by the number of samples + 1.
+    """Return the cost (rows, 1) of noise-contrastive estimation: the true classes against sampled ones, divided by the
+    number of samples + 1.
 
     The weight is (classes, width), the bias (classes, 1). `custom_dist` is the probability of each class.
     """

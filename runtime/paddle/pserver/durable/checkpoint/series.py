@@ -71,17 +71,17 @@ class Series:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a part is in progress."""
+        """Return whether a part is in progress."""
         return self._sink is not None
 
     @property
     def is_copying(self) -> bool:
-        """Whether part of the store must still be copied."""
+        """Return whether part of the store must still be copied."""
         return self._snapshot is not None
 
     @property
     def needs_copying(self) -> bool:
-        """Whether `advance` has work to do now."""
+        """Return whether `advance` has work to do now."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
@@ -195,12 +195,12 @@ class Periodic:
 
     @property
     def is_copying(self) -> bool:
-        """Whether part of the store must still be copied."""
+        """Return whether part of the store must still be copied."""
         return self.series.is_copying
 
     @property
     def is_behind(self) -> bool:
-        """Whether a checkpoint is in progress, or a skipped one is pending; any thread can ask."""
+        """Return whether a checkpoint is in progress, or a skipped one is pending; any thread can ask."""
         return self.series.is_busy or (
             self._store.version == self._skipped > max(self._begun, self._store.shrunk_at)
         )

@@ -2,7 +2,7 @@
 """The state of a store at one moment, copied while the store continues to change.
 
 Elements that are about to change and are not copied yet are copied first; the rest is copied in small steps. So the
-pieces together are the state of one moment, and no request waits for more than the elements of a batch. Everything
+pieces together are the state of one moment, and no request waits for more than the elements of a batch. All of this
 happens in the thread that owns the store. If the part has its own thread, that thread reads dense parameters
 in place, and rows of growing tables that the owner listed.
 
@@ -64,13 +64,13 @@ class Copying:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are pieces that no thread has begun."""
+        """Return whether there are pieces that no thread has begun."""
         with self._changed:
             return bool(self._left)
 
     @property
     def is_over(self) -> bool:
-        """Whether the arrays are no longer needed."""
+        """Return whether the arrays are no longer needed."""
         with self._changed:
             return self._written is None and not self._left
 
@@ -186,7 +186,7 @@ class Snapshot:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything is copied."""
+        """Return whether everything is copied."""
         return self._dense.is_over and not self._cursor and not self._growing
 
     def dense(self, elements: Elements) -> None:
