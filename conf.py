@@ -16,10 +16,10 @@ HOSTS = ["local", "local", "local"]
 # Parent of the job directories on every node; ~ is the home directory there.
 ROOT_DIR = "~/.paddle-cluster"
 
-# Network interface for the traffic between pservers and trainers, such as "eth0"; "": by route.
+# Network interface for the traffic between pservers and trainers, such as "eth0"; "": chosen by route.
 PADDLE_NIC = ""
 
-# First port of a pserver; if it is taken, the pserver moves on and tells the trainers.
+# First port of a pserver; if it is in use, the pserver takes the next free one and informs the trainers.
 PADDLE_PORT = 7164
 
 # Ports for dense parameters on every pserver; more ports carry more parallel traffic.
@@ -31,16 +31,16 @@ PADDLE_PORTS_NUM_FOR_SPARSE = 1
 # Whether trainers compute on a GPU.
 PADDLE_USE_GPU = "False"
 
-# Goes before the LD_LIBRARY_PATH of the nodes, such as "/usr/local/cuda/lib64:/usr/lib64".
+# Prepended to the LD_LIBRARY_PATH of the nodes, such as "/usr/local/cuda/lib64:/usr/lib64".
 LD_LIBRARY_PATH = ""
 
-# Which nodes run a pserver and which a trainer: entries of HOSTS or their indices. Left out: all run both.
+# Which nodes run a pserver and which a trainer: entries of HOSTS or their indices. Default: all run both.
 # PSERVERS = [0]
 # TRAINERS = [1, 2]
 
 # Python 3.11 or newer with numpy and pyzmq on the nodes; "" is python3 there, and this Python on local nodes.
 PYTHON = ""
 
-# What one host has for itself: {"gpu-box": {"python": "/opt/py311/bin/python", "root_dir": "/scratch",
+# Settings of single hosts: {"gpu-box": {"python": "/opt/py311/bin/python", "root_dir": "/scratch",
 # "env": {"DATA": "/mnt/data"}, "key": "~/.ssh/other"}}
 HOST_SETTINGS = {}
