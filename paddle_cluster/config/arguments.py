@@ -21,7 +21,7 @@ from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
-"""Flags whose values follow from the plan, one by one or for each process: nobody else may give them."""
+"""Flags whose values follow from the plan; users must not set them."""
 _ESCAPE = " (To pass it to your script, put it after --.)"
 _SCRIPTS = (".py", ".sh")
 
@@ -54,7 +54,7 @@ _SYNONYMS = {
     "srun sbatch salloc": "slurm",
     "ddp torch pytorch any": "collective",
 }
-"""Words that are given as values of options -> the value that they mean."""
+"""Common misnomers of an option's value -> the correct value."""
 
 # other launchers' names for options that have another name here, and the options to give instead
 _EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}

@@ -119,7 +119,7 @@ class HostSettings:
 
 
 Given = tuple[tuple[str | int, HostSettings], ...]
-"""Hosts as HOST_SETTINGS names them, and what it says of each."""
+"""The hosts in HOST_SETTINGS and the settings of each."""
 
 
 def variables(value: object) -> tuple[tuple[str, str], ...]:
@@ -137,7 +137,7 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
 SETTINGS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
     {"python": values.python, "root_dir": values.root_dir, "env": variables, "key": values.local_file}
 )
-"""Name of a setting of one host -> what parses it."""
+"""Name of a setting of one host -> the function that parses it."""
 
 
 def read(value: object) -> Given:

@@ -190,7 +190,7 @@ COMMON = (
     Option("detach", "detach", help="run in the background; attach shows it again"),
     Option("help", "", help="this text; --version: the version", short="h"),
 )
-"""Those that the short --help shows, in this order."""
+"""The options in the short --help, in this order."""
 
 OTHERS = (
     Option("hostfile", "cluster.hosts", "FILE", Path, None, "the hosts of a hostfile", against=_ALLOCATION),
@@ -268,7 +268,7 @@ OTHERS = (
 )
 
 OPTIONS = (*COMMON, *OTHERS)
-"""All of the command line, in the order in which `run --help` shows them."""
+"""All command-line options, in the order of `run --help`."""
 
 
 def _name(conf: str, target: str, default: object, read: Callable[[Any], Any]) -> Option:
@@ -356,10 +356,10 @@ NAMES = (
 )
 
 BY_KEY: Mapping[str, Option] = MappingProxyType({row.key: row for row in (*OPTIONS, *NAMES)})
-"""Every row by its name in conf.py, or else by its option."""
+"""All rows by their key: the name in conf.py, or else the option."""
 
 LONG: Mapping[str, Option] = MappingProxyType({row.name: row for row in OPTIONS})
 """Options by their name."""
 
 CONF_NAMES: Mapping[str, Option] = MappingProxyType({row.conf: row for row in BY_KEY.values() if row.conf})
-"""What conf.py may assign."""
+"""The names that conf.py can assign."""

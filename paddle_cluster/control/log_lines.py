@@ -19,7 +19,7 @@ SKEW_S = 1.0  # maximum error of node clocks after adjustment to the launcher's
 LATEST_S = 2.0e11  # seconds since 1970: an upper limit for the end of a job
 
 PROCESS = regex(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
-"""How one asks for the lines of a process or role."""
+"""The form in which users name a process or a role."""
 
 _LINE = regex(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
 

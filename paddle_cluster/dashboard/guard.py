@@ -33,7 +33,7 @@ HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""What every answer says to the browser, refusals too."""
+"""The headers of every answer, refusals included."""
 
 
 class Refused(Exception):

@@ -247,7 +247,7 @@ _ROUTES: Mapping[str, tuple[str, Callable[[_Handler, Request], None]]] = {
     "stop": ("POST", _Handler._stop),
     "stacks": ("POST", _Handler._stacks),
 }
-"""What follows the token -> the one method it takes, and what answers."""
+"""Path after the token -> the allowed method and its handler."""
 
 
 ANSWER_S = 5.0
@@ -265,7 +265,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
         client.send("look")  # its answer shows that the previous request has arrived
         for frame in _frames(job, events, ANSWER_S):
             if frame.kind == "status":
-                return f"asked {job.title} to " + ("end at once" if force else "stop")
+                return f"asked {job.title} to " + ("end immediately" if force else "stop")
     raise ControlLost(f"{job.job_id}: its launcher has not answered for {ANSWER_S:.0f} s")
 
 

@@ -41,7 +41,7 @@ _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null
 Object = dict[str, Any]
 
 UNKNOWN = CallbackAgent(("/bin/sh", "-c", HIDDEN), dict.fromkeys((INVITATION, AGENT_CODE), HIDDEN))
-"""Stands for the callback agent before any connection."""
+"""The placeholder of the callback agent before any connection."""
 
 
 class Objects(NamedTuple):

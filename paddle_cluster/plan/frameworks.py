@@ -27,7 +27,7 @@ _NCCL = "NCCL_SOCKET_IFNAME"
 _UCX = "UCX_NET_DEVICES"
 _OPEN_MPI = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
 INTERFACE_VARIABLES = (*_NAMED, _NCCL, _UCX, *_OPEN_MPI)
-"""What a node is asked for: what its own environment sets of these holds."""
+"""The variables that a node is asked for: values in its own environment take precedence."""
 
 _LOOPBACK_BITS = 8
 

@@ -26,7 +26,7 @@ END_PORT = 32768
 TRIES = 4
 
 Taken = Sequence[tuple[int, str]]
-"""Ports that are taken, each with its owner."""
+"""Occupied ports, each with its owner."""
 
 SPARES = 15
 _END = 65536

@@ -115,7 +115,7 @@ def _network(error: Exception, attempt: Attempt) -> Reason:
     if isinstance(error, SSHException) and "No authentication methods" in str(error):
         return _refused(
             attempt,
-            "there was no key to try",
+            "no private key is configured",
             "Name one in SSH_IDENTITY_FILES, HOST_SETTINGS or your ssh config.",
         )
     if isinstance(error, EOFError | ConnectionResetError):

@@ -127,7 +127,7 @@ _FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
     (regex(r"auto-mux: Trying existing master.*"), "over_master"),
     (regex(r"(?:Sending command: |.*master session id: ).*"), "is_logged_in"),
 )
-"""What `ssh` tells of a login -> what notes it, or the attribute that gets it."""
+"""Message of `ssh` about a login -> the method that records it, or the attribute that it sets."""
 
 
 @dataclass(frozen=True)
@@ -309,4 +309,4 @@ _TABLE: tuple[tuple[str, Callable[[Words, FailedLogin, Found], Reason]], ...] = 
     (r"connect to host (\S+) port ([0-9]+): (.*)$", _not_connected),
     (r"timed out during banner exchange", _silent),
 )
-"""What `ssh` says -> what it means; the first one counts."""
+"""Message of `ssh` -> its meaning; the first match counts."""

@@ -21,10 +21,10 @@ NODE_DIR = RUNTIME_DIR / "paddle_node"
 DOCS_DIR = _HOME / "docs"
 LOCK_FILE = _HOME / "requirements.lock"
 CONF_FILE = _HOME / "conf.py"
-"""The cluster of a checkout; what a new conf.py begins as."""
+"""The conf.py of a checkout, from which `init` creates a new one."""
 TEMPLATE_DIR = _HOME / "workspace_template"
 EXAMPLES_DIR = _HOME / "examples"
-"""Installed, it holds those that `init` writes alone."""
+"""In an installation it contains only the workspaces that `init` writes."""
 
 
 def _name() -> str:
@@ -36,7 +36,7 @@ def _name() -> str:
 
 PROGRAM = _name()
 COMMAND = "python paddle.py" if PROGRAM == "paddle.py" else PROGRAM
-"""How users call it."""
+"""The command that users type."""
 
 
 def argv() -> list[str]:

@@ -66,7 +66,7 @@ def unsent(event: Unsent) -> str:
 def unsent_text(event: Unsent) -> str:
     """Describe how much output was not sent, and which log contains it."""
     return (
-        f"({size_text(event.size)} not shown: output is faster than the connection; "
+        f"({size_text(event.size)} of output not shown: the connection is too slow; "
         f"{visible(event.log)} has all of it)"
     )
 

@@ -312,4 +312,4 @@ class Handshake:
 
     def _send(self, data: bytes) -> None:
         if self._sock.send(data) != len(data):  # so little always fits, first of all
-            raise ConnectionAbortedError("no memory for a greeting")
+            raise ConnectionAbortedError("not enough memory for a greeting")

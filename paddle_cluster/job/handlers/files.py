@@ -39,7 +39,7 @@ class FileHandlers:
             self._console.unsent(line.proc, record.name, line.unsent, line.log)
             return
         if len(body) > MOST_LINES:
-            raise RecordError(f"lines of {len(body)} bytes at once")
+            raise RecordError(f"one message with {len(body)} bytes of lines")
         if process is not None:
             process.live(last_line=_last_line(body))
         now = clock.now()

@@ -38,7 +38,7 @@ NEWS = frozenset(
         "stacks",
     )
 )
-"""Kinds of messages that a job can do without."""
+"""Kinds of messages without which a job can continue."""
 
 DELIVERY = frozenset(("lacking", "committed"))
 """Kinds of answers without which a node does not get its trees; the other nodes finish first."""

@@ -28,7 +28,7 @@ TARGETS = {
     "linux-aarch64-gnu": "aarch64-linux-gnu.2.17",
     "linux-aarch64-musl": "aarch64-linux-musl",
 }
-"""Platform -> what zig calls it, with the oldest glibc that is served."""
+"""Platform -> its name in zig, with the oldest supported glibc."""
 
 _COMPILERS = ("cc", "gcc", "clang")
 _ZIG = """\

@@ -27,7 +27,7 @@ FOLDER = Path(__file__).resolve().parent
 BUILT = "built"  # folder of the libraries, beside the sources
 
 ABI = 1
-"""Counts up when the way changes in which functions are found or called."""
+"""Incremented when the lookup or the calling convention of functions changes."""
 
 FLAGS = (
     "-std=gnu11",

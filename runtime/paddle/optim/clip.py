@@ -18,7 +18,7 @@ from paddle.optim.rules.rule import Array, l2_norm
 from paddle.optim.spec import RowGradient
 
 Gradient: TypeAlias = Any
-"""An Array or a RowGradient; what comes out is of the kind that went in."""
+"""An Array or a RowGradient; the result has the type of the argument."""
 
 
 def clip_by_value(g: Array, low: float, high: float) -> Array:

@@ -31,13 +31,13 @@ class Linear(Base):
 Identity = Linear
 Tanh = _activation("Tanh", "tanh", "tanh", "tanh(x).")
 Sigmoid = _activation("Sigmoid", "sigmoid", "sigmoid", "1 / (1 + exp(-x)).")
-Softmax = _activation("Softmax", "softmax", "softmax", "exp(x) over its row sum.", axis=-1)
+Softmax = _activation("Softmax", "softmax", "softmax", "exp(x) divided by its sum over the row.", axis=-1)
 SequenceSoftmax = _activation(
     "SequenceSoftmax", "sequence_softmax", "sequence_softmax", "Softmax over each sequence of a size-1 layer."
 )
 Exp = _activation("Exp", "exponential", "exp", "exp(x).")
 Relu = _activation("Relu", "relu", "relu", "max(x, 0).")
-BRelu = _activation("BRelu", "brelu", "brelu", "X cut to [0, 24].", t_min=0.0, t_max=24.0)
+BRelu = _activation("BRelu", "brelu", "brelu", "x clipped to [0, 24].", t_min=0.0, t_max=24.0)
 SoftRelu = _activation(
     "SoftRelu", "softrelu", "soft_relu", "ln(1 + exp(x)), with x clipped to [-40, 40].", threshold=40.0
 )
@@ -45,6 +45,6 @@ STanh = _activation("STanh", "stanh", "stanh", "1.7159 * tanh(2x / 3).", scale_a
 Abs = _activation("Abs", "abs", "abs", "|x|.")
 Square = _activation("Square", "square", "square", "X squared.")
 Log = _activation("Log", "log", "log", "ln(x).")
-Sqrt = _activation("Sqrt", "sqrt", "sqrt", "Square root of x.")
+Sqrt = _activation("Sqrt", "sqrt", "sqrt", "The square root of x.")
 Reciprocal = _activation("Reciprocal", "reciprocal", "reciprocal", "1 / x.")
 SoftSign = _activation("SoftSign", "softsign", "softsign", "x / (1 + |x|).")

@@ -298,7 +298,7 @@ _TYPES: Mapping[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "classification_error_printer": (classification_error_printer, _WITH_LABEL),
     "detection_map": (detection_map, _WITH_LABEL),
 }
-"""Type in configurations -> the evaluator, and what the layers are that it is given in a row."""
+"""Type in configurations -> the evaluator, and the roles of its layers in order."""
 
 
 def _ids_of(input: LayerOutput) -> str:

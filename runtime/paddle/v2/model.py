@@ -75,7 +75,7 @@ class LayerConfig:
 
 
 GRADIENT = "@GRAD"
-"""Behind the name of a layer: the gradient of the cost with respect to its value."""
+"""Suffix of a layer's name: the gradient of the cost with respect to its value."""
 
 READS_AROUND_GROUPS = frozenset({"group_input", "memory"})  # what a group sees, and where its memories begin
 

@@ -129,7 +129,7 @@ _TRAIN = {
     ),
     "feat_file": Flag("", "job=test: a file to which the outputs' rows are appended as float32"),
     "predict_file": Flag("", "job=test: a file for score, label and query of each row of pnpair_evaluator"),
-    "distribute_test": Flag(False, "refused with several trainers, whose tests are not merged"),
+    "distribute_test": Flag(False, "not supported with several trainers, because their tests are not merged"),
     "show_parameter_stats_period": Flag(
         0, "print statistics of each parameter after every n-th batch; 0: never", 0, _MAX_COUNT
     ),

@@ -14,7 +14,7 @@ REPORT_FD = "PADDLE_REPORT_FD"
 REPORT_PIPE = "PADDLE_REPORT_PIPE"  # the device and inode of the pipe at REPORT_FD
 
 MARKS = (JOB_ID, JOB_DIR, JOB_KEY, NODE_ID, PROC, REPORT_FD, REPORT_PIPE, RESTART_COUNT, STACKS_SIGNAL)
-"""The variables by which a job finds and authenticates its processes: no user gives them."""
+"""The variables by which a job finds and authenticates its processes; users must not set them."""
 
 LOG = "log"  # in the job directory; on the launcher's machine it contains one folder per node
 OUTPUT = "output"

@@ -158,7 +158,7 @@ LIMITS: Dict[str, Limit] = {
     "Nonce": Limit("32 hexadecimal digits", lambda value: _is_text(value) and _NONCE.fullmatch(value)),
     "ExitCode": Limit("an exit code from 0 to 255", _whole(0, 255)),
 }
-"""Name in an annotation -> what a value must be. Whole numbers are never `true`, and have a range."""
+"""Name in an annotation -> the check of a value. Whole numbers have a range, and `true` is not one."""
 
 
 def read(record: Type[R], value: Any, name: str, sender: str) -> R:

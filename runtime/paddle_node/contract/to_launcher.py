@@ -373,7 +373,7 @@ class _Reporter(NamedTuple):
 
 
 LISTINGS = ("jobs_found", "checkpoints_found")
-"""The kinds of messages whose rows come from files of several jobs: one that does not fit voids none of the others."""
+"""The kinds of messages whose rows come from files of several jobs: an invalid row does not affect the others."""
 
 
 def read_message(kind: str, fields: Fields, sender: str, faults: Optional[List[str]] = None) -> Any:

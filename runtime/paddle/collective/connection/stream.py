@@ -25,7 +25,7 @@ Steps = Generator[int, None, Result]
 """Work on one connection that never blocks: it yields what it waits for, `select.POLLIN` or `select.POLLOUT`."""
 
 Greet = Callable[[socket.socket], Steps["Stream"]]
-"""Makes a fresh socket a connection with a rank of this job."""
+"""Turns a new socket into a connection with a rank of this job."""
 
 _LENGTH = struct.Struct("<I")
 _MAX_NOTE = 1 << 20

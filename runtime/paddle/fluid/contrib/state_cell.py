@@ -108,7 +108,7 @@ class StateCell:
             FluidError: the cell is attached to a decoder.
         """
         if self._decoder is not None:
-            raise FluidError("StateCell: a decoder whose block is not complete is using it")
+            raise FluidError("StateCell: another decoder is using this cell; complete its block first")
         self._decoder, self._now, self._keeps = decoder, {}, {}
 
     def leave(self) -> None:

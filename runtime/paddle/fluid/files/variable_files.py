@@ -41,7 +41,7 @@ from paddle.signatures import function
 _BEGINNING = bytes(4)  # of all files of values: their version
 _MAX_PATH = 4096
 TABLE_STATES = ".states"
-"""Ending of the file beside a table's, which holds what its update rule keeps for each row."""
+"""Suffix of the file next to a table's file, with the update rule's state of each row."""
 _RULE = "rule "
 
 

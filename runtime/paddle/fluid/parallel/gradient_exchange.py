@@ -24,7 +24,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 from paddle.threads import ServiceThread
 
 BUCKET_BYTES = 4 << 20
-"""Large enough that a sum's fixed cost does not count, small enough that much of the pass is left when it starts."""
+"""The size of a bucket in bytes: the fixed cost of a sum is then negligible, and sums start early in the pass."""
 
 
 @dataclass(frozen=True)

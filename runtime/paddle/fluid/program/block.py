@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PACKAGE = str(Path(paddle.__file__).parent) + os.sep
 
 Initializer = Callable[[Any, Any], Any]
-"""What scripts make in `fluid.initializer`: appends to a block what gives a variable its first value."""
+"""An object of `fluid.initializer`: appends to a block the operator that initializes a variable."""
 
 Names = Mapping[str, Name | Sequence[Name] | None]
 

@@ -17,7 +17,7 @@ from paddle.pserver.wire.named_values import Value, value_bytes
 from paddle.threads import ServiceThread, left_to_finish
 
 EARLY_BYTES = 1 << 20
-"""What is worth a message of its own; 8 ms at 1 Gbit/s."""
+"""The least number of bytes for a separate message; 8 ms at 1 Gbit/s."""
 
 Values: TypeAlias = dict[int, dict[str, Value]]
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from paddle.backend import Array
 
 Products: TypeAlias = dict[str, list[tuple[Array, Array]]]
-"""Matrix -> what was multiplied by it, (n, K), and the gradients of the products, (n, N)."""
+"""Matrix -> the values that were multiplied by it, (n, K), and the gradients of the products, (n, N)."""
 
 
 class Tape(Protocol):

@@ -56,10 +56,10 @@ class Plan(NamedTuple):
         _demand(min(*self.image, *self.made, rows, pitch, self.chunk, phases, high, wide) > 0, "sizes")
         _demand(min(self.down[0], self.across[0], down, across) > 0, "strides")
         _demand(min(top, left) >= 0, "starts")
-        _demand(self.chunk * rows * pitch <= length and phases * length <= self.width, "room of a line")
+        _demand(self.chunk * rows * pitch <= length and phases * length <= self.width, "the room of a line")
         each = high * wide if self.column else rows * pitch
-        _demand(-(-self.chunk * each // tile) * tile <= self.places, "room of places")
-        _demand(self.column in (0, self.places) and (high <= rows and wide <= pitch), "room of columns")
+        _demand(-(-self.chunk * each // tile) * tile <= self.places, "the room of places")
+        _demand(self.column in (0, self.places) and (high <= rows and wide <= pitch), "the room of columns")
         _demand(
             top + (high - 1) * down < self.made[1] and left + (wide - 1) * across < self.made[2], "places"
         )
@@ -216,4 +216,4 @@ def _numbers(plan: Plan) -> Array:
 
 def _demand(holds: bool, what: str) -> None:
     if not holds:
-        raise ValueError(f"a compiled convolution does not fit its {what}")
+        raise ValueError(f"the plan of a compiled convolution exceeds {what}")

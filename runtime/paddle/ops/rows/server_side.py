@@ -76,5 +76,5 @@ def ref_by_trainer_id(x: list[Array], trainer_id: Array) -> Array:
     """Return X[TrainerId]; TrainerId is (1,) int64."""
     at = int(trainer_id.reshape(-1)[0])
     if not 0 <= at < len(x):
-        raise InputError(f"trainer {at} of {len(x)}")
+        raise InputError(f"TrainerId {at} is out of range: there are {len(x)} trainers")
     return x[at]

@@ -49,11 +49,11 @@ class Rule(ABC):
     """The base class of update rules; the fields are the hyperparameters with their defaults."""
 
     keeps: ClassVar[tuple[str, ...]] = ()
-    """Names of the arrays that it keeps, all starting at 0."""
+    """Names of the state arrays, all initially 0."""
     row_keeps: ClassVar[tuple[str, ...]] = ()
     """Names of arrays with one number for a whole row, (n, 1): only sparse parameters can use such a rule."""
     has_momentum: ClassVar[bool] = False
-    """True: beside those it keeps "m" of parameters with a momentum: see `descend`."""
+    """True: parameters with a momentum also have the state array "m": see `descend`."""
     follows_schedule: ClassVar[bool] = True
     """False: the rule always uses the optimizer's base rate."""
     handles_rows: ClassVar[bool] = False

@@ -125,7 +125,7 @@ HYPER_RANGES: Mapping[str, _Range] = MappingProxyType(
         **dict.fromkeys(("nesterov", "centered"), _SWITCH),
     }
 )
-"""What a hyperparameter of that name may be, in words and as a test, whichever rule has it."""
+"""Name of a hyperparameter -> its valid values, in words and as a test, for all rules."""
 
 OTHER_RANGE = _NOT_NEGATIVE
-"""What any other hyperparameter may be."""
+"""The valid values of any other hyperparameter."""

@@ -30,7 +30,7 @@ from paddle.pserver.wire.placement import DenseShare
 from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
 
 _PIECE = 1 << 18
-"""Elements of a large array that are copied, and looked at while they are in the cache."""
+"""Elements of a large array that are copied, and inspected while they are in the cache."""
 
 
 class _Home(NamedTuple):

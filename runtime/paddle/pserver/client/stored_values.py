@@ -24,7 +24,7 @@ from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetRows, Se
 _NONE: Mapping[int, Message] = MappingProxyType({})
 _TRIES = 3
 _PULLED = 1 << 22
-"""Dense elements pulled at once: ZeroMQ takes a connection for broken when a frame takes longer than its heartbeats."""
+"""Dense elements in one pull: ZeroMQ considers a connection broken if a frame takes longer than its heartbeats."""
 
 
 class WantedRows(NamedTuple):

@@ -210,7 +210,7 @@ class ProgramService(Service):
         missing = barrier.missing(self._desk.left)
         waiting = [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
         if self._begins.arrived:
-            waiting.append(Waiting("for the first values of trainer 0", self._begins, [_GIVER]))
+            waiting.append(Waiting("for the initial values of trainer 0", self._begins, [_GIVER]))
         return waiting
 
     def facts(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Pushes:
         """
         index, gradient = message.expect(Chunk).number, self.arrived.get(trainer)
         if not 0 <= index < store.num_chunks:
-            raise WireError(f"chunk {index} of {store.num_chunks}")
+            raise WireError(f"chunk {index} is out of range: a push has {store.num_chunks} chunks")
         if gradient is None:
             self._give(store, trainer, index)
             return False
@@ -278,7 +278,7 @@ class AsyncPushes:
         """
         index, push = message.expect(Chunk).number, self._pushes.get(trainer)
         if not 0 <= index < store.num_chunks:
-            raise WireError(f"chunk {index} of {store.num_chunks}")
+            raise WireError(f"chunk {index} is out of range: a push has {store.num_chunks} chunks")
         if push is None:
             self._give(store, trainer, index)
             return None

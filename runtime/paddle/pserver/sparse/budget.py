@@ -25,7 +25,7 @@ Ages = npt.NDArray[np.uint32]
 
 POLICIES = ("lru", "lfu", "score")
 EXTRA = 2
-"""Columns behind the values of a gradient that says shows and clicks."""
+"""Columns after the values of a gradient with shows and clicks."""
 MOST_SHOWN = 1e9
 MAX_SCORE = 1e30
 _POWERS = 31

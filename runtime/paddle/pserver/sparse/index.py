@@ -22,7 +22,7 @@ Ids = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
 
 ABSENT = 0xFFFFFFFF
-"""Number of an id that is not there."""
+"""The number of a missing id."""
 MOST_AT_ONCE = (1 << 31) - 3
 """Ids that kernels group by one call: positions are int32 there, up to two behind the last id."""
 
@@ -53,7 +53,7 @@ class Index:
         self._loops = KERNELS.loaded
         self.address = self._loops.index_new()
         if not self.address:
-            raise MemoryError("no memory for an index")
+            raise MemoryError("not enough memory for the index of a growing table")
         weakref.finalize(self, self._loops.index_free, self.address).atexit = False
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Index:
         given = _of(ids), library.address(numbers, np.uint32, n)
         if (done := self._loops.index_insert(self.address, *given, n)) < n:
             self.remove(ids[:done])
-            raise MemoryError(f"no memory for {n} more ids beside {len(self)}")
+            raise MemoryError(f"not enough memory to add {n} ids to an index of {len(self)}")
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
         """Change the numbers of ids (n,).

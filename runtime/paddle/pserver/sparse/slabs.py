@@ -27,7 +27,7 @@ _TICK_BYTES = 4
 _LARGE_BYTES = 16 << 20
 _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, _MOST_PACE_BYTES = 9, 4 << 20, 64 << 20
 _PACE_SHIFT = 3
-"""The pace of growth is forgotten by an eighth at each batch."""
+"""The estimate of growth decays by an eighth in each batch."""
 _SPARE_SHIFT, _MOST_FREE_SHIFT = 6, 4
 """One row in 64 stays free for later ones; more than a sixteenth of all is too much."""
 

@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 _BLOCK_BYTES, _BLOCK_ROWS = 4 << 20, 1 << 13
 _SMALL = 16
 _AHEAD = 16
-"""Blocks that are listed and not copied yet: more than whoever copies needs while the owner is busy."""
+"""Blocks that are listed but not copied yet: more than the copying thread needs while the owner is busy."""
 
 
 class _Listed(NamedTuple):

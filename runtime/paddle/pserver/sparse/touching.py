@@ -26,7 +26,7 @@ Memory = npt.NDArray[np.uint8]
 
 _HUGE = 2 << 20
 _IDLE_S = 1.0
-"""The thread ends after so long without work: until then nobody has to wait for another to begin."""
+"""Seconds without work after which the thread ends; until then, new work need not wait for a thread to start."""
 
 
 def touch(memory: npt.NDArray[np.generic], start: int = 0, end: int | None = None) -> None:

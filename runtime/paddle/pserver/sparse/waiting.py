@@ -16,7 +16,7 @@ from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, new_index
 Ids = npt.NDArray[np.int64]
 
 SIGHTING_BYTES = 17
-"""What an id takes at most, on average."""
+"""The maximum memory of an id, on average, in bytes."""
 
 
 class WaitingRoom:

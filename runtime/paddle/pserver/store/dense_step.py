@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _MOST = 4  # beyond it memory is the limit
 _PIECE = 1 << 19
-"""Elements that one thread takes at a time: few for threads to end together, many against their overhead."""
+"""Elements that one thread processes at a time: few enough that threads finish together, enough to outweigh the overhead."""
 
 
 class DoubleBuffer:

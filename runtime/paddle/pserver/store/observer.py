@@ -40,4 +40,4 @@ class _Nobody:
 
 
 UNWATCHED: Watch = _Nobody()
-"""Nobody wants to know."""
+"""An observer that ignores all changes."""

@@ -91,6 +91,8 @@ def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
 def _seen(place: bytes, mapped: Sequence[Floats]) -> memoryview:
     number, offset, count = _PLACE.unpack(place)
     if number >= len(mapped) or offset + count > mapped[number].nbytes:
-        raise WireError(f"{count} bytes from byte {offset} of memory {number}, which is not shared")
+        raise WireError(
+            f"a packet refers to {count} bytes from byte {offset} of memory {number}, which is not shared"
+        )
     whole: memoryview = mapped[number].data.cast("B")
     return whole[offset : offset + count]

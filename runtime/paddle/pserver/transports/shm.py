@@ -56,9 +56,9 @@ from paddle_node.linux import descriptors
 _log = logging.getLogger(__name__)
 
 SMALL = MAX_PACKET // 2
-"""Bytes of arrays that surely go in one packet, whatever else is in it."""
+"""Bytes of arrays that always fit in one packet with everything else in it."""
 ROWS = 1 << 23
-"""Bytes of rows that one answer brings: those that do not go in the packet lie in memory that the server shares."""
+"""Bytes of rows in one answer; rows that do not fit in the packet are in memory that the server shares."""
 
 _BACKLOG = 64
 _ANSWER_S = 5.0
@@ -272,7 +272,7 @@ class ShmListener(SocketListener[_Trainer]):
             WireError: the trainer's memory cannot be used.
         """
         if len(given) != 1:
-            raise WireError(f"ATTACH with {len(given)} descriptors, expected 1")
+            raise WireError(f"ATTACH: expected 1 descriptor, got {len(given)}")
         try:
             ours = list(self._port.shared_slabs(message))
         except PaddleError as error:

@@ -18,4 +18,4 @@ TRANSPORTS: tuple[Transport, ...] = (
 BaseConnection: TypeAlias = ZmqConnection
 BaseConnections: TypeAlias = ZmqConnections
 BaseListener: TypeAlias = ZmqListener
-"""The base: always there, carries every message, and detects lost servers."""
+"""The base transport: always available, carries every message, and detects lost servers."""

@@ -137,7 +137,7 @@ def encode_any(message: Message) -> list[Frame]:
     try:
         header = bytearray(_LAYOUTS[verb].pack(*before, *record))
     except struct.error as error:
-        raise WireError(f"{record} cannot travel: {error}") from None
+        raise WireError(f"cannot encode {record}: {error}") from None
     frames: list[Frame] = [b""]
     for section in sections:
         name, array = section.name.encode(), section.array

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 
 WIRE_DTYPES = ("float32", "float16", "bfloat16")
-"""How rows can travel; a message names one by its place here."""
+"""The wire dtypes of rows; a message names one by its index."""
 
 _FLOAT16, _BFLOAT16 = np.dtype("<f2"), np.dtype("<u2")
 _INFINITE = np.uint32(0x7F80)

@@ -25,7 +25,7 @@ MAX_HEADER_BYTES = 1 << 20
 _FLOATS = np.dtype("<f4")
 
 CHUNK = 1 << 18
-"""Elements of a chunk; the last one of a slab is shorter. A slab of one chunk travels within its message."""
+"""Elements of a chunk; the last one of a slab is shorter. A slab of one chunk is sent within its message."""
 
 WINDOW = 4
 """Chunks that a trainer sends ahead of the answers: it bounds what a server must keep for each."""
@@ -37,7 +37,7 @@ READER = (1 << 32) - 1
 """`trainer` of a reader's messages."""
 
 READ_PART = 1 << 18
-"""Elements that a reader gets at once at most, or one row: training continues between two parts."""
+"""Maximum number of elements that a reader gets in one answer, or one row: training continues between two parts."""
 
 Frame: TypeAlias = bytes | memoryview
 _Record = TypeVar("_Record", bound=Record)

@@ -37,7 +37,7 @@ def read_left(message: Message) -> npt.NDArray[np.int64]:
         return np.zeros(0, np.int64)
     left = message.section(LEFT).array
     if left.ndim != 1 or left.dtype != np.int64:
-        raise WireError(f"removed rows of a table: {left.shape} {left.dtype}")
+        raise WireError(f"removed rows of a table: expected (k,) int64, got {left.shape} {left.dtype}")
     return np.unique(left)
 
 
@@ -73,7 +73,7 @@ def read_rows(message: Message) -> TableRows:
     for name, dtype in _SECTIONS.items():
         array, ndim = found[name], 2 if name == "rows" else 1
         if array.dtype != dtype or array.ndim != ndim or array.shape[:1] != n:
-            raise WireError(f"rows of a table: {name}: {array.shape} {array.dtype} for ids {n}")
+            raise WireError(f"rows of a table: {name} {array.shape} {array.dtype} does not fit ids {n}")
     if states is not None and (states.dtype != np.float32 or states.ndim != 2 or states.shape[:1] != n):
-        raise WireError(f"rows of a table: states: {states.shape} {states.dtype} for ids {n}")
+        raise WireError(f"rows of a table: states {states.shape} {states.dtype} do not fit ids {n}")
     return TableRows(found["ids"], found["rows"], found["ages"], states)

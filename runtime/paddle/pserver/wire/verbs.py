@@ -27,7 +27,7 @@ NO_SLAB = -1
 """`slab` of an OK whose values, if there are any, travel with it."""
 
 ANY_NUMBER = 0
-"""`num_trainers` of a HELLO: whoever asks does not know how many trainers there are."""
+"""`num_trainers` of a HELLO whose sender does not know the number of trainers."""
 
 
 class Verb(IntEnum):
@@ -369,6 +369,6 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.INVITED: (Invited, "QQ"),
     Verb.WALKED: (Walked, "QqQQ"),
 }
-"""Verb -> its record, and how the fields of that travel."""
+"""Verb -> its record, and the encoding of its fields."""
 
 VERBS: Mapping[type, Verb] = {kind: verb for verb, (kind, _) in LAYOUTS.items()}

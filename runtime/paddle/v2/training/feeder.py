@@ -20,7 +20,7 @@ Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 Place: TypeAlias = Callable[[int], str]
-"""Describes where in a batch an item of a data layer is, given its number."""
+"""Describes the position of a data layer's item in a batch, given its number."""
 
 
 class DataFeeder:

@@ -123,4 +123,4 @@ PRINTERS: Mapping[str, Print] = {
     "classification_error_printer": _errors,
     "seqtext_printer": _words,
 }
-"""Type of an evaluator -> what prints a batch of what `EvaluatorConfig.reads`."""
+"""Type of an evaluator -> the function that prints a batch of the values in `EvaluatorConfig.reads`."""

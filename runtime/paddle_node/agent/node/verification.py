@@ -24,7 +24,7 @@ REPORT_S = 0.5
 _READ, _AHEAD = 8 << 20, 64 << 20
 
 Problems = Dict[str, str]
-"""What is wrong with a part, by its path below the folder."""
+"""The problems of parts, by path below the folder."""
 
 
 def reading(folder: str, paths: Sequence[str]) -> Iterator[Tuple[int, int, Problems]]:

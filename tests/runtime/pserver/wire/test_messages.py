@@ -73,7 +73,7 @@ def test_a_field_that_cannot_have_its_value_is_refused_by_name() -> None:
         decode(sealed(signed[:-1], []))
     with pytest.raises(WireError, match=r"header: expected 48 bytes, got 49"):
         decode(sealed(signed + b"\0", []))
-    with pytest.raises(WireError, match=r"PushPull\(num_samples=18446744073709551616.*cannot travel"):
+    with pytest.raises(WireError, match=r"PushPull\(num_samples=18446744073709551616"):
         encode(Message(PushPull(2**64)))
 
 

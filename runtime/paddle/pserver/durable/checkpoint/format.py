@@ -215,5 +215,5 @@ def _read(description: bytes, data: memoryview) -> Piece:
         arrays[name] = np.frombuffer(data[at : at + nbytes], dtype).reshape(shape)
         at += nbytes
     if at != len(data):
-        raise ValueError(f"arrays of {at} bytes in {len(data)}")
+        raise ValueError(f"the arrays of a piece need {at} bytes, but it has {len(data)}")
     return Piece(said.parameter, said.place, arrays)
