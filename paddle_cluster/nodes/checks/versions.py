@@ -18,7 +18,7 @@ OLDEST_PYTHON = (3, 11)
 RUNTIME_MODULES = ("numpy", "zmq")
 OLDEST: Mapping[str, tuple[int, ...]] = MappingProxyType({"numpy": (1, 26), "zmq": (26,), "libzmq": (4, 3)})
 SEALS = ("cryptography", (47,))
-"""The module that seals streams between pservers and trainers, and its minimum version; without it a job runs more slowly."""
+"""The module that seals streams between pservers and trainers, and its minimum version; optional, but faster."""
 NEWER_PYTHON = (
     "--bootstrap sends packages, not an interpreter: install one on the node (`uv python "
     "install 3.11` needs no root) and name it in PYTHON in conf.py"
