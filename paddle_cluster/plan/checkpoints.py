@@ -67,7 +67,8 @@ def checkpoints_below_root(settings: Settings, job_id: str) -> str:
 
 
 def is_in_job_dir(settings: Settings) -> bool:
-    """Whether pservers write checkpoints below the job's own directory, which must then be kept after the job."""
+    """Return whether pservers write checkpoints below the job's own directory, which must then be kept after the
+    job."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")
     return bool(folder) and not folder.startswith("/")
 

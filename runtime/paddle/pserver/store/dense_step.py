@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _MOST = 4  # beyond it memory is the limit
 _PIECE = 1 << 19
-"""Elements that one thread processes at a time: few, so that threads finish together, yet enough to outweigh the overhead."""
+"""Elements that one thread processes at a time: a compromise between overhead and threads that finish together."""
 
 
 class DoubleBuffer:
