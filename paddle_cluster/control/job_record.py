@@ -11,7 +11,6 @@ import getpass
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +128,13 @@ class JobRecord:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content for job.json."""
-        return {"version": VERSION, **asdict(self), "login": self.login._asdict()}
+        return {
+            "version": VERSION,
+            **vars(self),
+            "launcher": self.launcher.as_json(),
+            "login": self.login._asdict(),
+            "nodes": [dict(vars(node)) for node in self.nodes],
+        }
 
     def node(self, word: str) -> NodeEntry | None:
         """Return the node with this ID, name or host; a host's name alone suffices if no other node has it."""

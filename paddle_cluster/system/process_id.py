@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import asdict
 from typing import Any
 
 from paddle_node.contract.classes import dataclass
@@ -39,7 +38,7 @@ class ProcessId:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON for a file or a message."""
-        return asdict(self)
+        return dict(vars(self))  # `asdict` would import what no job needs: 20 ms
 
 
 def own() -> ProcessId:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -11,6 +12,7 @@ from paddle_node.contract.classes import regex
 PATH_LIMIT = 4096  # bytes, the kernel's limit
 _NAME_LIMIT = 255
 LINE_LIMIT = 2000  # characters
+_ADDRESS_LIMIT = 64  # characters, with a zone
 _TERMINAL_SEQUENCE = regex(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROL = regex("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
@@ -65,6 +67,7 @@ def is_node_path(path: Any) -> bool:
     return is_local_path(path) and path != "" and not _CONTROL.search(path)
 
 
+@functools.lru_cache(maxsize=1 << 12)  # every node names all the others
 def address(text: str) -> str:
     """Return an IP address in its usual form.
 
@@ -73,6 +76,8 @@ def address(text: str) -> str:
     """
     from ipaddress import ip_address  # agents need none
 
+    if len(text) > _ADDRESS_LIMIT:
+        raise ValueError("%.100r is not an IP address" % text)
     return str(ip_address(text))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from typing import Dict, List, Optional
 
@@ -44,7 +43,7 @@ class GpuUsage:
             return
         self._tried = True
         env = environment.complete(os.environ, self._marks)
-        program = shutil.which("nvidia-smi", path=env["PATH"])
+        program = environment.program("nvidia-smi", env)
         if program is None:
             return
         reads, writes = os.pipe()

@@ -39,11 +39,10 @@ def ask() -> Dict[str, Any]:
         OSError: nvidia-smi cannot be run.
         ValueError: it failed or did not answer in time, as the message says.
     """
-    import shutil  # imported only for an explicit request: a job makes none
-    import subprocess
+    import subprocess  # imported only for an explicit request: a job makes none
 
     env = environment.base(os.environ)
-    program = shutil.which("nvidia-smi", path=env["PATH"])
+    program = environment.program("nvidia-smi", env)
     if program is None:
         return look()
     try:

@@ -7,7 +7,7 @@ No other variable of the login's environment reaches a job, in particular not SS
 from __future__ import annotations
 
 import os
-from typing import Dict, Mapping
+from typing import Dict, Mapping, Optional
 
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
 
@@ -30,3 +30,12 @@ def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]
     else:
         env.pop("LD_LIBRARY_PATH", None)
     return env
+
+
+def program(name: str, env: Mapping[str, str]) -> Optional[str]:
+    """Return the path of a program in PATH; `shutil.which` would import compressors, 8 ms for each agent."""
+    for folder in env["PATH"].split(os.pathsep):
+        path = os.path.join(folder or os.curdir, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
