@@ -58,6 +58,7 @@ class DiskRows:
         self._is_used = np.zeros(0, np.bool_)  # by slot
         self._counts = np.zeros(0, np.int64)  # of used slots, by extent
         self._empty: list[int] = []  # extents
+        self._damaged: set[int] = set()  # extents with damaged rows, which stay there
         self._next = self._end = 0  # slots of the extent that is written
         self._num_used = 0
         # Slots and rows that were read since the last write, by the lookups of some trainers.
@@ -128,6 +129,7 @@ class DiskRows:
         counts = np.where(self._counts > 0, self._counts, self._extent)
         if self._next < self._end:
             counts[self._next // self._extent] = self._extent
+        counts[list(self._damaged)] = self._extent
         some = min(2 * most // self._extent + 1, len(counts) - 1)
         emptiest = np.argpartition(counts, some)[:some]
         emptiest = emptiest[counts[emptiest] < self._extent]
@@ -159,6 +161,7 @@ class DiskRows:
         ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
         damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)
         if damaged.any():
+            self._damaged.update((slots[damaged] // self._extent).tolist())
             slots, ids, parts = slots[~damaged], ids[~damaged], np.ascontiguousarray(parts[:, ~damaged])
         return slots, ids, parts
 
@@ -251,6 +254,7 @@ class DiskRows:
         self._num_used += sign * len(slots)
         emptied = np.unique(extents[self._counts[extents] == 0]).tolist()
         self._empty += [each for each in emptied if not self._is_open(each)]
+        self._damaged.difference_update(emptied)
 
     def _is_open(self, extent: int) -> bool:
         return self._next < self._end and self._next // self._extent == extent

@@ -217,6 +217,31 @@ def test_rows_on_disk_move_together_when_too_many_slots_are_empty(tmp_path: Path
     )
 
 
+def test_extents_with_damaged_rows_do_not_keep_others_from_being_moved(tmp_path: Path) -> None:
+    part, size, extents = 256, 254, 20
+    disk = DiskRows(str(tmp_path), "emb", 2, part)
+    ids = np.arange(extents * size)
+    disk.reserve(len(ids))
+    slots = disk.put(ids, np.ones((2, len(ids), part), np.float32), np.zeros(len(ids), np.uint32))
+    extent, place = slots // size, slots % size
+    disk.forget(ids[(place >= 5) & (extent < 8) | (place >= 90)])
+    with open(f"/proc/self/fd/{disk.file._fd}", "r+b", buffering=0) as file:
+        for slot in slots[(place < 5) & (extent < 8)].tolist():
+            os.pwrite(file.fileno(), bytes(disk.file.slot_bytes), slot * disk.file.slot_bytes)
+    moved = 0
+    for _ in range(100):
+        chosen = disk.scattered(300)
+        if not len(chosen):
+            break
+        whole, found, parts = disk.read_undamaged(chosen)
+        if len(whole):
+            disk.reserve(len(whole))
+            disk.move(found, whole, parts, disk.ticks[whole])
+            moved += len(whole)
+    assert moved > 500
+    assert len(disk) == 8 * 5 + 12 * 90
+
+
 def test_what_the_disk_lost_or_damaged_is_named(tmp_path: Path) -> None:
     disk = DiskRows(str(tmp_path), "emb", 2, WIDTH)
     rows = np.arange(2 * 9 * WIDTH, dtype=np.float32).reshape(2, 9, WIDTH)
