@@ -259,6 +259,7 @@ class Routes:
             return self._config(host, self._asked(host, node, way))
         with self._comparing:
             if self._agrees is None and openssh_query.is_usable():
+                self._agrees = False  # also if it fails: then the other hosts ask in parallel
                 asked = self._config(host, self._asked(host, node, way))
                 self._agrees = own == asked
                 return asked
