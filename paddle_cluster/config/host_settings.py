@@ -128,7 +128,7 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
         raise mismatch("a dictionary of variables, such as {'NAME': 'value'}", value)
     for name, text in value.items():
         if not isinstance(name, str) or values.VARIABLE.fullmatch(name) is None:
-            raise mismatch("a name of letters, digits and _", name)
+            raise mismatch("a name of letters, digits and _ that does not start with a digit", name)
         if not isinstance(text, str) or "\0" in text:
             raise ValueMismatchError(f"{name}: expected a string, got a value of type {type(text).__name__}")
     return tuple(value.items())

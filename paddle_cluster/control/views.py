@@ -95,7 +95,10 @@ PROCESSES: Sequence[FactView] = (
     *map(FactView, ("role", "rank", "node_id", "log", "code", "signal", "missing", "samples")),
     FactView("started_at", metric="process_start_time_seconds", help="Start, in seconds since 1970."),
     FactView(
-        "pushed", metric="trainer_gradients", help="Gradients in asynchronous training.", is_counter=True
+        "pushed",
+        metric="trainer_gradients",
+        help="Gradients received in asynchronous training.",
+        is_counter=True,
     ),
     FactView("requests", metric="pserver_requests", help="Requests to a server.", is_counter=True),
     FactView("waited_s", metric="pserver_wait_seconds", help="Time without an update."),

@@ -79,8 +79,8 @@ class Bundle:
 def bundle(root: Path, folder: Path, clock: Callable[[], float] = time.time) -> Bundle:
     """Pack the packages that jobs import from `root`, or reuse the file packed by an earlier job.
 
-    It is reused if the metadata of all files is unchanged, as for `Digests`, and the file is not saved if one has just
-    changed.
+    The packed file is reused if the metadata of all source files is unchanged, as for `Digests`; it is not saved if a
+    source file has just changed.
 
     Args:
         folder: cache of packed files; if it cannot be written, only the next job takes longer.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles the connections and messages of nodes, their silence and their loss."""
+"""Handles node connections and messages, and nodes that fall silent or are lost."""
 
 from __future__ import annotations
 

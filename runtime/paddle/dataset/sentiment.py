@@ -63,7 +63,9 @@ def _reviews() -> dict[str, list[list[str]]]:
                 text = archive.read(name).decode("utf-8", "replace")
                 found[match[1]].append([word.lower() for word in _TOKEN.findall(text)])
     if not all(found.values()):
-        raise DatasetError(path, f"{path} has no reviews movie_reviews/neg/*.txt and movie_reviews/pos/*.txt")
+        raise DatasetError(
+            path, f"{path} has no reviews in movie_reviews/neg/*.txt, movie_reviews/pos/*.txt or both"
+        )
     return found
 
 

@@ -105,7 +105,7 @@ def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
         width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
         plain = np.frombuffer(zlib.decompress(b"".join(packed)), np.uint8)
     except (struct.error, zlib.error) as error:
-        raise ValueError(f"it is a damaged PNG file: {error}") from error
+        raise ValueError(f"damaged PNG file: {error}") from error
     if colour != _PALETTE or interlaced:
         raise ValueError(f"expected a non-interlaced PNG file with a palette, got colour type {colour}")
     row = -(-width * bits // 8)

@@ -91,7 +91,9 @@ def _devices(selected: str | None, count: int | None, environ: Mapping[str, str]
         if not all(number.isdecimal() for number in numbers) or len(set(numbers)) < len(numbers):
             raise ConfigError(f"--selected_gpus: expected different numbers such as 0,1, got {selected!r}")
         if count is not None and count != len(numbers):
-            raise ConfigError(f"--gpus={count} and --selected_gpus={selected} differ; give only one of them")
+            raise ConfigError(
+                f"--gpus={count} and --selected_gpus={selected} contradict each other; give only one"
+            )
         return numbers
     if count is None:
         count = visible_gpus(environ) or _number_of_cpus(environ)

@@ -45,7 +45,7 @@ class Compression:
             )
         if not self.sparsity or not all(0 <= share < 1 for share in self.sparsity):
             raise FluidError(
-                f"DGCMomentumOptimizer: expected sparsity from 0 to below 1, got {list(self.sparsity)}"
+                f"DGCMomentumOptimizer: expected sparsity values of at least 0 and below 1, got {list(self.sparsity)}"
             )
 
     def takes(self, parameter: Parameter, gradient: Variable) -> bool:

@@ -198,7 +198,7 @@ def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
         for name in op.reads:
             if name not in known:
                 raise FluidError(
-                    f"the targets depend on {name!r}, which is not among what is fed: {list(feeds)}"
+                    f"the targets depend on {name!r}, which is not one of the fed variables: {list(feeds)}"
                 )
         known.update(op.writes)
 

@@ -254,7 +254,7 @@ class Server:
 
     def _fail(self, number: int, error: Exception) -> None:
         """Stop the server, because trainers must not wait for a dead thread."""
-        _log.error("parameterServer[%d]: an internal error of the server; stopping", number, exc_info=error)
+        _log.error("parameterServer[%d]: internal server error; stopping", number, exc_info=error)
         self.failed = True
         self.stopped.set()
 

@@ -212,7 +212,7 @@ class TaskQueues:
         if is_free:
             block_s = float(question["block_s"])
             if not math.isfinite(block_s):
-                raise ConfigError(f"request_save_model: expected a time, got {block_s} s")
+                raise ConfigError(f"request_save_model: expected a finite time, got {block_s} s")
             self._saving = _Saving(trainer, now + block_s)
         return {"approved": is_free}
 

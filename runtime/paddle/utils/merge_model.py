@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("paddle merge_model", allow_abbrev=False)
     parser.add_argument("--model_dir", default="", help="directory of parameters, such as output/pass-00009")
     parser.add_argument("--config_file", default="", help="the configuration file")
-    parser.add_argument("--config_args", default="", help="its arguments, name=value,name=value")
+    parser.add_argument("--config_args", default="", help="its arguments, in the form name=value,name=value")
     parser.add_argument("--model_file", default="", help="the file to write")
     given = parser.parse_args(arguments)
     if not (given.model_dir and given.config_file and given.model_file):

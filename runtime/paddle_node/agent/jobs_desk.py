@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles job records: writes the record of its own job, lists the jobs of this node, and ends one on request.
+"""Handles job records: writes that of the agent's own job, lists the jobs on this node, and ends a job on request.
 
 Requests come from short-lived visitors and from a job's launcher; a visitor itself is never recorded.
 """

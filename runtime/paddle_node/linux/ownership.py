@@ -169,7 +169,7 @@ def posix_writers(data: bytes) -> List[Writer]:
     if {counts[tag] for tag in (_OWNER, _OWN_GROUP, _OTHER)} != {1} or sum(counts.values()) + named != len(
         tags
     ):
-        raise ValueError("unknown or missing entries of a POSIX list")
+        raise ValueError("unknown or missing entries in a POSIX access list")
     if counts[_MASK] > 1 or (named and not counts[_MASK]):
         raise ValueError("a POSIX list needs exactly one mask")
     mask = [perm for tag, perm, _ in entries if tag == _MASK] or [7]

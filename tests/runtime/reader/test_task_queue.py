@@ -150,7 +150,7 @@ def test_one_trainer_saves_the_model_for_a_while(clock: Clock) -> None:
     clock.now = 5
     assert approved("b")
     for block_s in (math.inf, math.nan):
-        with pytest.raises(ConfigError, match=r"expected a time, got (inf|nan)"):
+        with pytest.raises(ConfigError, match=r"expected a finite time, got (inf|nan)"):
             queues.ask(SECOND, {"ask": "save", "trainer": "b", "block_s": block_s})
     clock.now = 10
     assert approved("a")

@@ -43,8 +43,8 @@ def py_func(
     """
     if not 0 <= forward_callable_id < len(_FUNCTIONS):
         raise OpError(
-            f"py_func: function number {forward_callable_id} does not exist in this process: "
-            "build the program in this process"
+            f"py_func: this process has no function number {forward_callable_id}: "
+            "build the program in the process that runs it"
         )
     wanted = len(names.get("Out", ()))
     like = next((plain(each) for each in values or () if each is not None), None)

@@ -36,7 +36,7 @@ def _shape_rule(sides: int) -> Callable[..., tuple[Spec, Spec]]:
     ) -> tuple[Spec, Spec]:
         if len(x.shape) != 2 + sides or len(ksize) != sides:
             raise ShapeError(
-                f"expected X of {2 + sides} dimensions and ksize of {sides}, got {x.shape}, {ksize}"
+                f"expected X with {2 + sides} dimensions and ksize with {sides} numbers, got {x.shape} and {ksize}"
             )
         places = (1,) * sides if global_pooling else ksize
         if not global_pooling and not adaptive:

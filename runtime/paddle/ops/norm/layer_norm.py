@@ -65,7 +65,7 @@ def layer_norm_grad(
 
 def _infer_group(x: Spec, scale: Spec | None, bias: Spec | None, *, groups: int) -> tuple[Spec, Spec, Spec]:
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
-        raise AttrError(f"groups: expected a divisor of {x.shape[1:2]}, the channels, got {groups}")
+        raise AttrError(f"groups: expected a divisor of the number of channels of X {x.shape}, got {groups}")
     found = Spec((x.shape[0], groups), x.dtype)
     return x, found, found
 

@@ -43,7 +43,7 @@ class StepRows(NamedTuple):
 
     @staticmethod
     def of(steps: TimeSteps, inner: Lod = ()) -> StepRows:
-        """Return the rows of the steps; `inner` is the level below the steps if items are sequences."""
+        """Return the rows of the steps; if items are sequences, `inner` is the LoD level below the steps."""
         if not inner:
             return StepRows(steps.rows, steps.bounds.tolist(), [])
         (level,) = inner

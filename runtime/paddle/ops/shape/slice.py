@@ -89,7 +89,7 @@ def slice_(
     ends: Sizes,
     decrease_axis: Sizes,
 ) -> Array:
-    """Return starts[i]:ends[i] of axis axes[i], with negative numbers counted from the end, as a view.
+    """Return a view of the range starts[i]:ends[i] of each axis axes[i]; negative numbers count from the end.
 
     infer_flags is -1 for each axis with a start or end given by a tensor, and 1 for the others.
     """

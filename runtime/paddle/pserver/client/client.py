@@ -360,7 +360,7 @@ class Client:
         if isinstance(given, tuple):
             if len(given) not in (2, 4):
                 expected = "(ids, rows) or (ids, rows, shows, clicks)"
-                raise ConfigError(f"{what}: expected {expected}, got a tuple of {len(given)}")
+                raise ConfigError(f"{what}: expected {expected}, got a tuple of length {len(given)}")
             return row_gradient(given[0], given[1], what, given[2:])
         array = host_array(given, what)
         if name in self._parameters and self._parameters[name].sparse:

@@ -328,7 +328,9 @@ def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
     for number, folder in enumerate(folders):
         said = Description.read(folder)
         if said.states is not None and said.rule != rule:
-            _log.warning("%s: states of %s are ignored: the table has %s", folder, said.rule, rule)
+            _log.warning(
+                "%s: states of the update rule %s are ignored: the table uses %s", folder, said.rule, rule
+            )
         gone = np.unique(np.concatenate([NO_IDS, *removed[number:]]))
         pieces = read_folder(folder, with_states=said.rule == rule)
         yield (_remaining(piece, gone).aged(last - min(said.clocks)) for piece in pieces)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves a job of the v2 API: barriers at passes, sums of gradients, and values.
 
-Synchronous training applies a batch when every trainer that is still in the pass has pushed; a trainer that
-finished the pass or left counts as arrived. Asynchronous training applies on arrival, unless the gradient
+Synchronous training applies a batch when every trainer that is still in the pass has pushed; a trainer that has
+finished the pass or left counts as arrived. Asynchronous training applies each gradient on arrival, unless it
 is too old. Replies are handed to the desk immediately or when the last trainer arrives.
 """
 

@@ -115,7 +115,7 @@ class Index:
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
         """Set the contents of one segment, which shrinks to fit."""
         if not self._loops.index_clear(self.address, segment):
-            raise MemoryError("no memory for another copy of a part of an index")
+            raise MemoryError("not enough memory for another copy of part of an index")
         self.insert(ids, numbers)
 
     def _facts(self) -> tuple[int, int]:

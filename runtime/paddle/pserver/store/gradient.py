@@ -109,7 +109,7 @@ def read_gradient(message: Message) -> Gradient:
         rows[ids.name] = RowGradient(ids.array, widened(values.array))
     wanted = {ids.name: ids.array for ids in asked}
     if len(wanted) < len(asked):
-        raise WireError("a push requests rows of one parameter twice")
+        raise WireError("a push requests rows of the same parameter twice")
     return Gradient(
         slab,
         rows,

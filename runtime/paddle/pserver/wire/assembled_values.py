@@ -145,7 +145,7 @@ class Gathering(_Assembly):
         ranges, before = spans(sections), self.missing
         for name, value in from_sections(sections).items():
             if name not in self._names or name in self.values:
-                raise WireError(f"values of {name!r} were not requested")
+                raise WireError(f"received values of {name!r}, which were not requested")
             if name in ranges:
                 if isinstance(value, Rows):
                     raise WireError(f"cannot read a part of {name!r}")

@@ -221,7 +221,7 @@ def peek(header: bytes) -> Message:
 
 
 def parse(frames: Sequence[Frame]) -> Message:
-    """Parse frames without checking checksums, and without trusting their contents.
+    """Parse frames without verifying checksums; their contents are not trusted.
 
     Raises:
         WireError: they are not a message of this wire version.

@@ -226,8 +226,8 @@ class Walk(NamedTuple):
     """A reader's request for rows of a growing table.
 
     Attributes:
-        segment, first: the place, see `sparse.walk.Cursor`.
-        since: rows that changed after this batch of the table; -1: all.
+        segment, first: the position; see `sparse.walk.Cursor`.
+        since: return only rows that changed after this batch of the table; -1: all rows.
         with_states: also return the update rule's state of each row.
     """
 

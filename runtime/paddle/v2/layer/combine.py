@@ -37,7 +37,7 @@ _OF_FC = ("param_attr", "bias_attr", "attr")
 
 @declares("input, act=None, name=None, bias_attr=None, layer_attr=None", many=True)
 def addto(input: list[LayerOutput]) -> Made:
-    """Declare the elementwise sum of layers of one size; no bias unless given."""
+    """Declare the elementwise sum of layers of the same size, without a bias unless one is given."""
     return Made(input, require_same_size(input, "addto"), input[0].volume, image=input[0].image)
 
 

@@ -95,5 +95,5 @@ def pieces(asked: Blob, body: bytes) -> List[Piece]:
         found.append((digest, 0, view[start : start + size], True))
         start += size
     if start != len(body):
-        raise ValueError("files of %d bytes in a body of %d bytes" % (start, len(body)))
+        raise ValueError("the files take %d bytes, but the body has %d" % (start, len(body)))
     return found

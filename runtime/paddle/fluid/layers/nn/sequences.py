@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers on sequences, which are variables whose rows have LoD; beam search, edit distance and chunks."""
+"""Layers for sequences (variables whose rows have an LoD), beam search, edit distance and chunk evaluation."""
 
 from __future__ import annotations
 

@@ -150,8 +150,8 @@ def read_manifest(part: Path) -> Manifest:
 def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[Manifest]:
     """Remove old parts of one server; return the remaining parts of `mine`.
 
-    Retained are the newest `keep`, all parts that they build upon, and all parts at least as new as the newest
-    checkpoint with all of its parts.
+    The newest `keep` parts are kept, and so are all parts that these build upon and all parts at least as new as
+    the newest complete checkpoint.
 
     Args:
         mine: parts that this process wrote, oldest first.
