@@ -189,6 +189,8 @@ def main() -> None:
         package = _PACKAGES.get(error.name or "", error.name)
         print(f"{FAILED}{sys.executable} has no {package}; install it, or choose another --peers_python")
     except OSError as error:
+        if error.filename is None:
+            raise
         print(f"{FAILED}cannot read {error.filename}: {error.strerror}")
 
 

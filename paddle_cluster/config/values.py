@@ -123,14 +123,14 @@ def umask(value: object) -> int:
     return value
 
 
-def one_of(comma_separated: type[E]) -> Callable[[object], E]:
+def one_of(kind: type[E]) -> Callable[[object], E]:
     """Accept a value of an enumeration."""
-    expected = " or ".join(repr(str(word)) for word in comma_separated)
+    expected = " or ".join(repr(str(word)) for word in kind)
 
     def read(value: object) -> E:
-        if value not in tuple(comma_separated):
+        if value not in tuple(kind):
             raise mismatch(expected, value)
-        return comma_separated(str(value))
+        return kind(str(value))
 
     return read
 

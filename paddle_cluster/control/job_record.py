@@ -130,7 +130,7 @@ class JobRecord:
         """Return the content for job.json."""
         return {
             "version": VERSION,
-            **vars(self),
+            **{name: getattr(self, name) for name in self.__match_args__},
             "launcher": self.launcher.as_json(),
             "login": self.login._asdict(),
             "nodes": [dict(vars(node)) for node in self.nodes],

@@ -151,7 +151,7 @@ class Api:
         try:
             return _object(data)
         except ValueError:  # possibly from a proxy
-            return _Again(f"{answer.status}without an object", 0.0, may_be_done=True)
+            return _Again(f"status {answer.status} without an object", 0.0, may_be_done=True)
 
     def watch(self, resource: str, query: Mapping[str, str], window_s: float) -> Iterator[Object]:
         """Yield the changes of some objects, until the server ends the window.

@@ -217,7 +217,7 @@ class Roster:
         return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
 
     def gradients(self) -> dict[int, Gradients]:
-        """x trainer's gradients, summed over pservers, and largest lag; empty in synchronous training."""
+        """Return each trainer's gradients, summed over pservers, and largest lag; empty in synchronous training."""
         found: dict[int, Gradients] = {}
         lags: dict[int, int] = {}
         for record in self.pservers():

@@ -245,11 +245,11 @@ class Tracebacks:
             if everything or is_over:
                 del self._held[who]
                 shown.append((who, self._unless_shown(who, held.data, now)))
-        for event_lines in self._shown.values():
-            if event_lines.again and (everything or now - event_lines.since >= GATHERED_S):
-                who = "; ".join(_ranks(role, ranks) for role, ranks in event_lines.again.items())
-                shown.append(("", f"({who}: the same traceback as {event_lines.first})".encode()))
-                event_lines.again = {}
+        for shown_before in self._shown.values():
+            if shown_before.again and (everything or now - shown_before.since >= GATHERED_S):
+                who = "; ".join(_ranks(role, ranks) for role, ranks in shown_before.again.items())
+                shown.append(("", f"({who}: the same traceback as {shown_before.first})".encode()))
+                shown_before.again = {}
         return shown
 
     def _unless_shown(self, who: str, data: bytes, now: float) -> bytes:
@@ -259,19 +259,19 @@ class Tracebacks:
             return data
         plain = re.sub(rb"^" + _RANK, b"", whole[0], flags=re.MULTILINE)
         alike = _NUMBERS.sub(lambda line: re.sub(rb"0x[0-9a-f]+|\d+", b"#", line[0]), plain).strip()
-        event_lines = self._shown.get(alike)
-        if event_lines is None:
+        shown_before = self._shown.get(alike)
+        if shown_before is None:
             if len(self._shown) == MOST_REMEMBERED:
                 del self._shown[next(iter(self._shown))]
             self._shown[alike] = _Shown(who)
             return data
-        if not event_lines.again:
-            event_lines.since = now
+        if not shown_before.again:
+            shown_before.since = now
         name = _RANKED.match(who)
         if name is None:
-            event_lines.again.setdefault(who, [])
+            shown_before.again.setdefault(who, [])
         else:
-            event_lines.again.setdefault(name[1], []).append(int(name[2]))
+            shown_before.again.setdefault(name[1], []).append(int(name[2]))
         return data[whole.end() :]
 
 

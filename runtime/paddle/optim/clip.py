@@ -37,7 +37,7 @@ def clip_by_norm(g: Gradient, limit: float) -> Gradient:
 
 
 def clip_by_global_norm(gradients: Mapping[str, Gradient], limit: float) -> dict[str, Gradient]:
-    """x g · limit/max(limit, n), n being the norm of all gradients as one vector.
+    """Return each g · limit/max(limit, n), n being the norm of all gradients as one vector.
 
     Raises:
         ConfigError: `limit` is not a number above 0, or a gradient is NaN or infinite.

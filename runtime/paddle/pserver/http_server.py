@@ -224,11 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._input)
         self.wfile = io.BufferedWriter(self._output, _BUFFER)
         self._reserved, self._idle_s = 0, self.server.limits.request_s
+        self._expects_100 = False
 
     def handle_one_request(self) -> None:
         """Serve one request: wait for its first byte, then enforce a deadline."""
         self.server.mark(self.connection, is_idle=True)
         self._input.ends_at, self._input.room = time.monotonic() + self._idle_s, _MOST_HEAD
+        self._expects_100 = False
         self._output.ends_at = self._input.ends_at + 2 * self.server.limits.request_s
         try:
             super().handle_one_request()
@@ -240,10 +242,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the client gets the error."""
 
     def handle_expect_100(self) -> bool:
-        """Tell a client that waits for it to send the request body."""
-        answered = super().handle_expect_100()
-        self.wfile.flush()
-        return answered
+        """Note a client that sends the body after a status 100, which it gets once the request is admitted."""
+        self._expects_100 = True
+        return True
 
     def _admit(self) -> bool:
         """Refuse an unauthorized request, and one whose end a proxy may see elsewhere; return whether it is neither.
@@ -257,8 +258,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._idle_s = self.server.limits.idle_s
         lengths = self.headers.get_all("Content-Length", [])
         is_clear = len(lengths) < 2 and all(each.isascii() and each.isdigit() for each in lengths)
-        if "Transfer-Encoding" in self.headers or not is_clear:
-            self._refuse(HTTPStatus.BAD_REQUEST, "expected one Content-Length, and no Transfer-Encoding")
+        # The parser ends the headers at a malformed line, such as "Content-Length : 8", and unfolds lines.
+        is_plain = not self.headers.defects and not any("\n" in each for each in self.headers.values())
+        if "Transfer-Encoding" in self.headers or not is_clear or not is_plain:
+            self._refuse(
+                HTTPStatus.BAD_REQUEST,
+                "expected well-formed headers with one Content-Length and without Transfer-Encoding",
+            )
             return False
         return True
 
@@ -290,6 +296,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
             return
         self._input.room = int(length)
+        if self._expects_100:
+            super().handle_expect_100()
+            self.wfile.flush()
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             self.close_connection = True

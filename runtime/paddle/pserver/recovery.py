@@ -254,7 +254,7 @@ class Safekeeper:
 
 
 def _to_newcomer(request: Message) -> Message:
-    """x changed so that its answer holds values instead of their location in shared memory."""
+    """Return a request changed so that its answer holds values instead of their location in shared memory."""
     push = request.record
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 

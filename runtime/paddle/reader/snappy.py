@@ -216,7 +216,7 @@ def _table() -> NDArray[np.uint32]:
 
 
 def _shift_by(count: int) -> list[int]:
-    """x bit of a checksum after `count` further zero bytes, bit 0 first."""
+    """Return each bit of a checksum after `count` further zero bytes, bit 0 first."""
     states = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32))
     for _ in range(count):
         states = _TABLE[states & 0xFF] ^ states >> 8

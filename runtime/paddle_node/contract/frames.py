@@ -120,5 +120,5 @@ class Decoder:
             raise FrameError("a header is not JSON: %s" % error) from error
         kind = fields.pop("kind", None)
         if not isinstance(kind, str) or kind not in self._kinds:
-            raise FrameError("a %s must not send messages of kind %.80r" % (self._sender, kind))
+            raise FrameError("the %s must not send messages of kind %.80r" % (self._sender, kind))
         return Message(kind, fields, body)

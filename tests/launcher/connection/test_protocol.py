@@ -78,11 +78,11 @@ def test_endless_noise_is_an_error() -> None:
         (struct.pack("!IQ", 2, 0) + b"\xff\xff", "not JSON"),
         (struct.pack("!IQ", 100_000, 0) + b"[" * 100_000, "not JSON"),
         (struct.pack("!IQ", 2, 0) + b"[]", "not JSON: expected a JSON object"),
-        (struct.pack("!IQ", 2, 0) + b"{}", "no agent says"),
+        (struct.pack("!IQ", 2, 0) + b"{}", "the agent must not send"),
         (struct.pack("!IQ", 16, 0) + b'{"kind":"launch"', "not JSON"),
-        (struct.pack("!IQ", 15, 0) + b'{"kind":"spam"}', "no agent says 'spam'"),
-        (struct.pack("!IQ", 11, 0) + b'{"kind":[]}', "no agent says"),
-        (struct.pack("!IQ", 15, 0) + b'{"kind":"stop"}', "no agent says 'stop'"),
+        (struct.pack("!IQ", 15, 0) + b'{"kind":"spam"}', "the agent must not send messages of kind 'spam'"),
+        (struct.pack("!IQ", 11, 0) + b'{"kind":[]}', "the agent must not send"),
+        (struct.pack("!IQ", 15, 0) + b'{"kind":"stop"}', "the agent must not send messages of kind 'stop'"),
     ],
 )
 def test_what_the_protocol_does_not_allow_is_an_error(data: bytes, why: str) -> None:

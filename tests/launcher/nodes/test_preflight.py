@@ -372,8 +372,8 @@ def test_nodes_whose_workspaces_hold_other_code_are_named_with_the_files() -> No
         with_code("d", **same, more="x"),
     ]
     replies = [with_code("a", **same), with_code("e", **same), with_code("f", **same), *others]
-    event_lines = judge(replies, DEMANDS)
-    said = {finding.node: finding.text for finding in event_lines.found}
+    judged = judge(replies, DEMANDS)
+    said = {finding.node: finding.text for finding in judged.found}
     assert said.keys() == {"b", "c", "d"}
     for name, how in (
         ("b", "train.py differs"),
@@ -381,7 +381,7 @@ def test_nodes_whose_workspaces_hold_other_code_are_named_with_the_files() -> No
         ("d", "more.py exists only here"),
     ):
         assert f"most nodes: {how}; copy" in said[name]
-    assert len(event_lines.problems) == 3
+    assert len(judged.problems) == 3
     allowed = judge(replies, demands(allow_mismatch=True))
     assert (len(allowed.problems), len(allowed.remarks)) == (0, 3)
 

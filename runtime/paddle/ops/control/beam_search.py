@@ -41,7 +41,7 @@ def beam_search(
     end_id: int,
     is_accumulated: bool,
 ) -> tuple[LoDArray, LoDArray, Array]:
-    """x sentence's beam_size best (id, score), grouped by the prefix they continue, and that prefix.
+    """Return each sentence's beam_size best (id, score), grouped by the prefix they continue, and that prefix.
 
     Args:
         pre_ids: (prefixes, 1) last ids.

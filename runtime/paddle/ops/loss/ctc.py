@@ -145,7 +145,7 @@ def _infer_align(x: Spec) -> Spec:
 
 @operator("ctc_align", "Input+ -> Output+", attrs={"blank": 0, "merge_repeated": True}, infer=_infer_align)
 def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
-    """x sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
+    """Return each sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
     rows, offsets = sequences(x, "Input")
     labels = to_host(rows).reshape(-1)
     kept = labels != blank

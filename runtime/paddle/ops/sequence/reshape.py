@@ -84,7 +84,7 @@ def sequence_concat(x: list[Any]) -> LoDArray:
 
 @gradient("sequence_concat", "X+* Out@GRAD -> X@GRAD*")
 def sequence_concat_grad(x: list[Any], dout: Array) -> list[Array]:
-    """x input's rows of the gradient."""
+    """Return each input's rows of the gradient."""
     rows, _ = _joined(x)
     stacked = array_module(dout).empty_like(dout)
     stacked[at(rows, dout)] = dout

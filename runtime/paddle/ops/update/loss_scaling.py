@@ -20,7 +20,7 @@ def _infer_checked(x: list[Spec], scale: Spec) -> tuple[list[Spec], Spec]:
     "check_finite_and_unscale", "X*+ Scale -> Out*+ FoundInfinite", infer=_infer_checked, shares_lod=False
 )
 def check_finite_and_unscale(x: list[Any], scale: Array) -> tuple[list[Any], Array]:
-    """x X / Scale, and whether any element is not finite, (1,) bool."""
+    """Return each X / Scale, and whether any element is not finite, (1,) bool."""
     found = np.array([not all(_is_finite(each) for each in x)])
     return [_mapped(each, lambda values: values / scale.astype(values.dtype)) for each in x], found
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from paddle.errors import DiskError
 from paddle.pserver.sparse.disk_file import DiskFile, Floats
 from paddle.pserver.sparse.index import ABSENT, new_index
 from paddle.pserver.sparse.structures import Flags, Ids, Numbers
@@ -58,7 +59,7 @@ class DiskRows:
         self._is_used = np.zeros(0, np.bool_)  # by slot
         self._counts = np.zeros(0, np.int64)  # of used slots, by extent
         self._empty: list[int] = []  # extents
-        self._damaged: set[int] = set()  # extents with damaged rows, which stay there
+        self._damaged: set[int] = set()  # extents with rows that cannot be read, which stay there
         self._next = self._end = 0  # slots of the extent that is written
         self._num_used = 0
         # Slots and rows that were read since the last write, by the lookups of some trainers.
@@ -123,7 +124,7 @@ class DiskRows:
 
     def scattered(self, most: int) -> Numbers:
         """Return slots (n,) of about `most` rows to be moved together; none unless too many slots are empty."""
-        extents = len(self._counts) - len(self._empty)
+        extents = len(self._counts) - len(self._empty) - len(self._damaged)
         if (extents - 2) * self._extent * (_MOST_EMPTY - 1) <= _MOST_EMPTY * len(self):
             return np.zeros(0, np.uint32)
         counts = np.where(self._counts > 0, self._counts, self._extent)
@@ -159,7 +160,11 @@ class DiskRows:
     def read_undamaged(self, slots: Numbers) -> tuple[Numbers, Ids, Floats]:
         """Return those slots (n,) that are undamaged, with ids (n,) and rows (parts, n, part). Raises DiskError."""
         ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
-        damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)
+        try:
+            damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)
+        except DiskError:
+            self._damaged.update(np.unique(slots // self._extent).tolist())
+            raise
         if damaged.any():
             self._damaged.update((slots[damaged] // self._extent).tolist())
             slots, ids, parts = slots[~damaged], ids[~damaged], np.ascontiguousarray(parts[:, ~damaged])

@@ -68,7 +68,7 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
 
 
 def script_directories(root_dir: str) -> List[Saves]:
-    """x directory that a script was given and has written to."""
+    """Return each directory that a script was given and has written to."""
     top = root_dir + "/" + saved_files.FOLDER
     found = [_measured(top, name) for name in _names(top)]
     found.sort(key=lambda one: -one.changed_at)

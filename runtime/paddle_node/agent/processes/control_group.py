@@ -81,7 +81,7 @@ def _places(marks: Dict[str, str]) -> Iterator[str]:
 
 
 def _mounts() -> Dict[str, Tuple[str, str]]:
-    """x mounted group and its mount point, by the name of one of its controllers."""
+    """Return each mounted group and its mount point, by the name of one of its controllers."""
     found: Dict[str, Tuple[str, str]] = {}
     for line in proc.lines("/proc/self/mountinfo"):
         left, _, right = line.partition(" - ")

@@ -33,9 +33,9 @@ def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]
 
 
 def program(name: str, env: Mapping[str, str]) -> Optional[str]:
-    """Return the path of a program in PATH; `shutil.which` would import compressors, 8 ms for each agent."""
-    for folder in env["PATH"].split(os.pathsep):
-        path = os.path.join(folder or os.curdir, name)
+    """Return the path of a program in PATH; unlike `shutil.which`, without importing compressors."""
+    for folder in filter(None, env["PATH"].split(os.pathsep)):
+        path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return None

@@ -232,8 +232,8 @@ def test_answers_that_take_too_much_memory_are_refused() -> None:
         served.close()
 
 
-def head(*lines: str) -> bytes:
-    return "\r\n".join((*lines, "Host: localhost", "", "")).encode()
+def head(request_line: str, *lines: str) -> bytes:
+    return "\r\n".join((request_line, "Host: localhost", *lines, "", "")).encode()
 
 
 LOOKUP = "POST /tables/t/rows HTTP/1.1"
@@ -247,6 +247,12 @@ def test_a_client_that_waits_for_leave_to_send_its_ids_gets_it(served: Served) -
         assert peer.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_client_that_waits_for_leave_is_refused_before_it_sends_too_much(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.server_port), timeout=5) as peer:
+        peer.sendall(head(LOOKUP, "Content-Length: 999999999", "Expect: 100-continue"))
+        assert peer.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize(
     "length",
     [
@@ -255,6 +261,10 @@ def test_a_client_that_waits_for_leave_to_send_its_ids_gets_it(served: Served) -
         ("Content-Length: 8", "Content-Length: 0"),
         ("Content-Length: +8",),
         ("Content-Length: 8, 8",),
+        ("Content-Length : 8",),
+        ("Transfer-Encoding\v: chunked",),
+        ("no header", "Content-Length: 8"),
+        ("X: folded", " Content-Length: 8"),
     ],
 )
 @pytest.mark.parametrize("request_line", [LOOKUP, "GET /health HTTP/1.1"])

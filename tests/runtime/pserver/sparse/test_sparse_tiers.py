@@ -217,23 +217,32 @@ def test_rows_on_disk_move_together_when_too_many_slots_are_empty(tmp_path: Path
     )
 
 
-def test_extents_with_damaged_rows_do_not_keep_others_from_being_moved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["damaged", "unreadable"])
+def test_extents_that_cannot_be_read_do_not_keep_others_from_being_moved(fault: str, tmp_path: Path) -> None:
     part, size, extents = 256, 254, 20
     disk = DiskRows(str(tmp_path), "emb", 2, part)
     ids = np.arange(extents * size)
     disk.reserve(len(ids))
     slots = disk.put(ids, np.ones((2, len(ids), part), np.float32), np.zeros(len(ids), np.uint32))
     extent, place = slots // size, slots % size
-    disk.forget(ids[(place >= 5) & (extent < 8) | (place >= 90)])
+    sparse = extent >= extents - 8
+    disk.forget(ids[(place >= 5) & sparse | (place >= 90)])
+    slot_bytes = disk.file.slot_bytes
     with open(f"/proc/self/fd/{disk.file._fd}", "r+b", buffering=0) as file:
-        for slot in slots[(place < 5) & (extent < 8)].tolist():
-            os.pwrite(file.fileno(), bytes(disk.file.slot_bytes), slot * disk.file.slot_bytes)
+        if fault == "unreadable":
+            os.truncate(file.fileno(), (extents - 1) * size * slot_bytes)
+        else:
+            for slot in slots[(place < 5) & sparse].tolist():
+                os.pwrite(file.fileno(), bytes(slot_bytes), slot * slot_bytes)
     moved = 0
     for _ in range(100):
         chosen = disk.scattered(300)
         if not len(chosen):
             break
-        whole, found, parts = disk.read_undamaged(chosen)
+        try:
+            whole, found, parts = disk.read_undamaged(chosen)
+        except DiskError:
+            continue
         if len(whole):
             disk.reserve(len(whole))
             disk.move(found, whole, parts, disk.ticks[whole])

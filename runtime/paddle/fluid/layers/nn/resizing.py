@@ -148,7 +148,7 @@ def im2sequence(
     out_stride: Size = 1,
     name: str | None = None,
 ) -> Variable:
-    """x image's windows as rows of a sequence.
+    """Return each image's windows as rows of a sequence.
 
     Args:
         input: images (N, C, H, W).

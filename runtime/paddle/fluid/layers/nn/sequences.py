@@ -119,7 +119,7 @@ sequence_pad = several(
 
 @takes("input, future_context_size, param_attr=None, act=None")
 def row_conv(given: dict[str, Any]) -> Variable:
-    """x row combined with the next future_context_size rows of its sequence.
+    """Return each row combined with the next future_context_size rows of its sequence.
 
     The default of param_attr is False, as in PaddlePaddle.
     """

@@ -212,14 +212,23 @@ class Periodic:
         table was shrunk meanwhile: another server's checkpoint of this batch has the rows that were dropped.
         """
         version = self._store.version
-        if version in (self._begun, self._store.shrunk_at) or version % self._period:
+        if version == self._begun or version % self._period:
+            return False
+        if version == self._store.shrunk_at:
+            if version != self._skipped:
+                self._skip(f"no checkpoint of batch {version}: tables were shrunk before it could begin")
             return False
         if self.series.is_busy and version != self._skipped:
-            self._skipped = version
-            text = f"no checkpoint of batch {version}: the checkpoint of batch {self._begun} is still being written"
-            self.unsaved = f"{text} in {self._root}"
-            _log.warning("%s; use a larger --checkpoint_period for this disk", text)
+            self._skip(
+                f"no checkpoint of batch {version}: the checkpoint of batch {self._begun} is still being written",
+                "; use a larger --checkpoint_period for this disk",
+            )
         return not self.series.is_busy
+
+    def _skip(self, text: str, remedy: str = "") -> None:
+        self._skipped = self._store.version
+        self.unsaved = f"{text} in {self._root}"
+        _log.warning("%s%s", text, remedy)
 
     def begin(self, engine: Mapping[str, Any]) -> None:
         """Begin a checkpoint of the present state."""
