@@ -170,7 +170,7 @@ def test_what_users_wait_for_is_measured_from_any_path_to_python(tmp_path: Path)
     assert doc.read_text().startswith("before\n")
     assert doc.read_text().endswith("after\n")
     assert "not measured (lstm): torch: not there" in done.stdout
-    assert "above 1 ours is faster" in plotted.read_text()
+    assert "above 1, paddle-cluster is faster" in plotted.read_text()
 
 
 @pytest.mark.cluster

@@ -131,7 +131,7 @@ def test_misuse_of_cells_and_decoders_is_told() -> None:
     with pytest.raises(ValueError, match="only inside a decoder's block"):
         cell.get_state("h")
     decoder = TrainingDecoder(cell)
-    with pytest.raises(ValueError, match="is using it"):
+    with pytest.raises(ValueError, match="another decoder is using this cell"):
         TrainingDecoder(cell)
     with pytest.raises(ValueError, match="inside its block"):
         decoder.output(first)
