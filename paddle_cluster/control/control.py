@@ -267,7 +267,7 @@ class StateWriter:
         refresh: requests a newer state, before each round.
         failure: the file in which a launcher records why a job failed; copied when the job ends.
         prune: removes old state of earlier jobs.
-        tell: receives the only message about a failure to write.
+        tell: receives the single message about a write failure.
     """
 
     def __init__(

@@ -116,8 +116,8 @@ def wait(
                 )
             if now - begun_at >= timeout_s:
                 raise PreflightError(
-                    f"--queue: the nodes were not free within {timeout_s:g} s (QUEUE_TIMEOUT_S); they are held by "
-                    f"{ahead.text}"
+                    f"--queue: the nodes did not become free within {timeout_s:g} s (QUEUE_TIMEOUT_S); "
+                    f"they are held by {ahead.text}"
                 )
             _pass(events, time.monotonic() + POLL_S)
     except OSError as error:

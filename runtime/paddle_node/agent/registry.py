@@ -152,7 +152,7 @@ def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container
 
 
 def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
-    """Return the records that earlier agents wrote of a job, or of that node of it: where to search."""
+    """Return the records that earlier agents wrote for a job, or for one node of it, to know where to search."""
     node_id, found = marks.get(NODE_ID), known(root_dir)
     own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_ID]))
     users = [one for one in found if one.record.job_dir == own]

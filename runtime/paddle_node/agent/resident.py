@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resident agent: waits for the next job of its launcher's user, and forks an agent that has already imported all.
+"""The resident agent: waits for the next job of its launcher's user, and forks an agent with all imports done.
 
-It has a port, a certificate with its key, and nothing of any job. A client must present the same certificate over TLS,
-as the agent does itself; one without it occupies one of a few slots for some seconds. There is one job at a time:
-other clients are rejected immediately, and log in instead. The agent exits when its time is over, when a job did not
-end normally, and on TERM.
+It holds a port and a certificate with its key, but no data of any job. A client must present the same certificate over
+TLS, as the agent does itself; a client without it can occupy one of a few slots for only a few seconds. There is one
+job at a time: other clients are rejected immediately, and log in instead. The agent exits when its time is up, when a
+job did not end normally, and on TERM.
 """
 
 from __future__ import annotations

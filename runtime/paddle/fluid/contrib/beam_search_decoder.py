@@ -237,7 +237,9 @@ class BeamSearchDecoder(_Decoder):
         """
         self._outside()
         if self._ids is None or self._scores is None:
-            raise FluidError("BeamSearchDecoder: call read_array with is_ids=True and with is_scores=True")
+            raise FluidError(
+                "BeamSearchDecoder: call read_array twice first: once with is_ids=True and once with is_scores=True"
+            )
         ids, scores = layers.beam_search_decode(self._ids, self._scores, self._beams, self._end)
         return ids, scores
 

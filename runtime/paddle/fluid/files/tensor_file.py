@@ -55,7 +55,9 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
     for _ in range(count):
         size = _number(stream, _U64, what)
         if size % 8:
-            raise ModelFileError(f"{what}: sequence offsets have 8 bytes each, got {size} bytes")
+            raise ModelFileError(
+                f"{what}: the size of sequence offsets must be a multiple of 8 bytes, got {size}"
+            )
         levels.append(np.frombuffer(_exactly(stream, size, what), "<u8").astype(np.int64))
     rows = _read_rows(stream, what)
     try:

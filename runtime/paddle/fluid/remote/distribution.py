@@ -128,7 +128,9 @@ def deadline_s() -> float:
     except ValueError:
         wanted = math.nan
     if not 0 < wanted < math.inf:
-        raise ConfigError(f"environment variable {_DEADLINE}: expected milliseconds above 0, got {text!r}")
+        raise ConfigError(
+            f"environment variable {_DEADLINE}: expected a positive number of milliseconds, got {text!r}"
+        )
     return wanted / 1000.0
 
 

@@ -126,7 +126,7 @@ class Reaching:
             if self._ports not in (None, theirs):
                 raise ConfigError(
                     f"pserver {endpoint} was started with {theirs}, but this process has {self._ports}: "
-                    "give both the same numbers"
+                    "start both with the same port options"
                 )
         if self._was_told and self.is_over:
             _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)

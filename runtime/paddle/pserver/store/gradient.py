@@ -91,7 +91,9 @@ def read_gradient(message: Message) -> Gradient:
     """
     push = message.expect(PushPull)
     if push.asked > len(message.sections):
-        raise WireError(f"a push of {len(message.sections)} arrays requests {push.asked}")
+        raise WireError(
+            f"a push has {len(message.sections)} arrays, but claims that {push.asked} of them are ids of requested rows"
+        )
     end = len(message.sections) - push.asked
     pushed, asked = message.sections[:end], message.sections[end:]
     if push.chunks and not push.in_place:

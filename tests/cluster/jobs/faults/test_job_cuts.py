@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import time
 from collections.abc import Callable
@@ -27,16 +28,16 @@ outcomes = scenarios.fixture()
 LEASE_S = 12.0
 RESUMED = r"^root@node-b: its connection was lost.*; the job continues over a new connection$"
 COUNT = """
-import os, sys, time
+import os, random, sys, time
 print("begun", flush=True)
 for number in range(1500):
     os.write(1, b"line %d\\n" % number)  # whole: the screen shows the beginning of a line that stops for long
     time.sleep(0.01)
 if os.environ["PADDLE_NODE_ID"] == "0":
     with open("output/model", "wb") as file:
-        file.write(bytes(range(256)) * 20000)
+        file.write(random.Random(7).randbytes(5_120_000))
 with open("log/late.txt", "wb") as file:
-    file.write(bytes(range(256)) * 20000)
+    file.write(random.Random(7).randbytes(5_120_000))
 """
 
 
@@ -140,7 +141,7 @@ def parameters_are_those_of_a_job_without_a_cut(cluster: Cluster, job: JobRunner
 
 def all_came_once(job: JobRunner, end: End, count: int = 1500) -> None:
     lines = [f"line {number}" for number in range(count)]
-    content = bytes(range(256)) * 20000
+    content = random.Random(7).randbytes(5_120_000)  # it takes seconds on a slow network, also compressed
     assert (job.workspace / "output/model").read_bytes() == content
     for node_id in range(3):
         assert re.findall("line .*", job.log(node_id, "train.log")) == lines

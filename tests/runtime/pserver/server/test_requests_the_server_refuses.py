@@ -135,7 +135,11 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
         (slab(), Section("fc.w", np.zeros(1, np.int64))),
         "unknown sparse",
     ),
-    "more rows to come than ids": (PushPull(1, asked=2), (slab(),), "a push of 1 arrays requests 2"),
+    "more rows to come than ids": (
+        PushPull(1, asked=2),
+        (slab(),),
+        "a push has 1 arrays, but claims that 2 of them",
+    ),
     "rows to come twice": (PushPull(1, asked=2), (slab(), *2 * row_sections([4])[:1]), "one parameter twice"),
     "table unknown": (PullTable(), (Section.text("name", "x"),), "unknown sparse parameter 'x'"),
     "table unnamed": (PullTable(), (), "without a section named 'name'"),
