@@ -140,7 +140,11 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
         (slab(),),
         "a push has 1 arrays, but claims that 2 of them",
     ),
-    "rows to come twice": (PushPull(1, asked=2), (slab(), *2 * row_sections([4])[:1]), "the same parameter twice"),
+    "rows to come twice": (
+        PushPull(1, asked=2),
+        (slab(), *2 * row_sections([4])[:1]),
+        "the same parameter twice",
+    ),
     "table unknown": (PullTable(), (Section.text("name", "x"),), "unknown sparse parameter 'x'"),
     "table unnamed": (PullTable(), (), "without a section named 'name'"),
     "a score NaN": (Shrink(), (Section("t", np.full(1, np.nan, np.float32)),), "a score of t: expected (1,)"),
