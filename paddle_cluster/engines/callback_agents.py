@@ -72,7 +72,7 @@ class CallbackAgents(Protocol):
             ended: called once for all callback agents, and possibly before for single ones.
 
         Raises:
-            OSError: there is no port for callback agents to connect to.
+            OSError: all ports for callback agents are in use.
         """
 
     def status_line(self) -> str:

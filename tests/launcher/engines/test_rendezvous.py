@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where callback agents call: who is let in, and that strangers get nothing and hold up nobody."""
+"""The listener for callback agents: which peers it accepts; unauthenticated ones get nothing and delay no agent."""
 
 from __future__ import annotations
 
