@@ -91,7 +91,7 @@ def test_small_and_sparse_gradients_are_sent_as_they_are() -> None:
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="local_grad_clip_norm needs num_trainers"):
         fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, 0, local_grad_clip_norm=1.0)
-    with pytest.raises(ValueError, match="sparsity from 0 to below 1"):
+    with pytest.raises(ValueError, match=r"sparsity .*\[1\.0\]"):
         fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, 0, sparsity=[1.0])
     with pytest.raises(ValueError, match="0 or more steps"):
         fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, -1)

@@ -155,7 +155,7 @@ def test_other_numbers_of_ports_or_trainers_than_the_servers_end_a_script_before
         for ports, sparse in ((2, 1), (1, 0)):
             code, _, said = trained(port, ports, sparse, 1)
             assert code == 1
-            assert f"{theirs} ports_num={ports} and ports_num_for_sparse={sparse}: give both the same" in said
+            assert f"{theirs} ports_num={ports} and ports_num_for_sparse={sparse}:" in said
         code, _, said = trained(port, 1, 0, 2)
         assert code == 1
         assert "this pserver has --num_gradient_servers=1, but trainer 0 has 2" in said

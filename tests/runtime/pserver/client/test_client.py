@@ -235,7 +235,7 @@ def test_what_cannot_be_is_refused_by_name_before_anything_is_sent() -> None:
             ({"w": good + np.inf}, "gradient of parameter w is NaN or infinite; nothing was changed"),
             ({"w": (np.zeros(1, np.int64), good[:1])}, "gradient of parameter w: expected an array"),
             ({"emb": good}, r"gradient of tensor emb is sparse: expected \(ids, rows\), got ndarray"),
-            ({"emb": (good,)}, r"gradient of tensor emb: expected \(ids, rows\) or .*, got a tuple of 1"),
+            ({"emb": (good,)}, r"gradient of tensor emb: expected \(ids, rows\) or .*, got a tuple of .*1"),
             ({"emb": (np.array([4]), good[:1])}, "parameter emb"),
             ({"emb": (np.array([-1]), good[:1])}, "parameter emb"),
         ):
