@@ -138,16 +138,16 @@ static void publish(struct index *index, struct piece *entry, struct piece piece
     for (int64_t k = 0; k < (int64_t)1 << (index->bits - piece.depth); k++) entry[k] = piece;
 }
 
-/* Put what lines hold into a piece, or, if there are two, into that which the next bit of the mixed number says. Homes
- * keep their order, so old and new lines are both gone through. */
-static void move(const struct piece *old, int64_t empty, struct piece *pieces, const int64_t *empties, int two) {
+/* Put what lines hold into a piece, or, if there are two, into that which the key's next bit says. Homes keep their
+ * order, so old and new lines are both gone through. */
+static void move(const struct index *index, const struct piece *old, int64_t empty, struct piece *pieces, int two) {
     for (uint32_t at = 0; at < old->count; at++)
         for (unsigned place = 0; place < BUCKETS; place++) {
             int64_t id = old->lines[at].ids[place];
             if (id == empty) continue;
-            uint64_t mixed = mix((uint64_t)id);
-            int half = two && mixed << old->depth >> 63;
-            put_in(id, old->lines[at].numbers[place], home_of(mixed, pieces + half), pieces + half, empties[half]);
+            uint64_t key = key_of(id, index->salt);
+            int half = two && key << old->depth >> 63;
+            put_in(id, old->lines[at].numbers[place], home_of(key, pieces + half), pieces + half, empty);
             pieces[half].held++;
         }
 }
@@ -156,7 +156,7 @@ static int resize(struct index *index, struct piece *piece, uint32_t count) {
     struct piece old = *piece, fresh = {.depth = old.depth};
     int64_t empty = empty_of(piece, index);
     if (!give_lines(index, &fresh, count, empty)) return 0;
-    move(&old, empty, &fresh, &empty, 0);
+    move(index, &old, empty, &fresh, 0);
     publish(index, piece, fresh);
     leave_lines(index, &old);
     return 1;
@@ -174,7 +174,7 @@ static int double_directory(struct index *index) {
     return 1;
 }
 
-/* Give the upper half of a piece's mixed numbers a piece of its own. */
+/* Give the upper half of a piece's keys a piece of its own. */
 static int split(struct index *index, struct piece *piece) {
     int64_t number = piece - index->directory;
     if (piece->depth == index->bits) {
@@ -182,20 +182,20 @@ static int split(struct index *index, struct piece *piece) {
         number *= 2;
     }
     struct piece *entries[2] = {index->directory + number}, old = *entries[0], halves[2] = {{0}, {0}};
-    int64_t empty = empty_of(entries[0], index), empties[2] = {empty, 0}, upper = 0;
+    int64_t empty = empty_of(entries[0], index), upper = 0;
     entries[1] = entries[0] + ((int64_t)1 << (index->bits - old.depth - 1));
     for (uint32_t at = 0; at < old.count; at++)
         for (unsigned place = 0; place < BUCKETS; place++) {
             int64_t id = old.lines[at].ids[place];
-            upper += id != empty && mix((uint64_t)id) << old.depth >> 63;
+            upper += id != empty && key_of(id, index->salt) << old.depth >> 63;
         }
     halves[0].depth = halves[1].depth = old.depth + 1;
-    if (!give_lines(index, &halves[0], roomy(index, entries[0], old.held - upper + 1), empties[0])) return 0;
-    if (!give_lines(index, &halves[1], roomy(index, entries[1], upper + 1), empties[1])) {
+    if (!give_lines(index, &halves[0], roomy(index, entries[0], old.held - upper + 1), empty)) return 0;
+    if (!give_lines(index, &halves[1], roomy(index, entries[1], upper + 1), empty)) {
         leave_lines(index, &halves[0]);
         return 0;
     }
-    move(&old, empty, halves, empties, 1);
+    move(index, &old, empty, halves, 1);
     publish(index, entries[0], halves[0]);
     publish(index, entries[1], halves[1]);
     leave_lines(index, &old);
@@ -228,8 +228,8 @@ static void settle(struct index *index) {
     }
 }
 
-int KERNEL(index_make_room)(struct index *index, uint64_t mixed) {
-    struct piece *piece = piece_of(mixed, index);
+int KERNEL(index_make_room)(struct index *index, uint64_t key) {
+    struct piece *piece = piece_of(key, index);
     while (!has_room(piece)) {
         int64_t ids = (int64_t)piece->held + 1;
         int is_large = (double)ids > MOST_IDS * exp2(-part_of(index, piece));
@@ -238,7 +238,7 @@ int KERNEL(index_make_room)(struct index *index, uint64_t mixed) {
         } else if (!resize(index, piece, roomy(index, piece, ids)))
             return 0;
         settle(index);
-        piece = piece_of(mixed, index);
+        piece = piece_of(key, index);
     }
     return 1;
 }
@@ -266,9 +266,10 @@ void KERNEL(index_free)(struct index *index) {
 }
 
 /* Return the address of an empty index, or 0: there is no memory. */
-uintptr_t KERNEL(index_new)(void) {
+uintptr_t KERNEL(index_new)(const uint64_t salt[2]) {
     struct index *index = calloc(1, sizeof *index);
     if (!index) return 0;
+    memcpy(index->salt, salt, sizeof index->salt);
     index->bits = SEGMENT_BITS;
     index->pieces = (int64_t)1 << SEGMENT_BITS;
     index->directory = calloc((size_t)index->pieces, sizeof *index->directory);

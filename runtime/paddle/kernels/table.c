@@ -25,20 +25,20 @@ struct batch {
 };
 
 /* Return the number of an id that is looked at for the first time; make a row if that is allowed and there is memory. */
-INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t mixed, uint8_t *fresh) {
-    struct piece *piece = piece_of(mixed, b->index);
+INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t key, uint8_t *fresh) {
+    struct piece *piece = piece_of(key, b->index);
     unsigned place;
-    const struct line *line = search(id, home_of(mixed, piece), piece, &place);
+    const struct line *line = search(id, home_of(key, piece), piece, &place);
     *fresh = 0;
     if (LIKELY(place < BUCKETS)) return line->numbers[place];
-    if (b->made < b->most && UNLIKELY(!has_room(piece)) && PADDLE_JOIN(index_make_room, LEVEL)(b->index, mixed))
-        piece = piece_of(mixed, b->index);
+    if (b->made < b->most && UNLIKELY(!has_room(piece)) && PADDLE_JOIN(index_make_room, LEVEL)(b->index, key))
+        piece = piece_of(key, b->index);
     if (b->made == b->most || !has_room(piece)) {
         b->absent++;
         return ABSENT;
     }
     uint32_t row = (uint32_t)(b->made < b->num_free ? b->free[b->num_free - 1 - b->made] : b->used + b->made - b->num_free);
-    put_in(id, row, home_of(mixed, piece), piece, empty_of(piece, b->index));
+    put_in(id, row, home_of(key, piece), piece, empty_of(piece, b->index));
     piece->held++;
     b->made++;
     *fresh = 1;
@@ -54,6 +54,7 @@ INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t mixed, uint8_
  *     starts: (n + 2,); distinct id k is at order[starts[k] : starts[k + 1]]
  *     heads: (size,), a power of 2 and at least 2n, and which (n,): for this function's use
  *
+ *     salt: of the buckets: see index.h
  *     b: what searches for each distinct id; NULL: nothing does
  *
  * Returns m. A small table of the batch's own, at most half full: a bucket has the number of a distinct id, and the id
@@ -62,26 +63,29 @@ INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t mixed, uint8_
  *     ids  7 2 7 9 2        first  0 1 3        order  0 2 | 1 4 | 3        starts  0   2   4   5
  */
 INLINE int64_t group(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *distinct, int64_t *order, int64_t *starts,
-                     int32_t *heads, int64_t size, int32_t *which, struct batch *b) {
+                     int32_t *heads, int64_t size, int32_t *which, const uint64_t salt[2], struct batch *b) {
     int32_t found = 0;
-    uint64_t mask = (uint64_t)(size - 1);
+    int64_t mask = size - 1;
+    int shift = __builtin_clzll((uint64_t)size) + 1;
+    uint64_t keys[AHEAD] = {0};
     memset(starts, 0, (size_t)(n + 2) * sizeof *starts);
     memset(heads, 0xFF, (size_t)size * sizeof *heads);
     for (ptrdiff_t i = -AHEAD; i < n; i++) {
+        uint64_t *at = keys + (size_t)(i + AHEAD) % AHEAD, key = *at;
         if (i + AHEAD < n) {
-            PREFETCH(heads + (mix((uint64_t)ids[i + AHEAD]) & mask));
-            if (b) fetch_line(ids[i + AHEAD], b->index);
+            *at = key_of(ids[i + AHEAD], salt);
+            PREFETCH(heads + (*at << SEGMENT_BITS >> shift));
+            if (b) fetch_line(*at, b->index);
         }
         if (i < 0) continue;
-        int64_t id = ids[i];
-        uint64_t mixed = mix((uint64_t)id), bucket = mixed & mask;
+        int64_t id = ids[i], bucket = (int64_t)(key << SEGMENT_BITS >> shift);
         while (heads[bucket] >= 0 && distinct[heads[bucket]] != id) bucket = (bucket + 1) & mask;
         int32_t head = heads[bucket];
         if (head < 0) {
             heads[bucket] = head = found++;
             distinct[head] = id;
             if (first) first[head] = i;
-            if (b) b->numbers[head] = find_or_make(b, id, mixed, b->fresh + head);
+            if (b) b->numbers[head] = find_or_make(b, id, key, b->fresh + head);
         }
         which[i] = head;
         starts[head + 2]++;
@@ -93,8 +97,8 @@ INLINE int64_t group(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *d
 }
 
 int64_t KERNEL(index_group)(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *distinct, int64_t *order,
-                            int64_t *starts, int32_t *heads, int64_t size, int32_t *which) {
-    return group(ids, n, first, distinct, order, starts, heads, size, which, NULL);
+                            int64_t *starts, int32_t *heads, int64_t size, int32_t *which, const uint64_t salt[2]) {
+    return group(ids, n, first, distinct, order, starts, heads, size, which, salt, NULL);
 }
 
 /* Write the values of ids (n,) to out (n, width); those without a row are drawn, or are 0. */
@@ -102,11 +106,12 @@ void KERNEL(table_lookup)(const struct index *index, const struct rows *rows, co
                           int as_zero, float *restrict out) {
     int64_t kind = as_zero ? ZERO : rows->kind, width = rows->width;
     uint32_t numbers[AHEAD]; /* number i % AHEAD: of id i .. i + AHEAD - 1; lines are asked for twice as far ahead */
+    uint64_t keys[AHEAD] = {0};
     for (ptrdiff_t i = -2 * AHEAD; i < n; i++) {
-        if (i + 2 * AHEAD < n) fetch_line(ids[i + 2 * AHEAD], index);
+        uint64_t key = next_key(ids, i + AHEAD, n, keys, index);
         uint32_t number = i < 0 ? ABSENT : numbers[i % AHEAD];
         if (i + AHEAD >= 0 && i + AHEAD < n) {
-            uint32_t next = numbers[(i + AHEAD) % AHEAD] = number_of(ids[i + AHEAD], index);
+            uint32_t next = numbers[(i + AHEAD) % AHEAD] = number_of(ids[i + AHEAD], key, index);
             if (next != ABSENT) fetch(row_of(rows, next), width);
         }
         if (i < 0) continue;
@@ -293,7 +298,7 @@ void KERNEL(table_update)(struct batch *b, const struct rows *rows, const float 
                           uint32_t tick, float caught_up, float *restrict g) {
     struct sums sums = {values, b->order, b->starts};
     b->made = b->absent = 0;
-    b->found = group(b->ids, b->n, NULL, b->distinct, b->order, b->starts, b->heads, b->size, b->which, b);
+    b->found = group(b->ids, b->n, NULL, b->distinct, b->order, b->starts, b->heads, b->size, b->which, b->index->salt, b);
     b->changed = formula && !b->absent && b->made <= b->ready;
     if (b->changed) change(rows, b->numbers, b->distinct, b->fresh, b->found, &sums, formula, tick, caught_up, g);
 }

@@ -351,7 +351,7 @@ class HashTable:
 
     def _sweep(self, segment: int, clock: int) -> None:
         """Drop the rows of one segment that were too old in batch `clock`."""
-        ids, numbers = self._index.segment(segment)
+        ids, numbers = self._index.segment(segment, in_any_order=True)
         ticks = self._slabs.rows.ticks(numbers)
         dead = are_dead(self.spec, ticks, clock, lambda: self._scores(numbers, clock))
         if dead.any():
@@ -391,8 +391,10 @@ class HashTable:
         self._drop(ids, numbers, which)
 
     def _drop(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
-        """Drop those of some rows that are marked."""
-        ids, numbers = ids[which], numbers[which]
+        """Drop those of some rows that are marked, in the order of their ids."""
+        places = np.flatnonzero(which)
+        places = places[np.argsort(ids[places])]
+        ids, numbers = ids[places], numbers[places]
         self._keep(ids, numbers)
         self._index.remove(ids)
         self._slabs.give_back(numbers)

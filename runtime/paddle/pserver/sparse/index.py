@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A map from int64 ids to uint32 numbers that grows one piece at a time: open addressing, about 15 bytes per id.
 
-The map is divided into pieces by the ids' mixed bits: initially one for each of the 1024 segments. Each grows
+The map is divided into pieces, initially one for each of the 1024 segments. Each grows
 separately, by about an eighth, until it holds some thousands of ids; then it is split in two. So no step moves more
 than one piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of the whole
 map, and pieces, whose thresholds differ, do not all grow simultaneously. `growth.c` has the details.
@@ -9,6 +9,7 @@ map, and pieces, whose thresholds differ, do not all grow simultaneously. `growt
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator
 
@@ -26,8 +27,11 @@ ABSENT = 0xFFFFFFFF
 MOST_AT_ONCE = (1 << 31) - 3
 """Ids that kernels group by one call: positions are int32 there, up to two behind the last id."""
 
+SALT = np.frombuffer(os.urandom(16), np.uint64) | np.uint64(1)
+"""Two odd numbers of this process, on which it depends where ids lie, so that nobody can choose ids that collide."""
+
 KERNELS = library.Kernels(
-    index_new=":q",
+    index_new="p:q",
     index_free="p",
     index_facts="pp",
     index_find="ppnp",
@@ -36,7 +40,7 @@ KERNELS = library.Kernels(
     index_remove="ppn:n",
     index_segment="pnpp:n",
     index_clear="pn:n",
-    index_group="pnpppppnp:n",
+    index_group="pnpppppnpp:n",
 )
 """The loops of `index.c`, `growth.c` and `table.c`; `index.h` tells how an index lies in memory."""
 
@@ -51,7 +55,7 @@ class Index:
     def __init__(self) -> None:
         """Make an empty one. Raises MemoryError."""
         self._loops = KERNELS.loaded
-        self.address = self._loops.index_new()
+        self.address = self._loops.index_new(SALT.ctypes.data)
         if not self.address:
             raise MemoryError("not enough memory for the index of a growing table")
         weakref.finalize(self, self._loops.index_free, self.address).atexit = False
@@ -101,12 +105,18 @@ class Index:
         ids, n = np.ascontiguousarray(ids), len(ids)
         _all_here(self._loops.index_remove(self.address, _of(ids), n), n)
 
-    def segment(self, segment: int) -> tuple[Ids, Numbers]:
-        """Return copies of the ids and the numbers in one segment, in an internal order."""
+    def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
+        """Return copies of the ids in one segment, ascending unless any order will do, and of their numbers.
+
+        Where ids lie depends on `SALT`, so results that are in the order of `in_any_order` differ between processes.
+        """
         count = self._loops.index_segment(self.address, segment, None, None)
         ids, numbers = np.empty(count, np.int64), np.empty(count, np.uint32)
         self._loops.index_segment(self.address, segment, ids.ctypes.data, numbers.ctypes.data)
-        return ids, numbers
+        if in_any_order:
+            return ids, numbers
+        ids.sort()
+        return ids, self.find(ids)  # faster than np.argsort
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
         """Yield the result of `segment` for every segment."""
@@ -157,10 +167,10 @@ class PlainIndex:
         """See `Index.remove`."""
         _all_here(sum(held.pop(each, None) is None for each, held in self._each(ids)), len(ids))
 
-    def segment(self, segment: int) -> tuple[Ids, Numbers]:
+    def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
         """See `Index.segment`."""
-        held = self._segments[segment]
-        return np.fromiter(held, np.int64, len(held)), np.fromiter(held.values(), np.uint32, len(held))
+        ids = np.array(sorted(self._segments[segment]), np.int64)
+        return ids, self.find(ids)
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
         """See `Index.segments`."""
@@ -196,7 +206,7 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     starts, which = np.empty(n + 2, np.int64), np.empty(n, np.int32)
     heads = np.empty(buckets_for(n), np.int32)
     made = (each.ctypes.data for each in (first, distinct, order, starts, heads))
-    found = loops.index_group(_of(ids), n, *made, len(heads), which.ctypes.data)
+    found = loops.index_group(_of(ids), n, *made, len(heads), which.ctypes.data, SALT.ctypes.data)
     return first[:found], distinct[:found], order, starts[: found + 1]
 
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ from hypothesis import strategies as st
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.sparse import index as index_module
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.hash_table import HashTable
-from paddle.pserver.sparse.index import ABSENT, Index
+from paddle.pserver.sparse.index import ABSENT, Index, grouped
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import SEGMENTS, mix, mix_one, segments_of
 from paddle.pserver.sparse.spec import TableSpec
@@ -150,7 +154,12 @@ def test_the_index_takes_about_15_bytes_an_id_and_never_moves_many_at_once(patte
 def ids_in_segment(segment: int, count: int, seed: int, bits: int = 10) -> np.ndarray:
     """Invert the mixer: distinct ids of one segment, of which a table would need a thousand times as many."""
     rng = np.random.default_rng(seed)
-    z = np.unique(rng.integers(0, 1 << 64 - bits, count, np.uint64)) | np.uint64(segment << 64 - bits)
+    return unmixed(
+        np.unique(rng.integers(0, 1 << 64 - bits, count, np.uint64)) | np.uint64(segment << 64 - bits)
+    )
+
+
+def unmixed(z: np.ndarray) -> np.ndarray:
     for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
         unshifted = z.copy()
         for _ in range(2):
@@ -187,6 +196,49 @@ def test_ids_chosen_to_be_alike_do_not_make_the_directory_large() -> None:
     index.insert(ids, np.arange(len(ids), dtype=np.uint32))
     np.testing.assert_array_equal(index.find(ids), np.arange(len(ids)))
     assert index.nbytes < 700_000
+
+
+@pytest.mark.parametrize("alike", ["high bits", "low bits", "segment", "segment and low bits"])
+def test_ids_chosen_to_collide_are_found_as_fast_as_others(alike: str) -> None:
+    """Without a salt, each of these would be compared with all others: 300 times as slow with so many."""
+    count = np.arange(30_000, dtype=np.uint64)
+    shift, fixed = {"high bits": (0, 3 << 36), "low bits": (48, 77), "segment": (10, 5 << 54)}.get(
+        alike, (36, 5 << 54)
+    )
+    chosen = np.random.default_rng(1).permutation(unmixed(count << np.uint64(shift) | np.uint64(fixed)))
+    seconds = []
+    for ids in (arbitrary_ids(len(chosen)), chosen):
+        took = []
+        for _ in range(3):
+            start, index = time.thread_time(), Index()
+            index.insert(ids, count.astype(np.uint32))
+            index.find(ids)
+            grouped(ids)
+            took.append(time.thread_time() - start)
+        seconds.append(min(took))
+    assert seconds[1] < 30 * seconds[0]
+
+
+@pytest.mark.parametrize("evict", ["lru", "score"])
+def test_no_result_depends_on_the_salt(evict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = TableSpec(ParameterSpec("emb", (1, 8), sparse=True), INITIALS["normal"], 2, 30)
+    spec = replace(spec, budget=Budget(200_000, evict, 0.9))
+    copies = []
+    for salt in ((1, 1), (0xD1342543DE82EF95, 0x2545F4914F6CDD1D)):
+        monkeypatch.setattr(index_module, "SALT", np.array(salt, np.uint64))
+        table, rng = HashTable(spec, OptimizerSpec("adagrad")), np.random.default_rng(1)
+        pool = np.concatenate([arbitrary_ids(9000), ids_in_segment(7, 4000, 1)])
+        for _ in range(60):
+            ids = rng.choice(pool, 1500)
+            table.update([RowGradient(ids, rng.standard_normal((len(ids), 8)).astype(np.float32))], 0.1)
+        assert table.counts.dropped > 1000
+        snapshot = table.snapshot(0)
+        arrays: list[np.ndarray] = [each for block in snapshot for each in block]
+        arrays += [np.asarray(each) for pair in snapshot.header.waiting for each in pair]
+        arrays += [table.lookup(pool), snapshot.header.dropped]
+        arrays += [numbers for _, numbers in table._index.segments()]
+        copies.append([each.tobytes() for each in arrays])
+    assert copies[0] == copies[1]
 
 
 @pytest.mark.parametrize("is_descending", [False, True])
