@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `python paddle.py`, and the package `paddle` for whoever imports it from this directory.
+"""The command `python paddle.py`, and the package `paddle` for scripts that import it from this directory.
 
-Run as a script, it is the launcher. Imported as `paddle`, or run with `python -m paddle`, it gives way to the
-package in runtime/, which would otherwise be hidden by this file's name.
+Run as a script, it is the launcher. Imported as `paddle`, or run with `python -m paddle`, it loads the package in
+runtime/, which the name of this file would otherwise hide.
 """
 
 import os
@@ -13,7 +13,7 @@ RUNTIME = os.path.join(ROOT, "runtime")
 
 
 def launch():
-    """Be the command."""
+    """Run the launcher and return its exit code."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this file alone is parsed by older ones
         sys.stderr.write("paddle.py: needs Python 3.11 or newer, this is {}.{}\n".format(*sys.version_info))
         return 2
@@ -25,7 +25,7 @@ def launch():
 
 
 def give_way():
-    """Put the runtime's package in this module's place; the import system hands out what it finds there."""
+    """Replace this module in `sys.modules` by the runtime's package, which the import statement then returns."""
     import importlib.util
 
     folder = os.path.join(RUNTIME, "paddle")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what train.py reads: word_dict.pickle, train.txt and test.txt, and these two in one piece a trainer.
+"""Creates the input of train.py: word_dict.pickle, train.txt and test.txt, and one piece of each text per trainer.
 
-A line of the text files is one 5-gram: the ids of five words in a row. The same corpus and options give the
-same bytes; files that are right already are not touched, the others are replaced by rename.
+Each line of the text files is one 5-gram: the ids of five consecutive words. The same corpus and options give the
+same bytes; files that are up to date are not touched, the others are replaced by a rename.
 
     python prepare.py                       text that comes with Python, no network needed
     python prepare.py --corpus=imikolov     Penn Treebank (35 MB), downloaded unless it is in PADDLE_DATA_HOME
-    python prepare.py --corpus=FILE         your own text, one sentence a line
-    python prepare.py -- --conf=other.py    what follows -- are options that the job will have
+    python prepare.py --corpus=FILE         your own text, one sentence per line
+    python prepare.py -- --conf=other.py    the arguments after -- are the options of the job
 
-There are as many pieces as the job has trainers: conf.py says so, or --split_count=N.
+There is one piece per trainer of the job. conf.py sets the number of trainers; --split_count=N overrides it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Gram = tuple[int, ...]
 
 
 class Corpus(NamedTuple):
-    """Ids of words, and n-grams of ids to train and to test with."""
+    """The ids of all words, and n-grams of ids for training and for testing."""
 
     words: dict[str, int]
     train: list[Gram]
@@ -50,11 +50,13 @@ class Corpus(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if argv is None else argv)
     ours = given[: given.index("--")] if "--" in given else given
-    parser = argparse.ArgumentParser(description="Makes the data of the word2vec sample job.")
+    parser = argparse.ArgumentParser(description="Creates the data of the word2vec sample job.")
     parser.add_argument(
         "--corpus", default="python-docs", help="python-docs (default), imikolov, or a text file"
     )
-    parser.add_argument("--split_count", type=int, help="pieces (default: as many as the job has trainers)")
+    parser.add_argument(
+        "--split_count", type=int, help="number of pieces (default: one per trainer of the job)"
+    )
     parser.add_argument(
         "--out", type=Path, default=HERE, help="directory to write to (default: that of prepare.py)"
     )
@@ -77,9 +79,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def trainers_of(job: list[str]) -> int:
-    """How many trainers a job with these options has, by the conf.py that paddle.py would take."""
+    """Return the number of trainers of a job with these options, according to the conf.py that paddle.py would use."""
     try:
-        # In a checkout the launcher lies beside this folder; where it is installed, in a package.
+        # In a checkout, the launcher is next to this folder; an installed launcher is inside a package.
         sys.path.append(str(HERE.parent))
         package = importlib.util.find_spec("paddle_cluster")
         if package is not None:
@@ -110,7 +112,7 @@ def imikolov_corpus() -> Corpus:
     try:
         from paddle.dataset import DatasetError, imikolov
     except ModuleNotFoundError:
-        # In a checkout the runtime lies beside this folder and need not be installed.
+        # In a checkout, the runtime is next to this folder and need not be installed.
         sys.path.append(str(HERE.parent / "runtime"))
         from paddle.dataset import DatasetError, imikolov
     try:
@@ -121,7 +123,7 @@ def imikolov_corpus() -> Corpus:
 
 
 def python_docs() -> Iterable[str]:
-    """The sentences of the reference that `help()` shows, each once: topics repeat each other."""
+    """Return the sentences of the reference that `help()` shows, without duplicates: topics repeat each other."""
     try:
         from pydoc_data.topics import topics
     except ModuleNotFoundError:
@@ -130,7 +132,7 @@ def python_docs() -> Iterable[str]:
     for topic in sorted(topics):
         for paragraph in re.split(r"\n\s*\n", topics[topic]):
             text = " ".join(paragraph.translate(MARKUP).split())
-            # Headings and most program text end without a stop.
+            # Headings and most lines of code do not end with a full stop.
             if text.endswith((".", ":", "!", "?", ")")):
                 sentences.update(dict.fromkeys(SENTENCE_END.split(text)))
     return sentences
@@ -144,7 +146,7 @@ def sentences_of(path: Path) -> list[str]:
 
 
 def numbered(sentences: Iterable[list[str]]) -> Corpus:
-    """Every tenth sentence goes to the test part; rare words become <unk>, numbers N."""
+    """Convert words to ids: rare words become <unk>, numbers become N; every tenth sentence is for testing."""
     framed = [["<s>", *(mask(word) for word in words), "<e>"] for words in sentences if words]
     counts = Counter(word for words in framed for word in words)
     words = {word: number for number, word in enumerate(frequent(counts))}
@@ -156,7 +158,7 @@ def numbered(sentences: Iterable[list[str]]) -> Corpus:
 
 
 def frequent(counts: Counter[str]) -> list[str]:
-    """Words that occur twice, or as often as it takes to have fewer than MAX_WORDS; most frequent first."""
+    """Return the words that occur at least twice, most frequent first; of too many, fewer than MAX_WORDS."""
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     least = max(2, counts[ranked[MAX_WORDS - 1]] + 1) if len(ranked) >= MAX_WORDS else 2
     return [word for word in ranked if counts[word] >= least]
@@ -171,7 +173,7 @@ def grams(ids: list[int]) -> Iterator[Gram]:
 
 
 def text_files(name: str, rows: list[Gram], pieces: int) -> dict[str, bytes]:
-    """The whole file and its pieces of equal length, the last one shorter, as `split -l` cuts them."""
+    """Return the whole file and its pieces by name; all pieces but the last have equal length, as with `split -l`."""
     length = len(rows) // pieces + 1
     if length * (pieces - 1) >= len(rows):
         sys.exit(f"prepare: {len(rows)} {N}-grams for {name} are too few for {pieces} pieces")
@@ -184,7 +186,7 @@ def text_files(name: str, rows: list[Gram], pieces: int) -> dict[str, bytes]:
 
 
 def publish(files: dict[str, bytes], folder: Path) -> int:
-    """Writes what differs from what is there, removes pieces of an older split; returns how many changed."""
+    """Write the files that differ, remove pieces of an earlier split, and return the number of changed files."""
     folder.mkdir(parents=True, exist_ok=True)
     stale = [path for path in folder.iterdir() if PIECE.fullmatch(path.name) and path.name not in files]
     wrong = [name for name in files if not holds(folder / name, files[name])]

@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What each rank of mpirun runs: one parameter server and one trainer of the job, which end together.
+# The program of each rank of mpirun: one parameter server and one trainer of the job, which end together.
 #
 #   mpirun -hostfile machines -n 3 --map-by ppr:1:node --bind-to none /home/tutorial/start_mpi_train.sh [arguments of train.py]
 #
-# It lies on every host in the same directory, beside train.py, this host's data, and the file `machines`, whose first
-# hosts are those that mpirun uses, one rank each. Logs go to logs/ there. Variables that mpirun hands on (-x NAME):
+# Every host needs it in the same directory, next to train.py, the data of that host, and the file `machines`, whose
+# first hosts are those that mpirun uses, one rank each. Logs go to logs/ in that directory. Variables that mpirun can
+# pass (-x NAME):
 #
-#   PYTHON            the hosts' Python (python3), with numpy and pyzmq; PYTHONPATH where `paddle` is not installed
+#   PYTHON            the hosts' Python (python3), with numpy and pyzmq; set PYTHONPATH if `paddle` is not installed
 #   PADDLE_INIT_*     flags: PADDLE_INIT_NUM_PASSES, PADDLE_INIT_PORT (7164), PADDLE_INIT_USE_GPU (False), ...
-#   PADDLE_JOB_KEY    64 hex digits: what trainers and parameter servers say to each other is encrypted
-#   SHARED_HOME       not empty: the hosts share this directory; logs go to logs/node_<rank>/
+#   PADDLE_JOB_KEY    64 hex digits; traffic between trainers and parameter servers is then encrypted
+#   SHARED_HOME       not empty if the hosts share this directory: logs go to logs/node_<rank>/
 set -eu
 
 fail() {
@@ -23,17 +24,17 @@ cd "$here"
 
 rank=${OMPI_COMM_WORLD_RANK:-} size=${OMPI_COMM_WORLD_SIZE:-}
 [ -n "$rank" ] && [ -n "$size" ] ||
-    fail "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set: start it by mpirun -hostfile machines -n 3 $here/start_mpi_train.sh"
+    fail "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set: start this script with mpirun -hostfile machines -n 3 $here/start_mpi_train.sh"
 [ "${OMPI_COMM_WORLD_LOCAL_SIZE:-1}" = 1 ] ||
     fail "$OMPI_COMM_WORLD_LOCAL_SIZE ranks on this host, expected one: Open MPI takes a host for as many slots as it has cores. Add --map-by ppr:1:node to mpirun, or slots=1 to each line of machines"
-[ -f machines ] || fail "there is no file $here/machines: copy the hostfile that mpirun has to every host"
+[ -f machines ] || fail "$here/machines does not exist: copy the hostfile of mpirun to every host"
 hosts=$(awk -v size="$size" '
     { sub(/#.*/, "") }
     NF { sub(/.*@/, "", $1) }
     NF && !($1 in seen) && n < size { seen[$1]; printf "%s%s", (n++ ? "," : ""), $1 }
 ' machines)
 count=$(printf '%s' "$hosts" | tr ',' '\n' | grep -c . || true)
-[ "$count" = "$size" ] || fail "mpirun starts $size ranks, and $here/machines has $count hosts: one host a rank is expected"
+[ "$count" = "$size" ] || fail "mpirun starts $size ranks, but $here/machines has $count hosts: expected one host per rank"
 
 export PADDLE_INIT_USE_GPU="${PADDLE_INIT_USE_GPU:-False}"
 export PADDLE_INIT_TRAINER_COUNT="${PADDLE_INIT_TRAINER_COUNT:-1}"
@@ -44,10 +45,10 @@ export PADDLE_INIT_NUM_GRADIENT_SERVERS="$size"
 export PADDLE_INIT_TRAINER_ID="$rank"
 export PADDLE_INIT_PSERVERS="$hosts"
 
-# In a checkout the runtime lies beside this directory and need not be installed.
+# In a checkout, the runtime is next to this directory and need not be installed.
 [ -n "${PYTHONPATH:-}" ] || [ ! -d ../runtime/paddle ] || export PYTHONPATH="${here%/*}/runtime"
 
 logs=logs
 [ -z "${SHARED_HOME:-}" ] || logs=logs/node_$rank
-# $PPID is mpirun, or its orted on this host: when that is gone, whatever ended it, pserver and trainer end.
+# $PPID is mpirun, or its orted on this host: when that process exits for any reason, pserver and trainer end.
 exec "${PYTHON:-python3}" -P -m paddle launch_v2 --parent="$PPID" --log_dir="$logs" train.py "$@"

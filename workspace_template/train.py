@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts a word from the four before it; trains alone or as one trainer of a cluster.
+"""Predicts a word from the four preceding words; trains alone or as one trainer of a cluster.
 
-In a cluster (PADDLE_CLUSTER_TRAIN is true) paddle.init() takes everything from PADDLE_INIT_*, and a
-trainer reads its own pieces of train.txt and test.txt. Alone it reads these whole. Trainer 0 writes
-output/pass-NNNNN/params.tar.gz after every pass, and at the end tells which words it found to be alike.
+In a cluster (PADDLE_CLUSTER_TRAIN is true), paddle.init() reads its settings from PADDLE_INIT_*, and each trainer
+reads its own pieces of train.txt and test.txt. Alone, it reads both files whole. Trainer 0 writes
+output/pass-NNNNN/params.tar.gz after every pass, and prints the nearest neighbours of some words at the end.
 
-    --manual_settings   learn as slowly as with the settings of PaddlePaddle's manual
+    --manual_settings   use the settings of PaddlePaddle's manual, which learn more slowly
 """
 
 import gzip
@@ -37,7 +37,7 @@ settings = MANUAL if "--manual_settings" in sys.argv[1:] else QUICK
 
 EMBEDDING_SIZE = 32
 WORDS = ("firstw", "secondw", "thirdw", "fourthw", "nextw")
-# whose nearest words are told at the end: the first three that there are
+# words whose nearest neighbours are printed at the end: the first three that the dictionary contains
 SHOWN = ("must", "is", "when", "he", "in", "the")
 
 cluster_train_file = "./train.txt"
@@ -47,7 +47,7 @@ cluster = os.getenv("PADDLE_CLUSTER_TRAIN", "") in ("true", "True", "TRUE", "1",
 
 
 def own_files(name, trainer_id, trainers):
-    """This trainer's pieces of a file: number modulo trainers is its id. Alone: the file itself."""
+    """Return this trainer's pieces of a file: those whose number modulo `trainers` is its id. Alone: the whole file."""
     if not cluster:
         return [name]
     pieces = sorted(
@@ -62,7 +62,7 @@ def own_files(name, trainer_id, trainers):
 
 
 def reader(paths):
-    """One sample a line: the ids of five words."""
+    """Return a reader of samples, one per line: the ids of five words."""
 
     def read():
         for path in paths:
@@ -84,7 +84,7 @@ def embedding(word):
 
 
 def network(dict_size):
-    """Returns the cost of predicting the fifth word."""
+    """Return the cost of predicting the fifth word."""
     words = [paddle.layer.data(name=name, type=paddle.data_type.integer_value(dict_size)) for name in WORDS]
     context = paddle.layer.concat(input=[embedding(word) for word in words[:-1]])
     hidden = paddle.layer.fc(
@@ -105,7 +105,7 @@ def network(dict_size):
 
 
 def save(trainer, pass_id):
-    """The model appears under output/ by rename, so that whoever finds it finds it whole."""
+    """Save the model under output/ by a rename, so that readers never see an incomplete file."""
     folder = f"output/pass-{pass_id:05d}"
     os.makedirs(folder, exist_ok=True)
     with gzip.open("params.tar.gz.part", "wb") as file:
@@ -115,7 +115,7 @@ def save(trainer, pass_id):
 
 
 def tell_neighbours(word_dict, model):
-    """Words that occur in the same places get embeddings in the same direction."""
+    """Print the nearest neighbours of some words: words in similar contexts have embeddings in similar directions."""
     with gzip.open(model) as file:
         vectors = paddle.parameters.Parameters.from_tar(file).get("_proj")  # (words, EMBEDDING_SIZE)
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for Kubernetes: a Job has one pod per node; one thread creates, watches and deletes it. A table entry.
+"""The engine for Kubernetes: a Job has one pod per node; one thread creates, watches and deletes it.
 
 The API server may be unavailable while the job runs: agents have their own connections. The ends of pods are processed
 when they become known again.

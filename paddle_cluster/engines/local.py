@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for embedded nodes: agents are children of this process, connected by a pair of pipes. A table entry.
+"""The engine for embedded nodes: agents are children of this process, connected by a pair of pipes.
 
 A child leads its own session, so that Ctrl+C at the terminal only reaches the launcher.
 """

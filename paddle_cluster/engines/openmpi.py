@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for MPI: mpirun starts one process per host, in the order of the hosts, not pinned. A table entry."""
+"""The engine for MPI: mpirun starts one process per host, in the order of the hosts, not pinned."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for Slurm: srun starts one task per node of an allocation, which salloc or sbatch obtains. A table entry.
+"""The engine for Slurm: srun starts one task per node of an allocation, which salloc or sbatch obtains.
 
 A job of --detach is submitted with sbatch, and requeued after a preemption or at its time limit; its launcher then runs
 on the job's first node, inside the allocation.

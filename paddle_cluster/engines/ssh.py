@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for SSH: logins start agents, or agents of earlier jobs wait on the nodes. A table entry."""
+"""The engine for SSH: logins start agents, or agents of earlier jobs wait on the nodes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gelu: Out = X Φ(X), with Φ the normal distribution function. A table entry.
+"""gelu: Out = X Φ(X), with Φ the normal distribution function.
 
 Hendrycks and Gimpel, 2016. Neither numpy nor cupy has the error function, so it is computed by a Chebyshev series.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_func: calls a Python function as an operator. A table entry.
+"""py_func: calls a Python function as an operator.
 
 A program refers to functions by numbers that are valid within one process: a program loaded from a file has none.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spp: pyramid pooling of images of any size to a fixed number of values (He and others, 2014). A table entry."""
+"""spp: pyramid pooling of images of any size to a fixed number of values (He and others, 2014)."""
 
 from __future__ import annotations
 

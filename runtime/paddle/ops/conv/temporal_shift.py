@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""temporal_shift: takes some channels of each video frame from its neighbours. A table entry.
+"""temporal_shift: takes some channels of each video frame from its neighbours.
 
 Lin, Gan and Han, 2019.
 """

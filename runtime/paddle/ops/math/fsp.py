@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsp: correlations between the channels of two layers, for distillation (Yim and others, 2017). A table entry."""
+"""fsp: correlations between the channels of two layers, for distillation (Yim and others, 2017)."""
 
 from __future__ import annotations
 

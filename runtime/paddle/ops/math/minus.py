@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""minus: Out = X - Y of equal shapes, from programs that predate elementwise_sub. A table entry."""
+"""minus: Out = X - Y of equal shapes, from programs that predate elementwise_sub."""
 
 from __future__ import annotations
 

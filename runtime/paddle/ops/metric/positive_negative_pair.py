@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""positive_negative_pair: counts of correctly and incorrectly ranked pairs of a query's documents. A table entry."""
+"""positive_negative_pair: counts of correctly and incorrectly ranked pairs of a query's documents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention_lstm: an LSTM whose every step attends to the whole sequence, given its cell. A table entry.
+"""attention_lstm: an LSTM whose every step attends to the whole sequence, given its cell.
 
 The original has no gradient for it either.
 """

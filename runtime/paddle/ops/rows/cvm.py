@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cvm: embeddings that begin with counts of shows and clicks, as in click-through models. A table entry."""
+"""cvm: embeddings that begin with counts of shows and clicks, as in click-through models."""
 
 from __future__ import annotations
 

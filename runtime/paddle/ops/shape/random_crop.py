@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""random_crop: crops each sample at a random position. A table entry."""
+"""random_crop: crops each sample at a random position."""
 
 from __future__ import annotations
 

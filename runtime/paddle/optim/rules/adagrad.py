@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdaGrad: s += g²;  r = 1/√(s + ε);  Take one step of gradient descent with momentum, in place: m = μm − η r (g + λw);
-w += m.
+"""AdaGrad: s += g²;  r = 1/√(s + ε);  m = μm − η r (g + λw);  w += m.
 
 Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored: s already slows learning down.
 """

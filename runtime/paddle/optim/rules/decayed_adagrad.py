@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdaGrad with decay: G = ρG + (1 − ρ)g²;  r = 1/√(G + ε);  Take one step of gradient descent with momentum, in place:
-m = μm − η r (g + λw); w += m.
+"""AdaGrad with decay: G = ρG + (1 − ρ)g²;  r = 1/√(G + ε);  m = μm − η r (g + λw);  w += m.
 
 The first gradient enters G with weight 1. A row untouched for k batches has its G decayed by ρ^k in one step.
 """

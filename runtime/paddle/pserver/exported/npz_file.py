@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""npz, numpy's archive of arrays, read and written piece by piece. A table entry of `formats`."""
+"""npz, numpy's archive of arrays, read and written piece by piece. See `formats`."""
 
 from __future__ import annotations
 

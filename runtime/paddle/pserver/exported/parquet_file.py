@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet by pyarrow, which only this format needs. A table entry of `formats`."""
+"""Parquet by pyarrow, which only this format needs. See `formats`."""
 
 from __future__ import annotations
 

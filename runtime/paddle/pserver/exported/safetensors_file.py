@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors: eight bytes with the length of a JSON header, the header, raw arrays. A table entry of `formats`."""
+"""Safetensors: eight bytes with the length of a JSON header, the header, raw arrays. See `formats`."""
 
 from __future__ import annotations
 
