@@ -108,7 +108,7 @@ def _receive(peer, size):
     while len(data) < size:
         piece = peer.recv(size - len(data))
         if not piece:
-            raise ConnectionError("the process before this one has ended")
+            raise ConnectionError("the preceding process of the ring has exited")
         data += piece
     return bytes(data)
 

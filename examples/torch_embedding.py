@@ -78,7 +78,9 @@ def main():
     parser.add_argument("--samples", type=int, default=8192, help="per trainer and pass")
     parser.add_argument("--batch_size", type=int, default=256)
     parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--people", type=int, default=500, help="ids that occur at all, of 10^11")
+    parser.add_argument(
+        "--people", type=int, default=500, help="number of distinct ids that occur, out of 10^11"
+    )
     parser.add_argument("--ads", type=int, default=200)
     parser.add_argument("--learning_rate", type=float, default=0.2)
     args, _ = parser.parse_known_args()  # receives the servers' options from paddle.py too

@@ -62,7 +62,7 @@ def _add(name, value):
         _complain(name, "the number is too large for a float")
         return
     except Exception:  # noqa: BLE001 - whatever a tensor of any library raises
-        _complain(name, f"{_shown(value)} is not a number")
+        _complain(name, f"expected a number, got {_shown(value)}")
         return
     if number - number != 0.0:
         _complain(name, f"{number!r} is not finite")

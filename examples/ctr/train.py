@@ -81,7 +81,7 @@ def main():
     """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--train", help="a file of rows; default: generate rows")
-    arguments.add_argument("--test", help="rows held back for the test")
+    arguments.add_argument("--test", help="rows held out for the test")
     arguments.add_argument("--passes", type=int, default=1)
     arguments.add_argument("--made_up", type=int, default=4000, help="number of rows to generate")
     arguments.add_argument(
@@ -110,7 +110,7 @@ def main():
     train(executor, program, feeder, rows, cost, options.passes)
     if TRAINER_ID == 0:
         loss, area = evaluate(executor, program, inputs[:-1], held_back, probability)
-        print(f"Held back: log loss {loss:f}, AUC {area:f}")
+        print(f"Held out: log loss {loss:f}, AUC {area:f}")
         fluid.io.save_persistables(executor, options.save_dir, program)
     executor.close()  # the pservers no longer wait for this trainer
 

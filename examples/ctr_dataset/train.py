@@ -77,14 +77,14 @@ def evaluate(executor, program, inputs, files, auc, states):
         tensor = fluid.global_scope().find_var(state.name).get_tensor()
         tensor.set(np.zeros_like(np.array(tensor)), executor.place)
     held_back = dataset(inputs, files, 1 << 20, 1)
-    executor.infer_from_dataset(program, held_back, fetch_list=[auc], fetch_info=["AUC of held back rows"])
+    executor.infer_from_dataset(program, held_back, fetch_list=[auc], fetch_info=["AUC of held-out rows"])
 
 
 def main():
     """Act in the role given by TRAINING_ROLE."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--train", nargs="*", help="files of rows; default: generate rows")
-    arguments.add_argument("--test", help="rows held back for the test")
+    arguments.add_argument("--test", help="rows held out for the test")
     arguments.add_argument("--passes", type=int, default=1)
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--batch_size", type=int, default=64)

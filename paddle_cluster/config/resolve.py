@@ -272,8 +272,8 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
         yield (
             "HOSTS",
             (
-                f"all {len(hosts)} local nodes would work in {workspace}; give a path below each "
-                "node's own directory, such as --job_workspace=JOB20260101120000-abcdef"
+                f"all {len(hosts)} local nodes would use {workspace}; give a path below each node's "
+                "own directory, such as --job_workspace=JOB20260101120000-abcdef"
             ),
         )
 

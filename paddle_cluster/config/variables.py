@@ -48,8 +48,8 @@ _LOGS = "GLOG_logtostderr GLOG_log_dir"
 _REASONS = {
     " ".join(names.MARKS): "the launcher uses it to find and authenticate the job's processes",
     _RANKS: (
-        "it is derived from PSERVERS, TRAINERS and --nproc_per_node, and any other value "
-        "would break the job apart"
+        "it is derived from PSERVERS, TRAINERS and --nproc_per_node, and a different value would make "
+        "the job inconsistent"
     ),
     _PLACES: "the launcher sets it from the nodes' addresses, PADDLE_NIC and the free ports",
     _LOGS: "the logs are collected from the directory that it names",

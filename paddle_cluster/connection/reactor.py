@@ -100,7 +100,7 @@ class WorkerThreads:
     def _start(self) -> None:
         self._taken_at = time.monotonic()
         self._threads += 1
-        threading.Thread(target=self._work, name="worker of reactor", daemon=True).start()
+        threading.Thread(target=self._work, name="reactor worker", daemon=True).start()
 
     def _work(self) -> None:
         while (task := self._next()) is not None:

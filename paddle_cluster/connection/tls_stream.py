@@ -92,7 +92,7 @@ class TlsStream:
     def _exchange(self, deadline: float, reads: bool = True) -> None:
         left_s = deadline - time.monotonic()
         if left_s <= 0:  # even if it keeps sending data, byte by byte
-            raise TimeoutError("the handshake takes too long")
+            raise TimeoutError("the handshake timed out")
         self._socket.settimeout(left_s)
         self._socket.sendall(self._outgoing.read())
         if reads:

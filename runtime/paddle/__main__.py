@@ -30,7 +30,7 @@ These are common paddle commands used in various situations:
     launch_ps         Start parameter servers and trainers of a script on this machine
     launch_v2         Start a parameter server and a trainer of a v2 job on this machine
 
-'paddle train --help' lists its flags; so do those of pserver, launch, launch_ps and launch_v2."""
+'paddle train --help' lists the flags of train; pserver, launch, launch_ps and launch_v2 accept --help, too."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -66,9 +66,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
             raw, at = _take(message, at, 4)
             yield number, raw
         else:
-            raise ModelFileError(
-                f"field {number} at byte {at} has wire type {wire}, which no message here has"
-            )
+            raise ModelFileError(f"field {number} at byte {at} has the unsupported wire type {wire}")
 
 
 def text(raw: int | float | bytes, what: str) -> str:

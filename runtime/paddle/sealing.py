@@ -169,7 +169,9 @@ class Opener(_Counted):
         nonce = self._next()
         try:
             if self._is_over:
-                raise SealError("a piece after one that could not be decrypted")
+                raise SealError(
+                    "an earlier piece of this stream could not be decrypted, so no further ones are accepted"
+                )
             self._cipher.decrypt_into(nonce, piece[HEADER_BYTES:], self._where + header, into)
         except _library().InvalidTag:
             into[:] = bytes(len(into))

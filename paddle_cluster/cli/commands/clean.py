@@ -69,7 +69,7 @@ def _print_result(one: NodeAnswer, dry_run: bool) -> None:
         return
     cleaned: Cleaned = one.record
     total = sum(size for size, _ in cleaned.jobs)
-    went = "would go" if dry_run else "gone"
+    went = "would be removed" if dry_run else "removed"
     ended = counted(len(cleaned.jobs), "job")
     show(f"{one.node.name}: {ended} {went}, {size_text(total)}")
     if dry_run:
@@ -83,6 +83,6 @@ def _print_result(one: NodeAnswer, dry_run: bool) -> None:
     for resident in node_jobs.residents(one):
         show(f"  {resident.describe()}, {went}")
     for name, why in cleaned.kept.items():
-        show(f"  {name} stays: {why}")
+        show(f"  {name} is not removed: {why}")
     for name in cleaned.stayed:
         show(f"! {name} could not be removed completely; see what remains in {one.node.root_dir}/{name}")

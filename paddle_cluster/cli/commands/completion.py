@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if len(argv) != 1 or argv[0] not in SHELLS:
         got = " ".join(argv) or "nothing"
         raise UsageError(
-            f"completion: expected bash or zsh, got {got}. Then run: source <({COMMAND} completion bash)"
+            f"completion: expected bash or zsh, got {got}. For example: source <({COMMAND} completion bash)"
         )
     answer(script(argv[0]))
     return ExitCode.DONE

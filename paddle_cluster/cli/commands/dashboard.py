@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     given = command_arguments.read("dashboard", argv, USAGE)
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:
-        raise UsageError(f"dashboard: --port: expected a port number up to {MOST}, got {port}")
+        raise UsageError(f"dashboard: --port: expected a port from 0 to {MOST}, got {port}")
     where = places(os.environ)
     job = store.find(where, given.job) if given.job is not None else None
     try:

@@ -89,7 +89,7 @@ def _reader(flag: str, mapper: Mapper, buffered_size: int, use_xmap: bool) -> Re
     chosen = read_array(set_path, flag).ravel().astype(np.int64)
     if len(chosen) and not 1 <= chosen.min() <= chosen.max() <= len(labels):
         raise DatasetError(
-            set_path, f"{set_path}: {flag} has images outside the {len(labels)} labelled images"
+            set_path, f"{set_path}: {flag} refers to images beyond the {len(labels)} that have labels"
         )
     wanted = {int(number): int(labels[number - 1]) - 1 for number in chosen}
 

@@ -165,8 +165,8 @@ def batch_images_from_tar(
                 count += 1
         if count == 0:
             raise ConfigError(
-                f"{data_file} has none of the {len(img2label)} images of img2label; "
-                "its keys must be member names of the tar"
+                f"none of the {len(img2label)} keys of img2label is a member of {data_file}; expected "
+                "names of files in the tar"
             )
         names = [done.absolute() / f"batch_{number}" for number in range(count)]
         listing.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")

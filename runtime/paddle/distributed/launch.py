@@ -89,7 +89,9 @@ def _devices(selected: str | None, count: int | None, environ: Mapping[str, str]
     if selected is not None:
         numbers = tuple(word.strip() for word in selected.split(","))
         if not all(number.isdecimal() for number in numbers) or len(set(numbers)) < len(numbers):
-            raise ConfigError(f"--selected_gpus: expected different numbers such as 0,1, got {selected!r}")
+            raise ConfigError(
+                f"--selected_gpus: expected distinct device numbers such as 0,1, got {selected!r}"
+            )
         if count is not None and count != len(numbers):
             raise ConfigError(
                 f"--gpus={count} and --selected_gpus={selected} contradict each other; give only one"

@@ -131,7 +131,8 @@ def _is_own(address: str) -> bool:
 
 def _flags() -> argparse.ArgumentParser:
     flags = script.parser(
-        _MODULE, "Starts a pserver and a trainer of a v2 job on this machine, as PADDLE_INIT_* variables say."
+        _MODULE,
+        "Starts a pserver and a trainer of a v2 job on this machine, configured by PADDLE_INIT_* variables.",
     )
     script.add_common(flags, "logs")
     return flags

@@ -135,8 +135,8 @@ class Optimizer:
         for each, _ in params_grads:
             if not isinstance(each, Parameter):
                 raise FluidTypeError(
-                    f"an optimizer updates parameters, but {each!r} is not a parameter: use "
-                    "append_backward for its gradient"
+                    f"{each!r} is not a parameter, so an optimizer cannot update it; use "
+                    "append_backward to compute its gradient"
                 )
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         tables, pairs = self._without_tables(pairs)
@@ -199,7 +199,8 @@ class Optimizer:
     def _make(self, parameter: Parameter, name: str, shape: tuple[int, ...], fill: float) -> None:
         if (name, parameter.name) in self._kept:
             raise FluidError(
-                f"{parameter.name!r} is updated twice by one optimizer: create one optimizer for each loss"
+                f"{parameter.name!r} is updated twice by the same optimizer: create a separate "
+                "optimizer for each loss"
             )
         own = unique_name.generate("_".join(filter(None, (parameter.name, self._name, name))))
         helper = LayerHelper(self.rule.op_type)

@@ -120,7 +120,8 @@ def cuda_profiler(
     if output_mode not in (None, "kvp", "csv"):
         raise FluidError(f"cuda_profiler: expected output_mode to be kvp or csv, got {output_mode!r}")
     _log.warning(
-        "cuda_profiler writes no %s: run the script under NVIDIA's nsys, or use fluid.profiler.profiler('GPU')",
+        "cuda_profiler is not supported, so %s is not written: run the script under NVIDIA's nsys, or "
+        "use fluid.profiler.profiler('GPU')",
         output_file,
     )
     yield

@@ -83,8 +83,8 @@ def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> Non
         if again and _keeps(op, name):
             raise BackwardError(
                 f"variable {name!r} is written {len(writers)} times on the path to the loss, but the "
-                f"gradient of operator {op.describe()} needs an earlier value: use a different name "
-                "each time"
+                f"gradient of operator {op.describe()} needs an earlier value: assign each value to a "
+                "different variable"
             )
 
 

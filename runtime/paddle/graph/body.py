@@ -179,7 +179,7 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
     )
     op = Operator.make(grad_op.type, inputs, outputs, grad_op.attrs)
     if not writes:
-        raise BackwardError(f"operator {op.describe()} gives no gradient that is wanted")
+        raise BackwardError(f"operator {op.describe()} does not compute any of the requested gradients")
     return _Step(make(op), tuple(dict.fromkeys(op.reads)), optional, tuple(writes))
 
 

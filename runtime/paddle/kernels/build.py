@@ -210,7 +210,9 @@ def _started(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
 def main() -> int:
     """Build as requested on the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m paddle.kernels.build", description=__doc__)
-    parser.add_argument("--all", action="store_true", help="build for all platforms of a wheel, with zig")
+    parser.add_argument(
+        "--all", action="store_true", help="build for all platforms that wheels support, with zig"
+    )
     parser.add_argument("--offline", action="store_true", help="never install a compiler")
     options = parser.parse_args()
     folder = library.FOLDER / library.BUILT

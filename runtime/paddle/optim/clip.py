@@ -31,7 +31,7 @@ def clip_by_norm(g: Gradient, limit: float) -> Gradient:
     """Return g · limit/|g| if |g| is more than `limit`, else g.
 
     Raises:
-        ConfigError: `limit` is not a number above 0, or g is NaN or infinite.
+        ConfigError: `limit` is not a number above 0, or g contains NaN or infinity.
     """
     return clip_by_global_norm({"": g}, limit)[""]
 
@@ -40,14 +40,16 @@ def clip_by_global_norm(gradients: Mapping[str, Gradient], limit: float) -> dict
     """Return each g · limit/max(limit, n), n being the norm of all gradients as one vector.
 
     Raises:
-        ConfigError: `limit` is not a number above 0, or a gradient is NaN or infinite.
+        ConfigError: `limit` is not a number above 0, or a gradient contains NaN or infinity.
     """
     if not 0.0 < limit < math.inf:
         raise ConfigError(f"norm to clip gradients to: expected a number above 0, got {limit}")
     norm = math.hypot(*(l2_norm(_values(g)) for g in gradients.values()))
     if not math.isfinite(norm):
         wrong = next(name for name, g in gradients.items() if not np.isfinite(_values(g)).all())
-        raise ConfigError(f"gradient of parameter {wrong} is NaN or infinite: its norm cannot be clipped")
+        raise ConfigError(
+            f"gradient of parameter {wrong} contains NaN or infinity, so its norm cannot be clipped"
+        )
     if norm <= limit:
         return dict(gradients)
     scale = np.float32(limit / norm)

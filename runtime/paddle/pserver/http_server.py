@@ -44,7 +44,7 @@ _IDS_JSON, _ROWS_JSON = 4, 24  # memory of JSON and its objects: times the bytes
 _PLACE_S = 1.0  # until the thread of a closed connection has ended
 _MOST_HEAD = 64 << 10  # bytes of a request before its body, from clients that are not authorized yet
 _BUFFER = 1 << 16  # head and body in one packet, where they fit
-_BUSY = "too many bytes of requests are in memory: try again in a second"
+_BUSY = "the memory for requests is full: try again in a second"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _JSON, _RAW = "application/json", "application/octet-stream"
 
@@ -318,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         nbytes = 4 * len(ids) * table.width * (_ROWS_JSON if kind == _JSON else 1)
         if len(ids) > MAX_IDS or nbytes > _MAX_RESPONSE:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(ids)} ids: ask for fewer", is_read=True)
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(ids)} ids: request fewer", is_read=True)
             return
         if not self._reserve(nbytes):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY, is_read=True)

@@ -232,7 +232,7 @@ def convert(
         pieces = read_file(Path(path), key, with_states=False)
         first = next(pieces, None)
         if first is None:
-            raise ConfigError(f"{path} has no rows")
+            raise ConfigError(f"{path} contains no rows")
         width = first.rows.shape[1]
         with folder.spool(width, None) as spool:
             spool.add(first)
@@ -288,10 +288,11 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
 def _unknown(since: int | str | Path, table: str, asked: Sequence[int | None], clocks: Sequence[int]) -> str:
     if any(batch is not None and batch > clock for batch, clock in zip(asked, clocks, strict=True)):
         return (
-            f"table {table}: it is at batch {min(clocks)}, before batch {since}, which is of another run: export all "
-            "rows (without since)"
+            f"table {table}: it is at batch {min(clocks)}, so batch {since} belongs to another run: "
+            "export all rows (without since)"
         )
     return (
-        f"table {table}: what changed after batch {since} is not known any more, since the decay of all rows was "
-        "brought up to date, too many rows left, or the servers were restarted: export all rows (without since)"
+        f"table {table}: the changes after batch {since} are no longer known, because pending decay "
+        "was applied to all rows, too many rows were dropped, or the servers were restarted: export "
+        "all rows (without since)"
     )

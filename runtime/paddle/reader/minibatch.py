@@ -33,7 +33,7 @@ def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader
             yield group
         if not given:
             count = (
-                f"{len(group)} samples, fewer than a batch of {size}, with drop_last"
+                f"only {len(group)} samples, fewer than a batch of {size}, which drop_last discards"
                 if group
                 else "no samples"
             )

@@ -76,8 +76,9 @@ def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, o
 def _check(flags: Mapping[str, Value]) -> None:
     if flags["distribute_test"] and int(flags["num_gradient_servers"]) > 1:
         raise FlagError(
-            f"flag --distribute_test: the tests of {flags['num_gradient_servers']} trainers are not merged; leave it "
-            "out, and test all data in one process: --job=test --num_gradient_servers=1"
+            f"flag --distribute_test: the tests of {flags['num_gradient_servers']} trainers are not "
+            "merged; omit the flag and test all data in one process: --job=test "
+            "--num_gradient_servers=1"
         )
     for name in ("feat_file", "predict_file"):
         if flags[name] and flags["job"] != "test":

@@ -103,8 +103,8 @@ class Visitor:
             return None
         self._said += data
         if not data or len(self._said) > REQUEST_LIMIT:
-            raise ValueError("no request")
-        return read_text(Job, self._said, "job", "a visitor") if self._said.endswith(b"\n") else None
+            raise ValueError("not a valid request")
+        return read_text(Job, self._said, "job", "a client") if self._said.endswith(b"\n") else None
 
 
 class ResidentAgent:

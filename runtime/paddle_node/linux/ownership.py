@@ -97,7 +97,7 @@ def _trusted(status: os.stat_result) -> bool:
 def _fault(path: str, fd: int, last: bool, may_be_roots: bool) -> str:
     status = os.fstat(fd)
     if not _trusted(status) or (last and not may_be_roots and status.st_uid != os.geteuid()):
-        return "%s belongs to uid %d, who can put other files there; %s" % (path, status.st_uid, _ADVICE)
+        return "%s belongs to uid %d, who can replace the files in it; %s" % (path, status.st_uid, _ADVICE)
     return "" if status.st_mode & stat.S_ISVTX and not last else _text(path, "%s can", _writer(fd))
 
 

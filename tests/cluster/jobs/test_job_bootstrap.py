@@ -100,14 +100,14 @@ def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
     cleaning = job.start(command="clean", package=False)
     assert cleaning.wait(60) == 0
     assert "stays: a job uses it" in cleaning.output
-    assert "of --bootstrap gone" not in cleaning.output
+    assert "of --bootstrap removed" not in cleaning.output
     for host in cluster.hosts:
         host.path("/tmp/go").touch()
     second = oracle.check(held, 0, within_s=WITHIN_S)
     assert "from an earlier job" in second.output
     assert "on 3 nodes, nothing sent" in second.output
     assert learnt(second.output) == learnt(first.output)
-    oracle.check(job.start(command="clean", package=False), 0, "1 environment of --bootstrap gone")
+    oracle.check(job.start(command="clean", package=False), 0, "1 environment of --bootstrap removed")
     assert not any(any(host.path("/root/.paddle/environments").iterdir()) for host in cluster.hosts)
 
 

@@ -157,19 +157,19 @@ def test_clean_takes_what_nobody_needs_and_says_what_stays(workspace: Path, conf
     change(conf, uncollected, ended={"at": 0, "how": "x", "settled": False})
 
     said = paddle("clean", f"--conf={conf}", "--dry_run")
-    assert "2 jobs would go" in said
+    assert "2 jobs would be removed" in said
     assert f"  {gone}  " in said
     assert len(kept(conf)) == 4
 
-    assert "0 jobs gone" in paddle("clean", f"--conf={conf}", "--older_than=1d")
+    assert "0 jobs removed" in paddle("clean", f"--conf={conf}", "--older_than=1d")
     said = paddle("clean", f"--conf={conf}")
-    assert "2 jobs gone" in said
+    assert "2 jobs removed" in said
     assert f"{saved} stays: it may contain checkpoints" in said
     assert f"{uncollected} stays: its files were not collected completely" in said
     assert last not in said
     assert kept(conf) == [saved, uncollected]
     assert (workspace / "train.py").exists()
-    assert "0 jobs gone, 0 bytes" in paddle("clean", f"--conf={conf}")
+    assert "0 jobs removed, 0 bytes" in paddle("clean", f"--conf={conf}")
 
 
 @pytest.mark.parametrize("words", [["JOB1"], ["--older_than=7"], ["--older_than=-1d"], ["--older_than=1e9d"]])

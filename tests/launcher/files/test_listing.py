@@ -34,7 +34,7 @@ def test_a_dry_run_lists_files_sizes_and_what_stays_here(tmp_path: Path) -> None
     assert sorted(told[4:]) == [
         "  not sent because of --env_file and .env, which may contain secrets: .env",
         "  not sent because of .paddleignore: a.tmp, raw/",
-        "  not sent because of their names, as in every workspace: data/__pycache__/, log/",
+        "  not sent because of the built-in rules: data/__pycache__/, log/",
     ]
 
 

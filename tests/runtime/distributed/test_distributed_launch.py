@@ -141,7 +141,7 @@ def test_nodes_are_named_by_flags_or_by_the_environment_alike(tmp_path: Path) ->
     [
         (["--gpus=2"], {"PADDLE_NUM_TRAINERS": "2"}, "--cluster_node_ips"),
         (["--gpus=2", "--selected_gpus=1"], {}, "--gpus=2 and --selected_gpus=1"),
-        (["--selected_gpus=1,1"], {}, "different numbers"),
+        (["--selected_gpus=1,1"], {}, "'1,1'"),
         (["--cluster_node_ips=127.0.0.1,127.0.0.9"], {}, "--node_ip"),
         ([], {"PADDLE_TRAINER_ID": "4"}, "0 to 0"),
         (["--log_dir=script.py/logs"], {}, "cannot create"),

@@ -146,6 +146,7 @@ def _connect(sock: socket.socket, me: Membership, first: int, name: bytes, deadl
         except (ConnectionRefusedError, FileNotFoundError):
             if time.monotonic() > deadline:
                 raise PeerLate(
-                    f"rank {first} on this node shared no memory within {me.timeout_s:g} s", first
+                    f"rank {first} on this node did not create the shared memory within {me.timeout_s:g} s",
+                    first,
                 ) from None
             time.sleep(_PAUSE_S)

@@ -207,7 +207,8 @@ def _fill(block: Any, message: bytes, unknown: set[tuple[str, str]]) -> None:
     around = (block.parent_idx, block.forward_block_idx)
     if said != block.idx or not all(-1 <= each < block.idx for each in around):
         raise ModelFileError(
-            f"block {block.idx} of the program has the inconsistent index {said} or parents {around}"
+            f"block {block.idx} of the program has an inconsistent index ({said}) or inconsistent "
+            f"parents ({around})"
         )
     block.ops = [_read_operator(block, each, unknown) for each in operators]
 
@@ -308,7 +309,7 @@ def _check_bodies(program: Program) -> None:
             if not open_bodies[holder]:
                 done.append(holder)
     if len(done) < len(bodies):
-        raise ModelFileError("an operator of the program is inside its own body")
+        raise ModelFileError("an operator of the program is nested inside itself")
 
 
 def _bytes(value: int | float | bytes, what: str) -> bytes:

@@ -61,14 +61,14 @@ def create_global_var(
 
 fill_constant = layer(
     "fill_constant(shape, dtype, value, force_cpu=False, out=None)",
-    "a variable of one value; `out` if that is given",
+    "a variable filled with one value; `out` if that is given",
     to="out=Out",
     fixed="Out",
 )
 fill_constant_batch_size_like = layer(
     "fill_constant_batch_size_like(input, shape, dtype, value, input_dim_idx=0, output_dim_idx=0)",
-    "one value in this shape, whose size output_dim_idx is the input's size "
-    "input_dim_idx (for sequences, their number)",
+    "a variable of the given shape filled with one value, with dimension output_dim_idx as large as "
+    "the input's dimension input_dim_idx (the number of sequences, if it has any)",
     fixed="Out",
 )
 zeros_like = layer(

@@ -141,7 +141,7 @@ class _Parser:
     def message(self, closing: str, depth: int = 0) -> dict[str, list[Any]]:
         """Return the fields up to a closing bracket: name -> its values."""
         if depth > 10:
-            raise self._error("messages within ten others")
+            raise self._error("at most ten levels of nested messages")
         found: dict[str, list[Any]] = {}
         while self._next[2] != closing or self._next[1] == "text":
             _, kind, name = self._next

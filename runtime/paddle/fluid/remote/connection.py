@@ -182,7 +182,7 @@ class Connection:
             raise RunError(
                 f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, but "
                 "has another value on trainer 0, from which the parameter servers start. Load or set "
-                "it on trainer 0 too, or only there."
+                "it on trainer 0, or on all trainers."
             )
         theirs = {
             name for name, parts in served.parts.items() if any((p.endpoint, p.name) in given for p in parts)

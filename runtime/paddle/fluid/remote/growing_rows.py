@@ -167,7 +167,7 @@ class GrowingRows:
         ):
             raise PserverError(f"gradient {name!r}: expected rows (n, {width}) float32")
         if not np.isfinite(value.values).all():
-            raise PserverError(f"gradient {name!r} is NaN or infinite; nothing was changed")
+            raise PserverError(f"gradient {name!r} contains NaN or infinity; nothing was changed")
 
     def reserve(self, gradients: Sequence[Value]) -> None:
         """Check that an `update` with these ids has enough room.

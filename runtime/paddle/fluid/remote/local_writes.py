@@ -75,7 +75,9 @@ class ServedVariables:
         for part in parts:
             size = int(np.prod(part.shape))
             if part.offset + size > flat.size:
-                raise RunError(f"{name!r} was set to {flat.size} elements, fewer than on the servers")
+                raise RunError(
+                    f"{name!r} was set to an array of {flat.size} elements, fewer than it has on the servers"
+                )
             found[part.endpoint, part.name] = flat[part.offset : part.offset + size].reshape(part.shape)
         return found
 

@@ -122,7 +122,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     if came:
         _log.info("signal %d: stopped", came[0])
         raise SystemExit(0)
-    _log.info("all trainers are done")
+    _log.info("all trainers have finished")
 
 
 @contextmanager

@@ -199,7 +199,8 @@ def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
     check_rule(beside, line, rule, states.values.shape[1], rows.values.shape[1])
     if not np.array_equal(states.rows, rows.rows):
         raise ModelFileError(
-            f"{beside} has other rows than {path.name}: remove it to start without the states of the update rule"
+            f"{beside} and {path.name} have different rows: remove {beside.name} to start without the "
+            "states of the update rule"
         )
     return SelectedRows(rows.rows, np.concatenate([rows.values, states.values], axis=1), states.height)
 

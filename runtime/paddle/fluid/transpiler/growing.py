@@ -126,7 +126,9 @@ def own_rule(
     like = others[0]
     cls, row = rows[like.type]
     if cls.needs_whole:
-        raise FluidError(f"embedding {table.name!r}: {like.type} needs all rows: leave table_rule at 'sgd'")
+        raise FluidError(
+            f"embedding {table.name!r}: {like.type} needs all rows of the table, so table_rule must be 'sgd'"
+        )
     given: dict[str, Any] = {name: like.attrs[name] for name in row.attrs}
     hyper = {name: float(value) for name, value in row.fields(given).items()}
     for kept in row.kept:

@@ -56,10 +56,10 @@ class Plan(NamedTuple):
         _demand(min(*self.image, *self.made, rows, pitch, self.chunk, phases, high, wide) > 0, "sizes")
         _demand(min(self.down[0], self.across[0], down, across) > 0, "strides")
         _demand(min(top, left) >= 0, "starts")
-        _demand(self.chunk * rows * pitch <= length and phases * length <= self.width, "the room of a line")
+        _demand(self.chunk * rows * pitch <= length and phases * length <= self.width, "line lengths")
         each = high * wide if self.column else rows * pitch
-        _demand(-(-self.chunk * each // tile) * tile <= self.places, "the room of places")
-        _demand(self.column in (0, self.places) and (high <= rows and wide <= pitch), "the room of columns")
+        _demand(-(-self.chunk * each // tile) * tile <= self.places, "the number of positions")
+        _demand(self.column in (0, self.places) and (high <= rows and wide <= pitch), "the number of columns")
         _demand(
             top + (high - 1) * down < self.made[1] and left + (wide - 1) * across < self.made[2], "places"
         )
@@ -174,7 +174,7 @@ class Lines:
         groups, blocks, factors = sums.shape[:3]
         filters, each = out.shape
         _demand(filters <= blocks * self.left and each <= factors * self.right and groups > 0, "sums")
-        _demand(out.dtype == _F32 and out.strides[1] == 4 and out.strides[0] % 4 == 0, "what comes out")
+        _demand(out.dtype == _F32 and out.strides[1] == 4 and out.strides[0] % 4 == 0, "the output array")
         self._functions.conv_unpack(
             address(sums, _F32),
             groups,

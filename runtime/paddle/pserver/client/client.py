@@ -188,7 +188,7 @@ class Client:
                 synchronous training, a later request would return the same rows.
 
         Raises:
-            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient contains NaN or infinity; nothing was
                 changed, and the client remains usable.
             WaitTimeout: other trainers did not push in time.
         """

@@ -217,4 +217,4 @@ def _require_finite_float32(what: str, array: HostArray) -> None:
     if array.dtype != np.float32:
         raise ConfigError(f"{what}: expected float32, got {array.dtype}")
     if not np.isfinite(array).all():
-        raise ConfigError(f"{what} is NaN or infinite")
+        raise ConfigError(f"{what} contains NaN or infinity")

@@ -183,10 +183,10 @@ class Conversation:
         elif now - request.idle_since > self._limits.timeout_s:
             verb = request.head.verb.name
             raise PserverError(
-                f"pserver {endpoint} is alive and waits for no trainer, but {verb} has made no "
-                f"progress for {now - request.idle_since:.0f} s ({request.progress}). This is a fault "
-                "in the connection between trainer and pserver: restart the job, and please report "
-                "it with both logs",
+                f"pserver {endpoint} responds and is not waiting for a trainer, but the request {verb} "
+                f"has made no progress for {now - request.idle_since:.0f} s ({request.progress}). The "
+                "connection between trainer and pserver is faulty: restart the job, and please report "
+                "this with both logs",
                 endpoint,
             )
         self._last_report = f"pserver {endpoint}: {text}"

@@ -106,7 +106,7 @@ class Layout:
         """Return a chunk for one server, and whether it is a view; omitted parameters are 0.
 
         Raises:
-            ConfigError: with `check`, a gradient is NaN or infinite.
+            ConfigError: with `check`, a gradient contains NaN or infinity.
         """
         view = self.home(index, number, flat)
         section = Section("", self._assembled(index, number, flat) if view is None else view)
@@ -114,7 +114,7 @@ class Layout:
             for piece in self._pieces[index][number]:
                 if not np.isfinite(section.array[piece.here]).all():
                     raise ConfigError(
-                        f"gradient of parameter {piece.name} is NaN or infinite; nothing was changed"
+                        f"gradient of parameter {piece.name} contains NaN or infinity; nothing was changed"
                     )
         return section, view is not None
 
@@ -157,7 +157,7 @@ class Layout:
         with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(array.sum()) or np.isfinite(array).all()
         if not finite:
-            raise ConfigError(f"{what} of parameter {name} is NaN or infinite; nothing was sent")
+            raise ConfigError(f"{what} of parameter {name} contains NaN or infinity; nothing was sent")
         return array
 
     def views(self, out: Mapping[str, Array]) -> dict[str, Array]:
@@ -194,7 +194,7 @@ class Layout:
         if values.shape != expected or values.dtype != np.float32:
             raise ConfigError(f"{what}: expected {expected} float32, got {values.shape} {values.dtype}")
         if not np.isfinite(values).all():
-            raise ConfigError(f"{what} is NaN or infinite; nothing was sent")
+            raise ConfigError(f"{what} contains NaN or infinity; nothing was sent")
         return gradient
 
     def _assembled(self, index: int, number: int, flat: Mapping[str, Array]) -> Array:

@@ -254,7 +254,7 @@ class TrainerSession:
             The result of `pull_rows` for each parameter in `ahead`.
 
         Raises:
-            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient contains NaN or infinity; nothing
                 was changed on servers, `out` has the servers' values, and the client remains usable.
             PserverError, PserverLost: see the class.
         """

@@ -74,7 +74,7 @@ class WithinNode:
         nothing if one is not finite. With several servers, others could have used their part by then.
 
         Raises:
-            ConfigError: a gradient is NaN or infinite.
+            ConfigError: a gradient contains NaN or infinity.
         """
         slab = self.shared[index].gradient
         look = len(self._layout.shares) > 1 or not is_looked_at_once(slab.nbytes)
@@ -92,7 +92,9 @@ class WithinNode:
                     part.gather(gradient, slab)
                 is_fit = not look or Section("", here).is_finite
             if not is_fit:
-                raise ConfigError(f"gradient of parameter {name} is NaN or infinite; nothing was changed")
+                raise ConfigError(
+                    f"gradient of parameter {name} contains NaN or infinity; nothing was changed"
+                )
         return slab
 
     def take(self, index: int, reply: Message) -> Array:
@@ -286,7 +288,7 @@ class _Inspection:
         return count
 
     def chunk(self, index: int, number: int) -> Section:
-        """Return a chunk that can be sent. Raises ConfigError: a gradient is NaN or infinite."""
+        """Return a chunk that can be sent. Raises ConfigError: a gradient contains NaN or infinity."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
         section = self._look(index, number)

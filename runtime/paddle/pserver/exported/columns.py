@@ -114,8 +114,8 @@ def _rounded(rows: TableRows, dtype: np.dtype[np.generic]) -> npt.NDArray[np.flo
     largest = np.abs(rows.rows).max(axis=1, initial=0.0)
     if (is_beyond := largest > np.finfo(dtype).max).any():  # type: ignore[arg-type]
         raise ConfigError(
-            f"row {rows.ids[is_beyond][0]} has {largest[is_beyond][0]:g}, beyond the range of {dtype.name}: "
-            "export float32"
+            f"row {rows.ids[is_beyond][0]} has {largest[is_beyond][0]:g}, beyond the range of "
+            f"{dtype.name}: export with dtype float32"
         )
     found: npt.NDArray[np.float32] = rows.rows.astype(dtype).astype(np.float32)
     return found
@@ -147,7 +147,7 @@ def checked(rows: TableRows, what: str) -> TableRows:
             f"{rows.ids.dtype} and {rows.rows.shape}"
         )
     if n and int(rows.ids.max()) >= 1 << 63:
-        raise ConfigError(f"{what}: id {rows.ids.max()} is not an int64")
+        raise ConfigError(f"{what}: id {rows.ids.max()} is beyond the range of int64")
     if rows.ages.shape != (n,) or rows.ages.dtype.kind not in "iu":
         raise ConfigError(
             f"{what}: expected ages ({n},) of whole numbers, got {rows.ages.shape} {rows.ages.dtype}"
@@ -162,7 +162,7 @@ def checked(rows: TableRows, what: str) -> TableRows:
         values = rows.rows.astype(np.float32, copy=False)
         states = None if rows.states is None else rows.states.astype(np.float32, copy=False)
     if not np.isfinite(values).all() or (states is not None and not np.isfinite(states).all()):
-        raise ConfigError(f"{what}: a value is NaN, infinite or too large for float32")
+        raise ConfigError(f"{what}: a value is NaN, infinite, or too large for float32")
     return TableRows(
         rows.ids.astype(np.int64, copy=False), values, rows.ages.astype(np.int32, copy=False), states
     )

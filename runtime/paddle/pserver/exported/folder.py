@@ -101,7 +101,7 @@ class Description:
             made = cls(**fields)
             made._check()
         except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}; expected an exported table") from None
+            raise ConfigError(f"cannot read {path}: {error.strerror}; expected an exported table") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from None
         return made
@@ -247,8 +247,8 @@ def folders_of(path: Path) -> list[Path]:
             )
         if are_different(said.follows, at.generations):
             raise ConfigError(
-                f"{delta}: it has changes of another run of table {at.table} than {chain[-1].name}: move it to a "
-                "directory with the base of its own run"
+                f"{delta} and {chain[-1].name} are from different runs of table {at.table}: move "
+                f"{delta.name} to a directory with the base of its own run"
             )
         chain.append(delta)
         at = said

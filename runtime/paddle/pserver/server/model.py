@@ -178,7 +178,7 @@ class Model:
         options = self._desk.options
         ratio = lag_ratio(wanted_ratio, options.lag_ratio_min, options.lag_ratio_default)
         if ratio != wanted_ratio:
-            _log.warning("async_lagged_grad_discard_ratio %g is too small, using %g", wanted_ratio, ratio)
+            _log.warning("async_lagged_grad_discard_ratio %g is too small; using %g", wanted_ratio, ratio)
         gate = LagGate(options.num_trainers, ratio)
         _log.info("discard lagged async gradient ratio: %g asyncLaggedhreshold: %d", ratio, gate.threshold)
         return gate

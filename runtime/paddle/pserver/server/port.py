@@ -121,7 +121,7 @@ class Port:
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
         """See `transport.Dispatcher.shared_slabs`."""
         if self._engine.is_at_work:
-            raise PserverError("no memory can be shared now because the server is busy; retry")
+            raise PserverError("cannot share memory now because the server is busy; retry")
         return self._engine.engine.shared_slabs(message)
 
     def lose(self, address: bytes) -> None:

@@ -179,7 +179,7 @@ class ProgramService(Service):
     def handle(self, trainer: int, message: Message) -> None:
         """See `Service.handle`."""
         if message.verb not in self._handlers:
-            raise WireError(f"{message.verb.name} is not a request to a server of programs")
+            raise WireError(f"a server of a program does not accept the request {message.verb.name}")
         self._handlers[message.verb](trainer, message)
 
     def shown(self) -> None:
@@ -240,7 +240,10 @@ class ProgramService(Service):
         Raises:
             PserverError: always; a program does not have its values in a store: see `go_on`.
         """
-        raise PserverError("a server of a program cannot continue from the state of a server of a model")
+        raise PserverError(
+            "the saved state is from a server of the v2 API; a server of a Fluid "
+            "program cannot continue from it"
+        )
 
     def values(self, trainer: int) -> Message:
         """See `Service.values`; for a trainer that has requested no values since BEGIN, its last request was BEGIN."""

@@ -206,7 +206,7 @@ class Readers:
         if message.verb is Verb.STATUS:
             return self._signed(message, self._status(address))
         if message.verb not in self._handlers:
-            raise PserverError(f"{message.verb.name} is not a request of readers")
+            raise PserverError(f"a reader cannot send the request {message.verb.name}")
         shown = self._showing.shown()
         if shown is None:
             # What waits is answered by `tick`, where nobody hears of a refusal.

@@ -124,7 +124,7 @@ class Training(Service):
         """See `Service.handle`."""
         handler = self._handlers.get(message.verb)
         if handler is None:
-            raise WireError(f"{message.verb.name} is not a request")
+            raise WireError(f"a server of the v2 API does not accept the request {message.verb.name}")
         self._async_pushes.withdraw(trainer)  # it asks for something else, so nothing more of that comes
         handler(trainer, message)
 
@@ -223,7 +223,7 @@ class Training(Service):
     def _on_finish_pass(self, trainer: int, message: Message) -> None:
         self._model.ready()
         if trainer not in self._in_pass:
-            raise PserverError(f"trainer {trainer} ends a pass that it did not start")
+            raise PserverError(f"trainer {trainer} cannot end a pass that it has not started")
         self._in_pass.discard(trainer)
         self._finish.arrive(trainer, None)
         self._advance()

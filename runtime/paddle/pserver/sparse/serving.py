@@ -83,14 +83,14 @@ class GrowingShare:
         if is_wide and not ((values[:, width:] >= 0) & (values[:, width:] <= MOST_SHOWN)).all():
             raise PserverError(f"gradient of {what}: expected shows and clicks from 0 to {MOST_SHOWN:g}")
         # One sum takes far less time than a check of every element, and einsum half of what pairwise summation takes.
-        # Only if the sum is NaN or infinite, each element is checked.
+        # Only if the sum contains NaN or infinity, each element is checked.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.einsum("i->", values.reshape(-1))):
                 return
         finite = np.isfinite(values).all(axis=1)
         if not finite.all():
             raise PserverError(
-                f"gradient of {what}, row {ids[~finite][0]}, is NaN or infinite; nothing was changed"
+                f"gradient of {what}: row {ids[~finite][0]} contains NaN or infinity; nothing was changed"
             )
 
 
@@ -159,7 +159,7 @@ class ServedTable:
                 f"expected ({n}, {size}) float32, got {states.shape} {states.dtype}"
             )
         if states is not None and not np.isfinite(states).all():
-            raise PserverError(f"table {name}: states of rows are NaN or infinite; nothing was changed")
+            raise PserverError(f"table {name}: states of rows contain NaN or infinity; nothing was changed")
         if len(np.unique(rows.ids)) != n:
             raise PserverError(f"table {name}: rows to set: an id is repeated")
         self.table.put(rows)

@@ -19,7 +19,7 @@ Slab: TypeAlias = npt.NDArray[np.float32]
 
 
 class StrangeGradient(PserverError):
-    """A gradient is NaN or infinite; nothing was changed.
+    """A gradient contains NaN or infinity; nothing was changed.
 
     Attributes:
         number: index among the gradients of the same call, from 0.

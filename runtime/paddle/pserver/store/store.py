@@ -217,7 +217,7 @@ class Store:
         """Do the same as `add` for all chunks of whole gradients, on several cores; check for NaN and infinity.
 
         Raises:
-            StrangeGradient: a gradient is NaN or infinite; the message names the parameter.
+            StrangeGradient: a gradient contains NaN or infinity; the message names the parameter.
         """
         self._tell_of_step(slice(0, self._slabs.now.size))
         if self._step.add_whole(slabs):
@@ -232,7 +232,7 @@ class Store:
             number: index of the gradient in the error.
 
         Raises:
-            StrangeGradient: it is NaN or infinite; the message names the parameter.
+            StrangeGradient: it contains NaN or infinity; the message names the parameter.
         """
         try:
             self._look("gradient", Section("", slab), 0)
@@ -345,5 +345,5 @@ class Store:
             theirs = slice(max(part.start - start, 0), max(part.stop - start, 0))
             if not np.isfinite(section.array[theirs]).all():
                 raise PserverError(
-                    f"{what} of parameter {part.parameter.name} is NaN or infinite; nothing was changed"
+                    f"{what} of parameter {part.parameter.name} contains NaN or infinity; nothing was changed"
                 )

@@ -125,7 +125,7 @@ class Table:
             )
         if not np.isfinite(values).all():
             row = rows[~np.isfinite(values).all(axis=1)][0]
-            raise PserverError(f"gradient of {what}, row {row}, is NaN or infinite; nothing was changed")
+            raise PserverError(f"gradient of {what}: row {row} contains NaN or infinity; nothing was changed")
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """Take one step with the sum of checked gradients, added in the order given."""

@@ -192,7 +192,7 @@ class ServerOptimizer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._lookups:
-            self._warn("at the end")
+            self._warn("before close()")
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -209,8 +209,8 @@ class ServerOptimizer:
 
     def _warn(self, when: str) -> None:
         warnings.warn(
-            f"ServerOptimizer: no step pushed the gradients of {len(self._lookups)} lookups "
-            f"{when}: call step() after backward(), or zero_grad() to discard them",
+            f"ServerOptimizer: the gradients of {len(self._lookups)} lookups were not pushed {when}: "
+            "call step() after backward(), or zero_grad() to discard them",
             RuntimeWarning,
             stacklevel=3,
         )

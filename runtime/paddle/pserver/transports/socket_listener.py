@@ -129,7 +129,7 @@ class SocketListener(Listener, Generic[_Peer]):
         except (OSError, WireError, MemoryError) as error:
             level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
             why = error or "not enough memory for its request"
-            _log.log(level, "a %s connection ends: %s", self._KIND.decode(), why)
+            _log.log(level, "a %s connection was closed: %s", self._KIND.decode(), why)
             if peer.address in self._by_address:
                 self._dismiss(peer)
             return False

@@ -69,7 +69,7 @@ class TcpConnection(Connection):
             raise WireError("the pserver does not offer a stream")
         if str(offered.own_port) != port:
             raise WireError(
-                f"the pserver's own port is {offered.own_port}, but we reach it through port {port}"
+                f"the pserver listens on port {offered.own_port}, but this connection uses port {port}"
             )
         token = bytes(invitation.section(_SECTION).array)
         self._sock = socket.create_connection((host.strip("[]"), offered.port), _CONNECT_S)

@@ -250,7 +250,7 @@ def _crc_of(header: Frame) -> int:
 def _layout(header: bytes) -> _Layout:
     """Return the layout of the start of a header."""
     if len(header) < _BEFORE.size:
-        raise WireError(f"a header of {len(header)} bytes")
+        raise WireError(f"expected a header of at least {_BEFORE.size} bytes, got {len(header)}")
     version, verb = header[len(_MAGIC)], header[_VERB_AT]
     if version != WIRE_VERSION:
         raise WireError(
@@ -260,7 +260,7 @@ def _layout(header: bytes) -> _Layout:
     if layout is None:
         raise WireError(f"unknown verb {verb}")
     if len(header) < layout.size:
-        raise WireError(f"a header of {len(header)} bytes, expected {layout.size} or more")
+        raise WireError(f"expected a header of at least {layout.size} bytes, got {len(header)}")
     return layout
 
 

@@ -285,7 +285,7 @@ class Walked(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Refuses a request. `is_strange`: a gradient is NaN or infinite; nothing was changed; requests can continue."""
+    """Refuses a request. `is_strange`: a gradient contains NaN or infinity; nothing was changed; requests can continue."""
 
     is_strange: bool = False
 

@@ -201,7 +201,7 @@ class Sender:
         """Send a file again that another program changed after the job's processes had exited."""
         tailed.late_changes += 1
         if tailed.late_changes > MOST_LATE:
-            tailed.problem = "it keeps changing on the node while it is being collected"
+            tailed.problem = "it keeps changing on the node during collection"
             return
         try:
             tailed.restart(os.stat(self._absolute(path)))

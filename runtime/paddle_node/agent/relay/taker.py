@@ -214,7 +214,9 @@ class Taker:
         if self._to_ask:
             self._ask()
         elif not self._due:
-            self._next_source("" if not self._elsewhere else "it lacks %d files" % len(self._elsewhere))
+            self._next_source(
+                "" if not self._elsewhere else "%d files are missing there" % len(self._elsewhere)
+            )
 
     def _begin_anew(self) -> None:
         """Restart a file, because the source found that its own bytes were wrong."""

@@ -35,7 +35,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": ({"fc.b": np.zeros(50)}, r"fc\.b: expected \(50,\) float32, got \(50,\) float64"),
     "objects": ({"fc.b": np.zeros(50, object)}, r"fc\.b: .*object"),
     "NaN": ({"fc.w": bad((40, 50), np.nan)}, r"gradient of parameter fc\.w is NaN"),
-    "infinity": ({"fc.b": bad((50,), np.inf)}, r"gradient of parameter fc\.b is NaN or infinite"),
+    "infinity": ({"fc.b": bad((50,), np.inf)}, r"gradient of parameter fc\.b contains NaN"),
     "name": ({"fc.v": np.zeros(1, np.float32)}, r"'fc\.v' is not on the pservers; known: fc\.w, fc\.b, emb"),
     "dense for sparse": ({"emb": np.zeros((20, 3), np.float32)}, "parameter emb: expected a RowGradient"),
     "sparse for dense": ({"fc.b": rows([1])}, r"fc\.b: expected an array"),

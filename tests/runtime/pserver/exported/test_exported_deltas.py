@@ -133,9 +133,7 @@ def test_a_batch_of_another_run_is_refused(tmp_path: Path) -> None:
         base = export(reader, "t", tmp_path / "a")
         push(client, rng, 1)
         delta = export(reader, "t", tmp_path / "a", since=3)
-        with pytest.raises(
-            ConfigError, match="table t: it is at batch 4, before batch 9, which is of another"
-        ):
+        with pytest.raises(ConfigError, match="table t: it is at batch 4, .*batch 9"):
             export(reader, "t", tmp_path / "b", since=9)
     with begun(jobs[1], PLAIN) as client, reader_of(jobs[1]) as reader:
         push(client, rng, 4)
@@ -147,7 +145,7 @@ def test_a_batch_of_another_run_is_refused(tmp_path: Path) -> None:
         export(reader, "t", tmp_path / "c", since=4)
     assert len(list(read_start(tmp_path / "a", "", WIDTH, "adagrad"))) > 0
     (tmp_path / "c" / "delta-000000000005").rename(tmp_path / "a" / "delta-000000000005")
-    with pytest.raises(ConfigError, match=r"000005: it has changes of another run of table t than delta-0"):
+    with pytest.raises(ConfigError, match=r"000005 and delta-0.* of table t"):
         list(read_start(tmp_path / "a", "", WIDTH, "adagrad"))
     assert delta.name == "delta-000000000004"
 
@@ -223,8 +221,6 @@ def test_values_beyond_half_precision_are_refused(tmp_path: Path) -> None:
     client.start_pass()
     with client, reader_of(job) as reader:
         client.push_pull({"t": RowGradient(np.array([7]), np.full((1, WIDTH), 1e5, np.float32))}, 1, {})
-        with pytest.raises(
-            ConfigError, match=r"row 7 has 100000, beyond the range of float16: export float32"
-        ):
+        with pytest.raises(ConfigError, match=r"row 7 has 100000, .*float16: .*float32"):
             export(reader, "t", tmp_path, dtype="float16")
         assert not list(tmp_path.iterdir())

@@ -144,7 +144,7 @@ def test_changes_before_a_decay_of_all_rows_are_not_known_and_that_is_said(tmp_p
         push(client, 1, ids_of(0))
         client.finish_pass()
         client.start_pass()
-        with pytest.raises(ConfigError, match="the decay of all rows"):
+        with pytest.raises(ConfigError, match="after batch 1 .*decay"):
             export(reader, "users", tmp_path, since=base)
     assert [path.name for path in tmp_path.iterdir()] == [base.name]
 
@@ -257,10 +257,10 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
     for wrong, why in (
         (good._replace(rows=np.ones((2, 5), np.float32)), "expected rows of 3, got 5"),
         (good._replace(rows=np.ones((2, 4), np.float32)), r"expected \(2, 3\) float32"),
-        (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "is NaN or infinite"),
+        (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "contains NaN"),
         (good._replace(ids=np.zeros(2, np.int64)), "an id is repeated"),
         (good._replace(states=np.zeros((2, 5), np.float32)), "its optimizer stores 3 numbers for each row"),
-        (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows are NaN or infinite"),
+        (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows contain NaN"),
     ):
         table = scored if "rows of" in why else USERS
         with job.client(0) as client, pytest.raises(PserverError, match=why):
@@ -319,7 +319,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
         ({"ages": np.full(4, 1 << 40)}, "expected int32"),
         ({"states": np.zeros(4, np.float32)}, r"expected states \(4, k\)"),
         ({"rows": np.zeros((4, 0), np.float32)}, r"an array \(4, 0\)"),
-        ({"ids": np.array([0, 1, 2, 1 << 63], np.uint64)}, "id 9223372036854775808 is not an int64"),
+        ({"ids": np.array([0, 1, 2, 1 << 63], np.uint64)}, "id 9223372036854775808 .*int64"),
     ],
 )
 def test_odd_arrays_of_a_file_are_refused(tmp_path: Path, odd: dict[str, np.ndarray], why: str) -> None:

@@ -170,7 +170,7 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
             with pytest.raises(PserverError, match=refused):
                 asked(job, Message(record))
         for message, refused in (
-            (Message(Leave()), "LEAVE is not a request of readers"),
+            (Message(Leave()), "LEAVE"),
             (Message(View(7)), "values from element 7 on: expected a multiple of"),
             (
                 Message(PullTable(0, 1 << 40), sections=(Section.text("name", "emb"),)),

@@ -144,7 +144,7 @@ def _logic(op_type: str, arguments: str, what: str) -> Callable[..., Variable]:
 logical_and = _logic("logical_and", "x, y", "x and y")
 logical_or = _logic("logical_or", "x, y", "x or y")
 logical_xor = _logic("logical_xor", "x, y", "either x or y")
-logical_not = _logic("logical_not", "x", "the opposite")
+logical_not = _logic("logical_not", "x", "the negation")
 
 gaussian_random = layer(
     "gaussian_random(shape, mean=0.0, std=1.0, seed=0, dtype='float32')",
@@ -153,19 +153,20 @@ gaussian_random = layer(
 uniform_random_batch_size_like = layer(
     "uniform_random_batch_size_like(input, shape, dtype='float32', input_dim_idx=0, output_dim_idx=0, min=-1.0, "
     "max=1.0, seed=0)",
-    "uniform random numbers in [min, max) of this shape, whose size output_dim_idx is "
-    "the input's size input_dim_idx",
+    "uniform random numbers in [min, max) of the given shape, with dimension output_dim_idx as large "
+    "as the input's dimension input_dim_idx",
     fixed="Out",
 )
 gaussian_random_batch_size_like = layer(
     "gaussian_random_batch_size_like(input, shape, input_dim_idx=0, output_dim_idx=0, mean=0.0, std=1.0, seed=0, "
     "dtype='float32')",
-    "normal random numbers of this shape, whose size output_dim_idx is the input's size input_dim_idx",
+    "normal random numbers of the given shape, with dimension output_dim_idx as large as the input's "
+    "dimension input_dim_idx",
     fixed="Out",
 )
 sampling_id = layer(
     "sampling_id(x, min=0.0, max=1.0, seed=0, dtype='int64')",
-    "for each row of probabilities (rows, columns), a column drawn from it, int64",
+    "a column index sampled from each row of probabilities (rows, columns), int64",
     to="dtype=",
     fixed="Out",
 )

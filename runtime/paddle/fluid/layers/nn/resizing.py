@@ -168,7 +168,7 @@ def im2sequence(
 
 
 space_to_depth = layer(
-    "space_to_depth(x, blocksize, name=None)", "images whose blocks of pixels become channels"
+    "space_to_depth(x, blocksize, name=None)", "images with each block of pixels moved into channels"
 )
 shuffle_channel = layer(
     "shuffle_channel(x, group, name=None)",
@@ -181,10 +181,10 @@ grid_sampler = layer(
 )
 temporal_shift = layer(
     "temporal_shift(x, seg_num, shift_ratio=0.25, name=None)",
-    "frames (N seg_num, C, H, W) with shift_ratio of the channels from the previous "
-    "frame, and as many from the next",
+    "frames (N seg_num, C, H, W) with a fraction shift_ratio of the channels taken from the previous "
+    "frame, and the same fraction from the next one",
 )
-pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose pixels come from channels")
+pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "images enlarged by moving channels into pixels")
 
 
 def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:

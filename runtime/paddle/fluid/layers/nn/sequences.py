@@ -48,7 +48,8 @@ sequence_softmax = layer(
 )
 sequence_expand = layer(
     "sequence_expand(x, y, ref_level=-1, name=None)",
-    "each sequence of x (each row, if it has no LoD) repeated as often as the level of y's LoD says",
+    "each sequence of x (each row, if it has no LoD) repeated by the lengths of the sequences of y at "
+    "ref_level",
 )
 sequence_expand_as = layer(
     "sequence_expand_as(x, y, name=None)", "each row of x repeated once per row of the matching sequence of y"
@@ -72,7 +73,7 @@ sequence_slice = layer(
 )
 sequence_enumerate = layer(
     "sequence_enumerate(input, win_size, pad_value=0, name=None)",
-    "each id with those that follow it, win_size in all, (rows, win_size)",
+    "windows of win_size consecutive ids, one starting at each id, (rows, win_size)",
 )
 sequence_erase = layer("sequence_erase(input, tokens, name=None)", "the ids that are not among the tokens")
 sequence_scatter = layer(
@@ -183,7 +184,7 @@ def edit_distance(
 
 chunk_eval = several(
     "chunk_eval(input, label, chunk_scheme, num_chunk_types, excluded_chunk_types=None)",
-    "precision, recall and F1 of chunks, and the numbers of chunks found, labelled and "
-    "correctly found, (1,) each",
+    "precision, recall and F1 of chunks, and the numbers of inferred, labelled and correctly inferred "
+    "chunks, (1,) each",
     fixed="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
 )

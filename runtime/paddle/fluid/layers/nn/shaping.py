@@ -127,7 +127,7 @@ where = layer(
 multiplex = layer("multiplex(inputs, index)", "row i of input number index[i]", to="inputs=X")
 hash = layer(
     "hash(input, hash_size, num_hash=1, name=None)",
-    "(rows, num_hash, 1) numbers below hash_size for rows of ids",
+    "the hash values of each row of ids, (rows, num_hash, 1), below hash_size",
     to="hash_size=mod_by",
     fixed="Out",
 )
