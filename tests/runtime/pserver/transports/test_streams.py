@@ -147,7 +147,7 @@ def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited(bes
 
 
 def test_an_invitation_to_another_port_than_ours_is_not_taken() -> None:
-    with pytest.raises(WireError, match="7164.*port 9"):
+    with pytest.raises(WireError, match=r"7164.*port 9"):
         TcpConnection("127.0.0.1:9", Message(Invited(5, 7164)), lambda header: None)
 
 
