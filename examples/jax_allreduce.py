@@ -21,7 +21,7 @@ FEATURES = 8
 
 
 def samples(count):
-    """Return points (count, FEATURES) float32 and the values of a linear function with a little noise."""
+    """Return points (count, FEATURES) float32 and the values of a linear function with some noise."""
     random = np.random.default_rng(1)
     points = random.normal(size=(count, FEATURES)).astype(np.float32)
     noise = random.normal(size=count).astype(np.float32)

@@ -20,7 +20,7 @@ class Report(lightning.Callback):
     """Reports every batch of every rank."""
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        """Report the step that has been made."""
+        """Report the finished step."""
         report(
             step=trainer.global_step, loss=outputs["loss"], samples=len(batch[0]), epoch=trainer.current_epoch
         )

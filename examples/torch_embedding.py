@@ -48,7 +48,7 @@ class Clicks(torch.nn.Module):
 
 
 def train(args, client=None):
-    """Train; return the share of unseen pairs that are classified correctly."""
+    """Train, and return the fraction of unseen pairs that are classified correctly."""
     model = Clicks(args)
     with ServerOptimizer(model, Adagrad(lr=args.learning_rate), client=client) as optimizer:
         client = optimizer.client

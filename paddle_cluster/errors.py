@@ -44,7 +44,7 @@ class LauncherError(Exception):
 
 
 class AnswerLost(LauncherError):
-    """The result of a command could not be written."""
+    """The output of a command could not be written."""
 
 
 class UsageError(LauncherError):

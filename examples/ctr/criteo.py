@@ -29,7 +29,7 @@ def rows(path):
 
 
 def made_up(count, seed):
-    """Return a reader of `count` generated rows; other seeds give other rows with the same preferences."""
+    """Return a reader of `count` generated rows; different seeds give different rows with the same preferences."""
     taste = np.random.default_rng(2017).standard_normal((CATEGORIES, 50)) * 0.6
 
     def read():

@@ -78,7 +78,7 @@ def evaluate(executor, program, inputs, reader, probability):
 
 
 def main():
-    """Act in the role given by TRAINING_ROLE."""
+    """Run as the pserver or the trainer that TRAINING_ROLE names."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--train", help="a file of rows; default: generate rows")
     arguments.add_argument("--test", help="rows held out for the test")

@@ -14,7 +14,7 @@ NUMBERS, CATEGORIES = 13, 26
 
 
 class Clicks(dg.MultiSlotDataGenerator):
-    """Slots: dense_input, C1 to C26, label."""
+    """Generates MultiSlot text with the slots dense_input, C1 to C26 and label."""
 
     def __init__(self, buckets):
         super().__init__()

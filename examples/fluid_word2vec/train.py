@@ -65,7 +65,7 @@ def train(executor, program, words, inputs, cost, options):
 
 
 def main():
-    """Act in the role given by TRAINING_ROLE."""
+    """Run as the pserver or the trainer that TRAINING_ROLE names."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--passes", type=int, default=1)
     arguments.add_argument("--batches", type=int, default=0, help="maximum batches per pass; 0: all")

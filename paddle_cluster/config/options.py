@@ -96,7 +96,7 @@ class Option(NamedTuple):
 
     @property
     def unsaid(self) -> Any:
-        """Return the default value; None if a value is required."""
+        """Return the default value, or None if a value is required."""
         if self.default is REQUIRED:
             return None
         return self.default if self.default in (None, ()) else self.read(self.default)

@@ -320,7 +320,7 @@ def _entry(arguments: Arguments) -> Entry:
 
 
 def _wrong_resume(arguments: Arguments) -> str:
-    """Return an error in --resume, which each pserver would report otherwise, or ""."""
+    """Return the error in --resume, or "". Without this check, each pserver would report it."""
     resume = arguments.flag("resume")
     if not arguments["mode"].has_pserver_command or not resume:
         return ""

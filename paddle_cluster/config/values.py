@@ -50,7 +50,7 @@ class ValueMismatchError(ValueError):
 
 
 def mismatch(expected: str, got: object) -> ValueMismatchError:
-    """Return the error for an invalid value."""
+    """Return the error that reports an invalid value."""
     return ValueMismatchError(f"expected {expected}, got {show(got)}")
 
 
@@ -353,7 +353,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
-    """Return whether a name, which may well be another program's, is likely a misspelling of `ours`.
+    """Return whether a name is probably a misspelling of `ours`, although it can belong to another program.
 
     Counted as misspellings: another case, `-` for `_`, two swapped letters, a long name that is incomplete or has one
     or two wrong letters. Names shorter than `fuzzy_from` must have the right letters.

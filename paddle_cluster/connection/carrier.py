@@ -122,10 +122,10 @@ class Conversation(Protocol):
         """Process received data; raise FrameError if it is not valid output of an agent."""
 
     def to_say(self, position: int, most: int) -> bytes:
-        """Return the data to write from a position on; propagate errors from producing it."""
+        """Return the data to write from a position on. Errors in producing it are raised."""
 
     def said(self, position: int) -> None:
-        """Record that everything before a position was written."""
+        """Record that all bytes before a position were written."""
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
         """Handle the end of the stream, which is closed.

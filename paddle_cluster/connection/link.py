@@ -304,7 +304,7 @@ class Link:
         return self._outgoing.read(position, most)
 
     def said(self, position: int) -> None:
-        """Record that everything before a position was written."""
+        """Record that all bytes before a position were written."""
         self._outgoing.took(position)
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:

@@ -133,7 +133,7 @@ class WorkerThreads:
 
 
 class Next(Enum):
-    """The next step of a reader after a turn."""
+    """What the reactor does with a reader after a turn."""
 
     BYTES = "bytes"  # wake it when more bytes arrive
     PAUSE = "pause"  # poll `may_go_on`

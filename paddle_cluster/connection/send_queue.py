@@ -105,7 +105,7 @@ class SendQueue:
                 return bytes(self._said.read(position, most)) if position >= self._said.acked else b""
 
     def took(self, position: int) -> None:
-        """Record that everything before a position was written."""
+        """Record that all bytes before a position were written."""
         self.bytes_sent = max(self.bytes_sent, position - self._greeting_size)
         if not self._keeps:
             with self._lock:

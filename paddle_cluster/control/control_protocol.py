@@ -45,23 +45,23 @@ class Frame(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """Request to show the job, starting with the last N lines."""
+    """A request to show the job, starting with the last N lines."""
 
     lines: Whole = 0
 
 
 class Look(NamedTuple):
-    """Request for the state of the job."""
+    """A request for the state of the job."""
 
 
 class AskStacks(NamedTuple):
-    """Request for the stacks of processes."""
+    """A request for the stacks of processes."""
 
     procs: tuple[OneLine, ...]
 
 
 class AskStop(NamedTuple):
-    """Request to stop the job."""
+    """A request to stop the job."""
 
     signal: Literal["SIGINT", "SIGTERM"] = "SIGTERM"
     force: bool = False
@@ -69,7 +69,7 @@ class AskStop(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """The number of lines that were dropped."""
+    """Reports the number of dropped lines."""
 
     count: Whole  # type: ignore[assignment]  # hides tuple.count
 

@@ -47,7 +47,7 @@ class NodeJob:
 
     @property
     def over(self) -> bool:
-        """Return whether nothing of it remains on the node."""
+        """Return whether the job has ended on the node."""
         return not (self.alive or self.running)
 
 

@@ -61,7 +61,7 @@ def place(jobs: Sequence[KnownJob], job: KnownJob) -> int:
 
 
 def titles(jobs: Sequence[KnownJob]) -> str:
-    """ "resnet (run), JOB20260101000000-aaaaaa (queue)"."""
+    """Format jobs for a message, such as "resnet (run), JOB20260101000000-aaaaaa (queue)"."""
     more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
     return ", ".join(f"{job.title} ({job.describe()})" for job in jobs[:NAMED]) + more
 

@@ -115,7 +115,7 @@ def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _count(what: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """ "  256 trainers: 255 running, 1 exited, code 1"."""
+    """Format the number of processes by state, such as " 256 trainers: 255 running, 1 exited, code 1"."""
     states = Counter(state_text(one) for one in found)
     return visible(
         f"  {len(found)} {what}: " + "; ".join(f"{count} {state}" for state, count in states.most_common())

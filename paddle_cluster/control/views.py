@@ -145,7 +145,7 @@ NODES: Sequence[FactView] = (
 
 
 def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
-    """Return the columns of the dashboard's page."""
+    """Return the columns of the tables on the dashboard."""
     return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
 
 

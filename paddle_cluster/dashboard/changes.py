@@ -157,14 +157,14 @@ def head(job: KnownJob, now: float) -> dict[str, Any]:
 
 
 def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return its nodes by ID and its processes by name."""
+    """Return the nodes of a job by ID and its processes by name."""
     return {
         kind: {str(one.get(key)): _row(one) for one in _rows(job.status, kind)} for kind, key in _ROWS.items()
     }
 
 
 def curves(job: KnownJob) -> dict[str, Any]:
-    """Return the cost of its first trainer, and the curves of other ranks and of scripts."""
+    """Return the costs of trainer 0 of a job, and the curves of other ranks and of scripts."""
     return {name: job.status.get(name) for name in ("curve", "curves")}
 
 

@@ -46,7 +46,7 @@ class JobBoard:
         return next((job for job in self.jobs() if job.job_id == job_id), None)
 
     def first(self) -> KnownJob | None:
-        """The job shown by default: the newest running one, or the newest."""
+        """Return the job shown by default: the newest running one, or else the newest."""
         jobs = self.jobs()
         return next((job for job in jobs if job.running and not job.ended), jobs[0] if jobs else None)
 

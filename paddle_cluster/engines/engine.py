@@ -103,7 +103,7 @@ class Engine(ABC):
         """Start an agent on a node; raises ConnectError."""
 
     def remark(self, node_id: int) -> str:
-        """Return a note about the connection to a node for the log, or ""."""
+        """Return a note for the log about the connection to a node, or ""."""
         return ""
 
     @abstractmethod

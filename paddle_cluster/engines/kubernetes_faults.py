@@ -22,7 +22,7 @@ Object = Mapping[str, Any]
 
 
 class Trouble(NamedTuple):
-    """Why a node is missing, and whether this is permanent."""
+    """The reason why a node is missing, and whether it is permanent."""
 
     text: str
     is_final: bool

@@ -43,7 +43,7 @@ class CollectLimits:
 
 @dataclass
 class _Node:
-    """What was collected from one node.
+    """The files collected from one node.
 
     Attributes:
         left_there: the first file beyond the limit; `chunks_left` counts the chunks of all such files.

@@ -302,7 +302,7 @@ class Delivery:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the node has all trees, or never will."""
+        """Return whether the node has all trees, or has failed to receive them."""
         has_all = bool(self.dispatches) and self.trees.keys() == self.dispatches.keys()
         return self.error is not None or has_all
 

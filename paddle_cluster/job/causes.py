@@ -45,7 +45,7 @@ _ADDRESS = regex(
 
 @dataclass(frozen=True)
 class SecondaryFailure:
-    """A secondary failure.
+    """A failure that another failure caused.
 
     Attributes:
         why: for people: "connection to 10.0.0.7:7164 lost".
@@ -147,7 +147,7 @@ def waits_for_peers(stacks: str) -> bool:
 
 
 def waits(failure: Failure) -> bool:
-    """Return whether it hung because another process did, according to its stacks."""
+    """Return whether a process hung because another process did, according to its stacks."""
     return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
 
 

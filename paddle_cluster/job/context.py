@@ -50,7 +50,7 @@ class JobContext:
 
     @property
     def forced(self) -> bool:
-        """Return whether the user no longer wants to wait."""
+        """Return whether the user asked to kill the job immediately."""
         return self.asked_again is not None
 
     def node_state(self, record: NodeRecord, state: str) -> None:

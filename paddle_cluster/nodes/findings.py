@@ -42,7 +42,7 @@ def finding_lines(findings: Iterable[Finding], nodes: int) -> tuple[str, ...]:
 
 
 def names(found: Sequence[str], nodes: int) -> str:
-    """List nodes in a sentence: all by name, or as many as are readable."""
+    """Format a list of nodes for a sentence: all names, or as many as are readable."""
     if len(found) == nodes > NAMED:
         return f"all {nodes} nodes"
     return some(found, len(found) if len(found) == NAMED + 1 else NAMED)

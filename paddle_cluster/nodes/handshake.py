@@ -110,7 +110,7 @@ class Introduction:
         self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
 
     def reached(self, reached: Reached) -> None:
-        """Store which peers the node can connect to, and whose marks it sees."""
+        """Store which peers the node can connect to, and the nodes whose marks it sees."""
         self.routes, self.neighbours = reached
 
     def asked_to_verify(self) -> None:

@@ -113,7 +113,7 @@ class Traces:
         self.stopped, self.left, self.unsure = True, left, unsure
 
     def part(self) -> None:
-        """Record a request to stop some of its processes."""
+        """Record that some of the processes were requested to stop."""
         self.parting += 1
 
     def parted(self) -> None:
@@ -170,7 +170,7 @@ class NodeRecord:
         self.node = replace(self.node, job_dir=job_dir)
 
     def use(self, usage: NodeUsage) -> None:
-        """Record the resources in use on it."""
+        """Record the resource usage of the node."""
         self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:

@@ -93,7 +93,7 @@ def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
 
 
 def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
-    """Return a node's result in a word or two; the findings have the details."""
+    """Return the result of a node in one or two words; the findings contain the details."""
     if reply.error:
         return "no answer"
     if reply.name in wrong:

@@ -106,7 +106,7 @@ class ProcessRecord:
 
     @property
     def spoke(self) -> bool:
-        """Return whether it has written a line."""
+        """Return whether the process has written a line."""
         return self.facts.life.last_line is not None
 
     @property
@@ -124,7 +124,7 @@ class ProcessRecord:
         return True
 
     def freeze(self, what: str) -> bool:
-        """Record that it makes no progress from now on."""
+        """Record that the process has stopped making progress."""
         return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
 
     def learn(self, **parts: Any) -> None:
@@ -132,7 +132,7 @@ class ProcessRecord:
         self.facts = self.facts._replace(**parts)
 
     def live(self, **known: Any) -> None:
-        """Replace fields of its life, by the names of Life."""
+        """Replace facts about its start, output and end, by the names of Life."""
         self.learn(life=self.facts.life._replace(**known))
 
     def answer_at(self, endpoints: Endpoints) -> None:

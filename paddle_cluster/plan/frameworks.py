@@ -89,7 +89,9 @@ def interfaces(network: Network) -> dict[str, str]:
 
 
 def rendezvous(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
-    """Return how JAX, TensorFlow and XGBoost find the other processes: rank 0 is at MASTER_ADDR and MASTER_PORT."""
+    """Return the variables by which JAX, TensorFlow and XGBoost find the other processes: rank 0 is at MASTER_ADDR
+    and MASTER_PORT.
+    """
     size = len(job.trainer_places)
     address = job.addresses[job.trainer_places[0].node_id]
     master = endpoint(address, job.service_port)
@@ -113,7 +115,7 @@ def rendezvous(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
 
 
 def jax_devices(settings: Settings, gpus: int, place: TrainerPlace) -> dict[str, str]:
-    """Return which visible GPUs belong to a process, for JAX: by default, it would take one, as under Open MPI.
+    """Return the visible GPUs of a process for JAX, which would otherwise use one GPU, as under Open MPI.
 
     Args:
         gpus: number of GPUs of the machine.

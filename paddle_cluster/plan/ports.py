@@ -70,8 +70,9 @@ def trainer_places(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[
 
 
 def share(count: int, place: TrainerPlace) -> range:
-    """Return which of `count` items of a machine belong to a trainer's place; with fewer items
-    than places, some are shared."""
+    """Return a trainer's share of the `count` cores or GPUs of its machine; with fewer of them than trainers, some
+    are shared.
+    """
     first = place.slot * count // place.slots
     return range(first, max((place.slot + 1) * count // place.slots, first + 1)) if count else range(0)
 

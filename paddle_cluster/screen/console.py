@@ -88,7 +88,7 @@ class JsonLines(View):
         return 80
 
     def tick(self, everything: bool = False) -> float:
-        """Do nothing; no output is redrawn."""
+        """Do nothing: this view never redraws."""
         return TICK_S
 
 
@@ -169,7 +169,7 @@ class Console:
         self.show(PhaseEntered(name, self._began))
 
     def note(self, text: str) -> None:
-        """Report something that the user should know; the text can have several lines."""
+        """Show a note for the user; the text can have several lines."""
         self.show(Noted(text))
 
     def process_line(

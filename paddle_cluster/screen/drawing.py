@@ -237,7 +237,7 @@ class Tracebacks:
         return data[: begin.start()]
 
     def due(self, everything: bool = False) -> list[tuple[str, bytes]]:
-        """Return output that was held long enough, by process, and the launcher's remarks on it (without a process)."""
+        """Return the output whose delay has passed, by process, and the launcher's notes on it (without a process)."""
         now = time.monotonic()
         shown = []
         for who, held in list(self._held.items()):

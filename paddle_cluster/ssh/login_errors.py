@@ -54,7 +54,9 @@ class Attempt:
 
 
 def is_worth_another_try(error: Exception) -> bool:
-    """Return whether a server that is merely busy with other logins (MaxStartups) may be the cause."""
+    """Return whether the login may have failed only because the server is busy (MaxStartups), so that a retry can
+    succeed.
+    """
     if isinstance(error, ConnectionResetError | EOFError):
         return True
     plain = type(error) is SSHException

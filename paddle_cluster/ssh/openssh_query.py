@@ -182,7 +182,7 @@ def readable(text: str) -> AbstractContextManager[str]:
 
 
 def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> ConnectError:
-    """Return the error if `ssh` did not start, or did not finish."""
+    """Return the error for an `ssh` that did not start or did not finish."""
     if isinstance(error, FileNotFoundError):
         return ConnectError(
             node,

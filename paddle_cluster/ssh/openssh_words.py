@@ -145,7 +145,7 @@ class FailedLogin:
 
 
 def explain(words: Words, attempt: FailedLogin) -> tuple[ConnectError, bool]:
-    """Explain why a login failed, and return whether a server that is merely busy may be the cause."""
+    """Explain why a login failed, and return whether a busy server may be the cause."""
     text = "\n".join(words.own)
     reason, is_busy = _late(words, attempt), False
     for pattern, tell in _TABLE if reason is None else ():

@@ -84,7 +84,7 @@ class Residents:
 
     @property
     def wait_for_all(self) -> bool:
-        """Return whether every node may have one: then a login is unlikely."""
+        """Return whether every node has the record of a resident agent, so that a login is unlikely."""
         return len(self._known) == len(self._nodes)
 
     def connect(self, node_id: int) -> tuple[TlsStream | None, str]:
@@ -116,7 +116,9 @@ class Residents:
         return stream, ""
 
     def wish(self, node_id: int) -> dict[str, Any] | None:
-        """Return the `hello` field that asks an agent to wait here for the next job, or to leave one that does."""
+        """Return the `hello` field that asks an agent to wait here for the next job, or to leave a waiting one in
+        place.
+        """
         if node_id not in self._nodes or node_id in self._busy:
             return None
         if node_id in self._reached:

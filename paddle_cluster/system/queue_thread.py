@@ -76,7 +76,7 @@ class QueueThread(Generic[T]):
             return True
 
     def wake(self) -> None:
-        """Make the thread call `drain` soon, with or without items."""
+        """Make the thread call `drain` soon, even if the queue is empty."""
         with self._changed:
             self._is_woken = True
             self._changed.notify()

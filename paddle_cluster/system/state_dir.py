@@ -38,7 +38,7 @@ _JOB_ID = regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 @dataclass(frozen=True)
 class StatePlaces:
-    """Where to look for jobs and where to put a new one.
+    """The directories that are searched for jobs, and the one for new jobs.
 
     Attributes:
         jobs: contains one directory per job.

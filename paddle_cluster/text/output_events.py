@@ -38,7 +38,7 @@ class PhaseEntered:
 
 @dataclass(frozen=True)
 class Noted:
-    """Something that the user should know; can have several lines."""
+    """A note for the user; can have several lines."""
 
     text: str
 

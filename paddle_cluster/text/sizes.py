@@ -45,7 +45,7 @@ def some(names: Sequence[str], most: int) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """ "7164-7167, 7200" """
+    """Format numbers as ranges, such as "7164-7167, 7200"."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:

@@ -111,7 +111,7 @@ def to_host(array: Array) -> Array:
 
 
 def settled() -> None:
-    """Wait until the GPU has finished the work of this thread; does nothing if no GPU was used."""
+    """Wait until the GPU has finished the work that this thread started; does nothing if it used no GPU."""
     cupy = sys.modules.get("cupy")
     if cupy is not None:
         cupy.cuda.get_current_stream().synchronize()

@@ -101,7 +101,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
-    """Return the nodes, login settings, the folder of pserver checkpoints (or empty), and the job if one is meant.
+    """Return the nodes, login settings, the folder of pserver checkpoints (or empty), and the job, if one is given.
 
     Raises:
         UsageError: the job is unknown on this machine.

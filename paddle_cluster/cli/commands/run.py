@@ -83,7 +83,9 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _dry_run(resolved: Settings) -> str:
-    """Describe the job without running it; only this function pays for these imports."""
+    """Print the plan of a job without running it. The imports are inside this function, because no other command
+    needs them.
+    """
     from paddle_cluster.plan import plan, plan_text
 
     planned = plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES)))

@@ -82,7 +82,7 @@ def _print_already_ended(job: KnownJob) -> ExitCode:
 
 
 def _only_running(where: StatePlaces) -> KnownJob:
-    """Return the only running job; if several run, do not guess which one is meant."""
+    """Return the only running job. Raises UsageError: none is running, or several are."""
     running = [job for job in store.all_jobs(where) if job.is_live]
     if not running:
         raise UsageError(

@@ -78,7 +78,7 @@ class DispatchHandlers:
         self._relays.leave(record)
 
     def is_over(self) -> bool:
-        """Return whether every node has all trees or never will; called regularly, also continues pending transfers."""
+        """Return whether the transfer to every node has ended. Called regularly; also continues pending transfers."""
         self._relays.advance()
         return all(record.delivery.is_over for record in self._context.roster.all())
 

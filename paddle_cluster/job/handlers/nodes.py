@@ -38,7 +38,7 @@ NEWS = frozenset(
         "stacks",
     )
 )
-"""Kinds of messages without which a job can continue."""
+"""The kinds of messages that a job can do without."""
 
 DELIVERY = frozenset(("lacking", "committed"))
 """Kinds of answers without which a node does not get its trees; the other nodes finish first."""

@@ -35,5 +35,5 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def busy(found: Sequence[Busy]) -> str:
-    """Format the ports for a table."""
+    """Format ports in use for a table."""
     return f"busy: {spans([one.port for one in found])}" if found else "free"

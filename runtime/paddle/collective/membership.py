@@ -65,7 +65,7 @@ class Membership:
         way: str = "auto",
         node: str = "",
     ) -> Self:
-        """Return the membership made of these values, after checking them.
+        """Check these values and return the membership.
 
         Args:
             job_key: the job's secret, from which the ranks' secret is derived.

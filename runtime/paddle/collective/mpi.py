@@ -42,7 +42,7 @@ class MpiRanks(Ranks):
     """All ranks of MPI's world."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Initialise MPI unless that was done already. Raises ConfigError: mpi4py is not installed."""
+        """Initialise MPI unless it is already initialised. Raises ConfigError: mpi4py is not installed."""
         try:
             self._mpi: Any = importlib.import_module("mpi4py.MPI")
         except ImportError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples in numbered files, so that each trainer of a job can read its own.
+"""Samples in numbered files, so that each trainer of a job can read its own part.
 
 As in the original, the files contain pickles, but nothing is unpickled: they are parsed as data, and samples can
 contain the types that `reader.pickled` lists. JSON files of earlier versions can also be read.

@@ -41,12 +41,12 @@ def train(dict_size: int) -> Reader[Sample]:
 
 
 def test(dict_size: int) -> Reader[Sample]:
-    """Return a reader of the test pairs; for the argument see `train`."""
+    """Return a reader of the test pairs; see `train` for the argument."""
     return _reader("test/test", dict_size)
 
 
 def gen(dict_size: int) -> Reader[Sample]:
-    """Return a reader of a few pairs for generation; for the argument see `train`."""
+    """Return a reader of a few pairs for generation; see `train` for the argument."""
     return _reader("gen/gen", dict_size)
 
 

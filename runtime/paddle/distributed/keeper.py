@@ -96,7 +96,7 @@ def has_children() -> bool:
 
 
 def how(code: int) -> str:
-    """Describe an exit code, such as "exit code 3" or the name of a signal."""
+    """Format an exit code, such as "exit code 3" or the name of a signal."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -182,7 +182,7 @@ def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callabl
 
 
 class Keeper:
-    """One run of several workers.
+    """Runs several workers until all have exited.
 
     Args:
         orders: a socket: each byte is the number of a signal that asks for a stop; end of file means that the user's

@@ -155,7 +155,7 @@ class ModelAverage(_Averages):
         no_grad_set: Collection[Name] | None = None,
         callbacks: Sequence[object] | None = None,
     ) -> list[tuple[Parameter, Variable]]:
-        """Append the backward pass and return [(parameter, gradient)]."""
+        """Append the backward pass; return (parameter, gradient) pairs."""
         return append_backward(loss, parameter_list, no_grad_set, callbacks)
 
     def minimize(

@@ -49,7 +49,9 @@ class GradientClip(ABC):
         """Append the operators that clip these gradients together; return the pairs with the clipped gradients."""
 
     def group(self) -> object:
-        """Return a key; parameters with equal keys are clipped together. By default, each is clipped alone."""
+        """Return the key of the group with which a parameter is clipped. By default, each parameter has a group of
+        its own.
+        """
         return None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace `fluid.core` of scripts."""
+"""`fluid.core`: the names of the original's C++ module that scripts use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executor: feeds, runs and fetches. The core's executor runs the operators."""
+"""Executor: feeds a program, runs it and fetches values. The core's executor runs the operators."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Like `train_from_dataset`, without the backward pass, updates and messages to servers."""
+        """Run the same as `train_from_dataset` without the backward pass, updates and messages to servers."""
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = target.clone()

@@ -24,7 +24,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class Initializer(ABC):
-    """Base of initializers, which set the initial value of a variable."""
+    """The base class of initializers, which set the initial value of a variable."""
 
     @abstractmethod
     def __call__(self, var: Variable, block: Block) -> Operator:

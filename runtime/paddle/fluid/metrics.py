@@ -26,7 +26,7 @@ __all__ = [
 
 
 class MetricBase(ABC):
-    """Base of all metrics; counts are the attributes without a leading underscore."""
+    """The base class of metrics; the attributes without a leading underscore are counts."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or type(self).__name__
@@ -128,7 +128,7 @@ class Accuracy(MetricBase):
         self.weight += weight
 
     def eval(self) -> float:
-        """Return the mean.
+        """Return the mean of all values so far.
 
         Raises:
             FluidError: nothing was added.
@@ -205,7 +205,7 @@ class Auc(MetricBase):
         np.add.at(self.stat_neg, places[~true], 1)
 
     def eval(self) -> float:
-        """Return the area; 0 while one of the classes is missing."""
+        """Return the area under the curve; 0 while one of the classes is missing."""
         positive, negative = (np.cumsum(each[::-1]) for each in (self.stat_pos, self.stat_neg))
         if not positive[-1] or not negative[-1]:
             return 0.0
@@ -314,7 +314,7 @@ class WeightedAverage:
         self._weight += weight
 
     def eval(self) -> Any:
-        """Return the mean.
+        """Return the mean of all values so far.
 
         Raises:
             FluidError: nothing was added.

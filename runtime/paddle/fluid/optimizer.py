@@ -38,7 +38,7 @@ Pair = tuple[Parameter, Variable]
 
 
 class Optimizer:
-    """Base of all optimizers; each row of `optim.rules` makes one subclass.
+    """The base class of optimizers; each row of `optim.rules` defines one subclass.
 
     Attributes:
         rule: the update operator and its state.
@@ -108,7 +108,7 @@ class Optimizer:
         no_grad_set: Collection[Name] | None = None,
         callbacks: Sequence[object] | None = None,
     ) -> list[Pair]:
-        """Append the backward pass and return [(parameter, gradient)]."""
+        """Append the backward pass; return (parameter, gradient) pairs."""
         program = cast(Program, loss.block.program)
         with program_guard(program, startup_program or default_startup_program()):
             return backward.append_backward(loss, parameter_list, no_grad_set, callbacks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ParamAttr: the attributes of a layer's parameter."""
+"""ParamAttr: the settings of a layer's parameter."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from paddle.graph.block import Name
 
 
 class Minimizing(Protocol):
-    """An optimizer."""
+    """The interface of the wrapped optimizer."""
 
     def minimize(
         self,

@@ -16,7 +16,7 @@ _Pairs = list[tuple[Parameter, Variable]]
 
 
 class Regularizer(ABC):
-    """Base of the terms that are added to a parameter's gradient."""
+    """The base class of regularizers, which add a term to the gradient of a parameter."""
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
         self._coeff = float(regularization_coeff)

@@ -141,7 +141,7 @@ class Block:
         return op
 
     def _with_intermediates(self, op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Name the intermediate outputs that were left out, since the gradient may want them.
+        """Name the intermediate outputs that were left out, because the gradient may need them.
 
         Each operator gets separate names, even if several operators write to one variable, such as an array.
         """

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Derivation:
-    """How to differentiate a body; stored with it, so that each operator's gradient is looked up only one time.
+    """The gradient calls of a body's operators, stored with the body so that each is created only once.
 
     Attributes:
         smooth: the variables that may have gradients.

@@ -219,7 +219,7 @@ class BoundPlan:
 
 
 class _Misfits:
-    """Checks whether operators accept values whose shapes differ from the declared ones; once per set of shapes.
+    """Checks whether operators accept values whose shapes differ from the declared ones; once for each set of shapes.
 
     The declared shapes of fed variables are placeholders: a padded batch can be shorter than declared. Operators then
     get other shapes than when the program was built, so their shape rules are checked again.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profile: records, while it is on, in which operators the runs of this process spend their time.
+"""Profile: records the run time of each operator in this process while it is on.
 
 There is one per process, since executors of all threads run operators. While it is off, a run checks it only one time;
 while it is on, an operator takes about 1 µs longer.

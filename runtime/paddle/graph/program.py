@@ -16,7 +16,7 @@ from paddle.graph.variable import Variable
 
 
 class Program:
-    """A list of blocks, of which the executor runs block 0.
+    """A list of blocks; the executor runs block 0.
 
     Attributes:
         version: counts changes; an unchanged version means an unchanged program.

@@ -111,7 +111,7 @@ class _Mesh:
         self.streams[rank].send_note(_Call(self._me.rank, self._session), self._deadline)
 
     def await_taken(self, rank: int) -> None:
-        """Wait until a partner confirms the connection; connect again if strangers crowded it out."""
+        """Wait until a partner confirms the connection; connect again if unauthenticated connections displaced it."""
         for _ in range(_TRIES):
             try:
                 self.streams[rank].take_note(_Taken, self._deadline)

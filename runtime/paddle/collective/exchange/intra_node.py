@@ -124,7 +124,7 @@ class IntraNode:
             _ordered_sum([slot[at : at + part.size] for slot in slots], part)
 
     def _sum_each(self, pieces: Pieces, task: Task, chunk: int) -> None:
-        """Add the elements that the only other rank posted."""
+        """Add the elements posted by the only other rank."""
         cuts = _cuts(pieces.size, chunk)
         first, other = self._posted, 1 - self._place
         self._post(pieces, *cuts[0], task)

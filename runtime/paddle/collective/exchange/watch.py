@@ -191,7 +191,7 @@ class Watch:
         )
 
     def _overdue(self) -> CollectiveError:
-        """Find out through rank 0 which rank is late, and return the error."""
+        """Ask rank 0 which rank is late, and return the error."""
         if self.rank == 0:
             return self._call_roll()
         self._send(News("overdue", self.rank), self._links)
@@ -219,8 +219,9 @@ class Watch:
         )
 
     def _hear_some(self, timeout_s: float | None, others: Sequence[tuple[int, int]] = ()) -> list[int]:
-        """Wait for news, or for one of other (descriptor, events), and take the news; return the ready
-        descriptors."""
+        """Wait for notices or for one of the other (descriptor, events); process the notices, and return the ready
+        descriptors.
+        """
         poll = select.poll()
         links = {stream.fileno(): rank for rank, stream in self._links.items()}
         for descriptor, events in (*others, *((each, select.POLLIN) for each in links)):

@@ -44,7 +44,8 @@ _GRAY = (
 
 
 class AutoMixedPrecisionLists:
-    """Three sets of operators; those in none compute in float32.
+    """The sets of operators that compute in float16, in float32, or in the dtype of their inputs; all others compute
+    in float32.
 
     Attributes:
         white_list: compute in float16.

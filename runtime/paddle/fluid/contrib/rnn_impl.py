@@ -38,7 +38,7 @@ class BasicGRUUnit(Layer):
         activation: Activation | None = None,
         dtype: npt.DTypeLike = "float32",
     ) -> None:
-        """Prepare.
+        """Create the unit; its parameters are created by the first call.
 
         Args:
             name_scope: prefix of the parameters' names.
@@ -89,7 +89,7 @@ class BasicLSTMUnit(Layer):
         forget_bias: float = 1.0,
         dtype: npt.DTypeLike = "float32",
     ) -> None:
-        """Prepare.
+        """Create the unit; its parameters are created by the first call.
 
         Args:
             name_scope: prefix of the parameters' names.

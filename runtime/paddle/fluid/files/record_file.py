@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches in recordio files of Fluid: a record is `uint32 tensors | LoDTensor ...`, tensors as in variables' files."""
+"""Batches in recordio files of Fluid: a record is `uint32 tensors | LoDTensor ...`, with tensors as in files of
+variables.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
 
 
 def write_tensor(stream: BinaryIO, value: Any) -> None:
-    """Append one value, with its sequences if it has any."""
+    """Append a tensor to a file, with its sequences if it has any."""
     stream.write(_U32.pack(0))
     levels = lod_of(value)
     stream.write(_U64.pack(len(levels)))
@@ -67,7 +67,7 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
 
 
 def write_selected_rows(stream: BinaryIO, value: SelectedRows) -> None:
-    """Append one value."""
+    """Append selected rows to a file."""
     stream.write(_U32.pack(0) + _U64.pack(len(value.rows)))
     stream.write(np.asarray(to_host(value.rows)).astype("<i8").tobytes())
     stream.write(_I64.pack(value.height))
@@ -81,7 +81,7 @@ def write_row_blocks(
     rows: Iterable[npt.NDArray[np.int64]],
     values: Iterable[npt.NDArray[np.float32]],
 ) -> None:
-    """Append selected rows, given in blocks.
+    """Append selected rows to a file, block by block.
 
     Args:
         shape: number of rows in all blocks, and their width.

@@ -42,7 +42,7 @@ class Fleet:
     is_collective = False
 
     def __init__(self) -> None:
-        """Start without a job."""
+        """Create a fleet without a job; `init` sets its role."""
         self.main_program: Program | None = None
         self.startup_program: Program | None = None
         self._origin_program: Program | None = None

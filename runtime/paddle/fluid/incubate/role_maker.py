@@ -28,7 +28,7 @@ class RoleMakerBase:
     is_collective = False
 
     def __init__(self) -> None:
-        """Start without processes; `generate_role` determines them."""
+        """Create a role maker without processes; `generate_role` determines them."""
         self._role: int = Role.WORKER
         self._current_id = 0
         self._worker_num = 0
@@ -130,7 +130,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     """
 
     def __init__(self, is_collective: bool = False) -> None:
-        """Start; the environment is read later."""
+        """Create a role maker; `generate_role` reads the environment."""
         super().__init__()
         self.is_collective = is_collective
 
@@ -165,7 +165,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
     """Not available: it splits the ranks of an MPI job into workers and servers."""
 
     def __init__(self) -> None:
-        """Raise an error.
+        """Raise NotAvailableError: this role maker is not supported.
 
         Raises:
             FluidError: always; its text names the replacement.

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class _Unrolled:
-    """Common base: a body with states and outputs."""
+    """The base class of DynamicRNN and StaticRNN: a body with states and outputs."""
 
     def __init__(self, layer_type: str, name: str | None) -> None:
         self._helper = LayerHelper(layer_type, name)
@@ -60,7 +60,7 @@ class _Unrolled:
         return self._body
 
     def _inner(self, outer: Variable, shape: Sequence[int], lod_level: int = 0) -> Variable:
-        """Add the variable that a step sees instead of an outer one; it has the same name and hides it."""
+        """Add the variable that replaces an outer one within a step; it has the same name, which it shadows."""
         variable = self._open("input").create_var(outer.name, shape, outer.dtype, lod_level=lod_level)
         variable.stop_gradient = outer.stop_gradient
         return variable
@@ -211,7 +211,9 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory that starts as `init`, or as `shape` with as many rows as `batch_ref`, all one value."""
+        """Return a memory that starts as `init`, or as an array of `shape` with one value and as many rows as
+        `batch_ref`.
+        """
         body = self._open("memory")
         if init is None:
             if shape is None or batch_ref is None:

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Source:
-    """The files to read, and how to read them.
+    """The files of a data set, and the settings for reading them.
 
     Attributes:
         files: paths.
@@ -128,7 +128,7 @@ def printing(
     period: int,
     totals: bool,
 ) -> Printing:
-    """Return what to print, from the arguments of `train_from_dataset`.
+    """Return the `Printing` for the arguments of `train_from_dataset`.
 
     Raises:
         FluidError: fetch_info and fetch_list differ in length, or the period is below 1.

@@ -45,7 +45,7 @@ class PipeError(RunError):
 
 @dataclass(frozen=True)
 class Pipe:
-    """How files are opened.
+    """The command through which files are read, if any.
 
     Attributes:
         command: the pipe command; `cat`: none.

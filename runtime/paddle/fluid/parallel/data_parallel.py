@@ -57,7 +57,7 @@ class DataParallel:
         loss_name: str | None = None,
         remote: Switchboard | None = None,
     ) -> None:
-        """Prepare.
+        """Split the program into passes and updates, without running anything.
 
         Args:
             program: with its backward pass and updates, or without.

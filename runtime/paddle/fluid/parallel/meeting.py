@@ -110,7 +110,7 @@ class Meeting:
         return [from_host(to_host(each), values[0]) for row in whole for each in row]
 
     def _sent(self, value: Array, shape: tuple[int, ...]) -> Array:
-        """Return a copy on the device of the group."""
+        """Return a copy of a value on the device of the group."""
         assert self.group is not None
         held = self.group.device.module().empty(shape, value.dtype)
         held[...] = value if self.group.device.is_gpu else to_host(value)

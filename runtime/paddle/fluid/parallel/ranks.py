@@ -123,7 +123,7 @@ def agree_on(program: Program, group: Ranks) -> None:
 
 
 def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
-    """Give all ranks rank 0's values of the variables that persist between steps."""
+    """Copy rank 0's values of the variables that persist between steps to all ranks."""
     by_dtype: dict[str, list[str]] = {}
     for name, variable in sorted(program.global_block().vars.items()):
         if variable.persistable and scope.has(name) and hasattr(scope.get(name), "dtype"):

@@ -56,22 +56,22 @@ class Operator(graph.Operator):
 
     @property
     def input_names(self) -> list[str]:
-        """Return its input slots, sorted, those without a variable too."""
+        """Return the input slots in alphabetical order, including those without a variable."""
         return sorted(self.inputs)
 
     @property
     def output_names(self) -> list[str]:
-        """Return its output slots that have a variable, sorted."""
+        """Return the output slots that have a variable, in alphabetical order."""
         return sorted(slot for slot, names in self.outputs.items() if names)
 
     @property
     def input_arg_names(self) -> list[str]:
-        """Return all variables it reads, in the order of `input_names`."""
+        """Return the variables that the operator reads, in the order of `input_names`."""
         return [name for slot in self.input_names for name in self.inputs[slot] if name != EMPTY]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """Return all variables it writes, in the order of `output_names`."""
+        """Return the variables that the operator writes, in the order of `output_names`."""
         return [name for slot in self.output_names for name in self.outputs[slot] if name != EMPTY]
 
     @property
@@ -149,11 +149,11 @@ class Operator(graph.Operator):
         )
 
     def _rename_input(self, old: str, new: str) -> None:
-        """Make it read another variable, in place."""
+        """Replace a variable that the operator reads, in place."""
         self._change(inputs=_swapped(self.inputs, {old: new}))
 
     def _rename_output(self, old: str, new: str) -> None:
-        """Make it write another variable, in place."""
+        """Replace a variable that the operator writes, in place."""
         self._change(outputs=_swapped(self.outputs, {old: new}))
 
     def _change(self, **fields: object) -> None:

@@ -127,7 +127,7 @@ def _block(variable: Variable) -> graph.Block:
 
 
 class VarDesc:
-    """The place of the type numbers for scripts: `core.VarDesc.VarType.FP32`."""
+    """The class through which scripts name types, such as `core.VarDesc.VarType.FP32`."""
 
     VarType = VarType
 
@@ -224,7 +224,7 @@ class Parameter(Variable, graph.Parameter):
 
     @property
     def do_model_average(self) -> bool:
-        """Return whether model averaging includes it."""
+        """Return whether model averaging includes the parameter."""
         return bool(self.attributes.get("do_model_average", True))
 
     def with_attribute(self, name: str, value: object) -> None:

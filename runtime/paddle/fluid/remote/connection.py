@@ -34,7 +34,7 @@ class Connection:
     """See `ops.base.body.Remote`. One run at a time; several of its threads can call `lookup`."""
 
     def __init__(self, distribution: Distribution, served: ServedVariables | None = None) -> None:
-        """Prepare.
+        """Create a connection that is not open yet.
 
         Args:
             served: the variables on servers; None: unknown, and values set on the trainer are lost.

@@ -93,7 +93,7 @@ class GrowingRows:
         return table
 
     def kept(self) -> Iterator[Rows]:
-        """Yield all rows, in blocks: (n, width), or for a rule with states as in `_whole`."""
+        """Yield all rows in blocks: (n, width), or in the form of `_whole` if the rule has states."""
         if "_table" not in vars(self):  # nobody asked yet, and all rows are those that were loaded
             yield from self._loaded_rows()
             return

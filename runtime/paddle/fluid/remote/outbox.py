@@ -38,7 +38,7 @@ class Outbox:
     """Used by the one thread that runs a program; the outbox's own thread calls `push`."""
 
     def __init__(self, push: Callable[[Parcel], None]) -> None:
-        """Start empty.
+        """Create an empty outbox.
 
         Args:
             push: sends a parcel other than the last of its step, and returns when it has arrived.

@@ -86,7 +86,7 @@ class ServedProgram:
         device: Device,
         folders: Sequence[Path] | None = None,
     ) -> None:
-        """Prepare; the scope has the initial values of all saved variables.
+        """Create the server's program; the scope has the initial values of all saved variables.
 
         Args:
             folders: folders into which trainers may have tables saved; None: anywhere.

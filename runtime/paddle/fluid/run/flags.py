@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLAGS_ variables of the environment: those with an effect, and a warning about the others."""
+"""The FLAGS_ variables of the environment: the ones that have an effect, and a warning about all others."""
 
 from __future__ import annotations
 

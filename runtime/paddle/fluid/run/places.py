@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places: which device a program runs on."""
+"""Places: the devices that programs run on."""
 
 from __future__ import annotations
 

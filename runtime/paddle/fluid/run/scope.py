@@ -16,7 +16,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 class VariableHandle:
-    """One value in a scope."""
+    """A handle on one value in a scope."""
 
     def __init__(self, name: str, cell: Cell) -> None:
         self._name, self._cell = name, cell
@@ -47,7 +47,7 @@ class VariableHandle:
 
 
 class Scope(graph.Scope):
-    """Values by name."""
+    """A mapping from names to values, with Fluid's methods."""
 
     def var(self, name: str) -> VariableHandle:
         """Return a handle on a value of this scope, created empty if the name is new."""

@@ -18,7 +18,7 @@ class Named(Protocol):
 
 
 class PSDispatcher(ABC):
-    """Base of all dispatchers, including those of users."""
+    """The base class of dispatchers, including user-defined ones."""
 
     def __init__(self, pserver_endpoints: Sequence[str]) -> None:
         self._eps = list(pserver_endpoints)

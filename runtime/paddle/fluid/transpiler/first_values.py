@@ -115,7 +115,7 @@ def _whole(block: Block, origin: Block, name: str) -> str:
 
 
 def _cut(block: Block, whole: str, here: str, at: PlacedSlice | None) -> None:
-    """Set a variable to its rows of a whole one."""
+    """Set a slice to its rows of the whole variable."""
     if here == whole:
         return
     rows, shape = whole, block.var(here).shape

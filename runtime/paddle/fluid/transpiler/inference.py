@@ -69,7 +69,7 @@ def _folding(block: Block, norm: graph.Operator) -> _Folding | None:
 
 
 def _sole_source(block: Block, name: str) -> graph.Operator | None:
-    """Return the operator that writes a variable which one operator reads."""
+    """Return the operator that writes a variable, if only one operator reads it."""
     readers = [op for op in block.ops if name in op.reads]
     writers = [op for op in block.ops if name in op.writes]
     return writers[0] if len(readers) == len(writers) == 1 else None

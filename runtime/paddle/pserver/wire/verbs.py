@@ -285,7 +285,7 @@ class Walked(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Refuses a request. `is_strange`: a gradient contains NaN or infinity, nothing was changed, requests may follow."""
+    """Refuses a request. `is_strange`: a gradient contains NaN or infinity; nothing was changed."""
 
     is_strange: bool = False
 

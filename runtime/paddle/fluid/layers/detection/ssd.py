@@ -96,7 +96,7 @@ def _sizes(given: dict[str, Any], count: int) -> tuple[Sequence[Any], Sequence[A
 
 
 def _head(features: Variable, boxes: int, width: int, **window: Any) -> Variable:
-    """Return (N, H W boxes, width) from a convolution of the features."""
+    """Return predictions (N, H W boxes, width) computed by a convolution of the features."""
     planes = conv2d(input=features, num_filters=boxes * width, **window)
     count = product([*planes.shape[2:], boxes])
     return reshape(transpose(planes, perm=[0, 2, 3, 1]), [0, count, width])

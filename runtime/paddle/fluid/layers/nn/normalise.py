@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch_norm, data_norm, layer_norm, group_norm, spectral_norm, lrn, l2_normalize and dropout."""
+"""Normalisation layers: batch_norm, data_norm, layer_norm, group_norm, spectral_norm, lrn and l2_normalize; dropout."""
 
 from __future__ import annotations
 

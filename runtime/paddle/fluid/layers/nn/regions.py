@@ -66,7 +66,8 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
     "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None"
 )
 def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
-    """Return means (rois, channels, pooled_height, pooled_width) over cells of a grid over regions, each cell shifted.
+    """Return means (rois, channels, pooled_height, pooled_width) over the cells of a grid on each region, each cell
+    shifted by an offset.
 
     Args:
         input: (N, C, H, W).

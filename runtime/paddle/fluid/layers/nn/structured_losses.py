@@ -148,7 +148,7 @@ def sampled_softmax_with_cross_entropy(
 
 
 def _shared_evenly(helper: LayerHelper, places: Variable, num_true: int, classes: int) -> Variable:
-    """Return (rows, classes) probabilities: each of a row's places (rows, num_true) gets as much as the others."""
+    """Return target probabilities (rows, classes): each true class of a row (rows, num_true) gets an equal share."""
     apart = helper.apply("reshape", {"X": places}, {"shape": (-1, num_true, 1)})
     hot = helper.apply("one_hot", {"X": apart}, {"depth": classes}, stop_gradient=True)
     total = helper.apply("reduce_sum", {"X": hot}, {"dim": [1]})
