@@ -101,7 +101,7 @@ def test_what_is_no_number_is_named_one_time_and_the_rest_is_reported(script: Sc
     assert script.values()[-1] == {"step": 1.0}
     assert len(done.stderr.splitlines()) == 4
     assert "loss is left out: nan is not finite" in done.stderr
-    assert "name is left out: 'abc' is not a number" in done.stderr
+    assert "name is left out: expected a number, got 'abc'" in done.stderr
 
 
 def test_nothing_that_cannot_be_shown_is_raised(script: Script) -> None:
@@ -111,7 +111,7 @@ def test_nothing_that_cannot_be_shown_is_raised(script: Script) -> None:
     )
     assert script.values()[-1] == {"step": 2.0}
     assert "huge is left out: the number is too large for a float" in done.stderr
-    assert "freed is left out: a value of type Freed is not a number" in done.stderr
+    assert "freed is left out: expected a number, got a value of type Freed" in done.stderr
 
 
 def test_nothing_is_written_into_a_file_that_got_the_number_of_the_closed_pipe(
@@ -161,7 +161,7 @@ def test_a_number_too_large_for_a_float_is_named_as_such(script: Script) -> None
 
 def test_a_value_without_a_text_of_its_own_is_named_by_its_type(script: Script) -> None:
     done = script.run("class Bad:\n    def __repr__(self): raise RuntimeError\nreport(step=1, bad=Bad())")
-    assert "bad is left out: a value of type Bad is not a number" in done.stderr
+    assert "bad is left out: expected a number, got a value of type Bad" in done.stderr
     assert script.values() == [{"step": 1.0}]
 
 

@@ -99,7 +99,7 @@ def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
     job.wait_for_role("TRAINER")
     cleaning = job.start(command="clean", package=False)
     assert cleaning.wait(60) == 0
-    assert "stays: a job uses it" in cleaning.output
+    assert "is not removed: a job uses it" in cleaning.output
     assert "of --bootstrap removed" not in cleaning.output
     for host in cluster.hosts:
         host.path("/tmp/go").touch()

@@ -164,8 +164,8 @@ def test_clean_takes_what_nobody_needs_and_says_what_stays(workspace: Path, conf
     assert "0 jobs removed" in paddle("clean", f"--conf={conf}", "--older_than=1d")
     said = paddle("clean", f"--conf={conf}")
     assert "2 jobs removed" in said
-    assert f"{saved} stays: it may contain checkpoints" in said
-    assert f"{uncollected} stays: its files were not collected completely" in said
+    assert f"{saved} is not removed: it may contain checkpoints" in said
+    assert f"{uncollected} is not removed: its files were not collected completely" in said
     assert last not in said
     assert kept(conf) == [saved, uncollected]
     assert (workspace / "train.py").exists()
@@ -195,7 +195,7 @@ def test_clean_leaves_a_job_that_runs(workspace: Path, conf: Path) -> None:
             assert any("begun" in line for line in job.stdout)
             _, running = kept(conf)
             said = paddle("clean", f"--conf={conf}")
-            assert f"{running} stays: it runs" in said
+            assert f"{running} is not removed: it runs" in said
             assert kept(conf) == [running]
         finally:
             job.terminate()

@@ -127,5 +127,5 @@ def test_a_limit_that_is_none_is_refused(limit: float) -> None:
 
 
 def test_a_gradient_that_is_no_number_is_named() -> None:
-    with pytest.raises(ConfigError, match="gradient of parameter b is NaN"):
+    with pytest.raises(ConfigError, match="gradient of parameter b contains NaN"):
         clip_by_global_norm({"a": vector(1), "b": vector(math.nan)}, 1.0)

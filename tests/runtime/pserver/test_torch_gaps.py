@@ -298,7 +298,7 @@ def test_a_forgotten_step_is_told() -> None:
     rows = module().Embedding("t", DIM)
     with trained(rows) as (optimizer, _):
         with (
-            pytest.warns(RuntimeWarning, match="no step pushed the gradients of 1 lookups at the end"),
+            pytest.warns(RuntimeWarning, match=r"gradients of 1 lookups .*close"),
             optimizer,
         ):
             rows(torch.tensor([1])).sum().backward()

@@ -199,6 +199,6 @@ def test_images_of_a_tar_become_files_of_batches_that_pickle_reads(tmp_path: Pat
 
 def test_a_tar_without_the_images_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     source = _tar(tmp_path / "all.tar", {"./a.jpg": b"a"})
-    with pytest.raises(ConfigError, match=r"all\.tar has none of the 1 images of img2label"):
+    with pytest.raises(ConfigError, match=r"1 keys of img2label .*all\.tar"):
         image.batch_images_from_tar(source, "train", {"a.jpg": 0})
     assert list(Path(f"{source}_batch").iterdir()) == []

@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "dtype": ({"fc.b": np.zeros(50)}, r"fc\.b: expected \(50,\) float32, got \(50,\) float64"),
     "objects": ({"fc.b": np.zeros(50, object)}, r"fc\.b: .*object"),
-    "NaN": ({"fc.w": bad((40, 50), np.nan)}, r"gradient of parameter fc\.w is NaN"),
+    "NaN": ({"fc.w": bad((40, 50), np.nan)}, r"gradient of parameter fc\.w contains NaN"),
     "infinity": ({"fc.b": bad((50,), np.inf)}, r"gradient of parameter fc\.b contains NaN"),
     "name": ({"fc.v": np.zeros(1, np.float32)}, r"'fc\.v' is not on the pservers; known: fc\.w, fc\.b, emb"),
     "dense for sparse": ({"emb": np.zeros((20, 3), np.float32)}, "parameter emb: expected a RowGradient"),
@@ -44,7 +44,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "id twice": ({"emb": rows([3, 3])}, "emb: expected strictly ascending row ids, got 3 before 3"),
     "width": ({"emb": rows([3], width=4)}, r"emb: expected \(1, 3\) float32, got \(1, 4\)"),
     "row dtype": ({"emb": rows([3], dtype=np.float64)}, "emb: .* got .*float64"),
-    "NaN row": ({"emb": RowGradient(np.array([3]), bad((1, 3), np.nan))}, "emb is NaN"),
+    "NaN row": ({"emb": RowGradient(np.array([3]), bad((1, 3), np.nan))}, "emb contains NaN"),
 }
 
 
@@ -82,7 +82,7 @@ def test_values_that_are_missing_or_wrong_are_named() -> None:
             {"fc.b": np.zeros(49, np.float32)},
             r"value of parameter fc\.b: expected \(50,\) float32, got \(49,\)",
         ),
-        ({"fc.b": bad((50,), np.nan)}, r"value of parameter fc\.b is NaN"),
+        ({"fc.b": bad((50,), np.nan)}, r"value of parameter fc\.b contains NaN"),
     ):
         with InProcessJob(1).client(0) as client, pytest.raises(ConfigError, match=why):
             client.configure(SMALL.parameters, SGD, SMALL.values() | change)

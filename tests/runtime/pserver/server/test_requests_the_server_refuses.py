@@ -83,11 +83,11 @@ HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
     ),
     "int slab": ((slab(dtype=np.int64),), "got .* int64"),
     "no slab": ((), r"got \(0,\)"),
-    "NaN in fc.w": ((slab(value=np.nan, at=1999),), "gradient of parameter fc.w is NaN"),
+    "NaN in fc.w": ((slab(value=np.nan, at=1999),), "gradient of parameter fc.w contains NaN"),
     "infinity in fc.b": ((slab(value=-np.inf, at=2000),), "gradient of parameter fc.b contains NaN"),
     "huge but finite is no NaN, NaN row is": (
         (slab(value=3e38), *row_sections([1], bad((1, 3), np.nan))),
-        "emb, row 1, is NaN",
+        "emb: row 1 contains NaN",
     ),
     "negative id": ((slab(), *row_sections([-1])), "emb: expected row ids from 0 to 19, got -1"),
     "id too large": ((slab(), *row_sections([20])), "emb: expected row ids from 0 to 19, got 20"),

@@ -154,7 +154,7 @@ def test_a_discard_ratio_that_is_too_small_is_replaced_and_told(caplog: pytest.L
     optimizer = OptimizerSpec("momentum", is_async=True, discard_ratio=0.5)
     with InProcessJob(4, num_dense=1).client(0) as client, caplog.at_level(logging.WARNING, "paddle"):
         client.configure(MODEL.parameters[:1], optimizer, MODEL.values())
-    assert "async_lagged_grad_discard_ratio 0.5 is too small, using 1.5" in caplog.text
+    assert "async_lagged_grad_discard_ratio 0.5 is too small; using 1.5" in caplog.text
 
 
 def test_asynchronous_trainers_do_not_wait_for_each_other_inside_a_pass() -> None:

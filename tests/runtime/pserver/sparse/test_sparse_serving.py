@@ -168,7 +168,7 @@ WRONG_PUSHES: dict[str, tuple[np.ndarray, np.ndarray, str]] = {
     "infinity": (
         HERE,
         np.where(np.arange(3)[:, None] == 2, np.inf, ONES).astype(np.float32),
-        f"row {HERE[2]}, is",
+        f"row {HERE[2]} contains",
     ),
 }
 

@@ -184,4 +184,4 @@ def test_damage_on_the_way_is_told_with_its_cause(
         ours[0].sendall(bytes([4, 0, 0, 0, 1]) + bytes(20))
         while not beside.lost:
             beside.serve_one()
-    assert "a stream connection ends: cannot decrypt piece 1 of a stream" in caplog.text
+    assert "a stream connection was closed: cannot decrypt piece 1 of a stream" in caplog.text

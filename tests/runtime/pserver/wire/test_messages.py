@@ -69,7 +69,7 @@ def test_a_field_that_cannot_have_its_value_is_refused_by_name() -> None:
         decode(sealed(flagged[:-1] + b"\x02", []))
     with pytest.raises(WireError, match="STATUS: expected -1 or more, got -2"):
         decode(sealed(signed[:-8] + struct.pack("<q", -2), []))
-    with pytest.raises(WireError, match=r"a header of 47 bytes, expected 48 or more"):
+    with pytest.raises(WireError, match=r"at least 48 bytes, got 47"):
         decode(sealed(signed[:-1], []))
     with pytest.raises(WireError, match=r"header: expected 48 bytes, got 49"):
         decode(sealed(signed + b"\0", []))
