@@ -35,23 +35,22 @@ def test_a_frame_of_the_launcher_is_read_by_the_agent() -> None:
 
 
 def rows(part: str) -> dict[str, str]:
-    """Kind -> fields, as a table of the design page has them."""
+    """Kind -> fields, as the tables of the page have them."""
     cells = [line.split("|") for line in part.splitlines() if line.startswith("| ")]
     return {row[1].strip(): row[2].strip() for row in cells}
 
 
 def field_names(cell: str) -> set[str]:
-    """The names in a cell of the design page, without the forms of their values."""
+    """The names in a cell of the page, without the forms of their values."""
     while (bare := re.sub(r"\[[^][]*\]|\{[^{}]*\}|\([^()]*\)", "", cell)) != cell:
         cell = bare
     words = [re.match(r"\s*(?:proc or )?(\w+)", part) for part in re.split(r"[,;]| and | or ", cell)]
     return {word[1] for word in words if word is not None and word[1] != "body"}
 
 
-def test_the_design_page_has_a_row_for_every_message_with_the_fields_of_its_record() -> None:
-    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    section = design.split("## 3.")[1].split("## 4.")[0]
-    parts = section.split("\nAgent -> launcher:")
+def test_the_page_of_messages_has_a_row_for_each_with_the_fields_of_its_record() -> None:
+    page = (ROOT / "docs" / "agent-messages.md").read_text(encoding="utf-8")
+    parts = page.split("\n## Agent to launcher\n")
     for part, records, others in (
         (parts[0], TO_AGENT, {"modules", "reconnect"}),
         (parts[1], TO_LAUNCHER, {"reconnected"}),

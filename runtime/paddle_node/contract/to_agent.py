@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that a launcher sends to its agents: kind -> record. docs/design.md describes them."""
+"""The messages that a launcher sends to its agents: kind -> record. docs/agent-messages.md describes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that an agent sends to its launcher: kind -> record. docs/design.md describes them."""
+"""The messages that an agent sends to its launcher: kind -> record. docs/agent-messages.md describes them."""
 
 from __future__ import annotations
 
