@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of files on their way to nodes, and files on their way back; above `ssh`."""
+"""File transfer: workspaces to nodes, logs and output back; above `ssh`."""

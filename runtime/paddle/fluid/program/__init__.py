@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and their parts, as layers write them and others rewrite them; the lowest floor of `fluid`."""
+"""Programs and their parts, which layers build and transpilers rewrite; the lowest layer of `fluid`."""

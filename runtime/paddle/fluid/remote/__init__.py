@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transpiled programs at work: trainers' messages, servers' blocks; above `files`."""
+"""Execution of transpiled programs: trainers' messages and servers' blocks; above `files`."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server, from the thread of a port to its engine and what that serves; above `durable`, beside `client`."""
+"""One server: the threads of its ports, the engine and its services; above `durable`, beside `client`."""
