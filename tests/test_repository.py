@@ -59,7 +59,7 @@ def test_no_tracked_file_is_a_package_or_an_archive() -> None:
 
 
 def test_every_test_that_shows_a_promise_is_there() -> None:
-    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/security-tests.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w/.]+\.py)::(\w+)`", text)
     assert len(named) > 20
     missing = [
