@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster that paddle.py runs jobs on; docs/configuration.md lists every name."""
+"""The cluster that paddle.py runs jobs on. docs/configuration.md lists every name."""
 
-# The machines, one entry each; the position in this list is the node's id. `local` is an embedded node: a
-# directory and an agent on this machine, without sshd. Three of them make a cluster to try things on.
-# Real machines instead:
+# The machines. The position of a host in this list is its node id. `local` is an embedded node: a directory
+# and an agent on this machine, without sshd. Three of them are enough to try things out. With real machines:
 #
 #   HOSTS = [
 #       "root@10.1.9.7",              # [user@]host
@@ -13,34 +12,36 @@
 #   ]
 HOSTS = ["local", "local", "local"]
 
-# Parent of the job directories on every node; ~ is the home directory there.
+# The parent of the job directories on every node; ~ is the home directory on that node.
 ROOT_DIR = "~/.paddle-cluster"
 
-# Network interface for the traffic between pservers and trainers, such as "eth0"; "": chosen by route.
+# The network interface for traffic between nodes, such as "eth0". "" selects a network that all nodes share.
 PADDLE_NIC = ""
 
-# First port of a pserver; if it is in use, the pserver takes the next free one and informs the trainers.
+# The first port of a pserver. If it is in use, the pserver takes the next free one, and trainers use that.
 PADDLE_PORT = 7164
 
-# Ports for dense parameters on every pserver; more ports carry more parallel traffic.
+# The number of ports for dense parameters on each pserver. More ports carry more traffic in parallel.
 PADDLE_PORTS_NUM = 1
 
-# Ports for sparse parameters on every pserver, after the dense ones.
+# The number of ports for sparse parameters on each pserver, after the dense ones.
 PADDLE_PORTS_NUM_FOR_SPARSE = 1
 
 # Whether trainers compute on a GPU.
 PADDLE_USE_GPU = "False"
 
-# Prepended to the LD_LIBRARY_PATH of the nodes, such as "/usr/local/cuda/lib64:/usr/lib64".
+# Directories to put before the nodes' own LD_LIBRARY_PATH, such as "/usr/local/cuda/lib64:/usr/lib64".
 LD_LIBRARY_PATH = ""
 
-# Which nodes run a pserver and which a trainer: entries of HOSTS or their indices. Default: all run both.
+# The nodes that run a pserver, and those that run a trainer: entries of HOSTS or their indices. By default,
+# all nodes run both.
 # PSERVERS = [0]
 # TRAINERS = [1, 2]
 
-# Python 3.11 or newer with numpy and pyzmq on the nodes; "" is python3 there, and this Python on local nodes.
+# The Python of the nodes: 3.11 or newer, with numpy and pyzmq. "" is python3, and on local nodes the Python
+# that runs paddle.py.
 PYTHON = ""
 
-# Settings of single hosts: {"gpu-box": {"python": "/opt/py311/bin/python", "root_dir": "/scratch",
+# Settings that differ on single hosts: {"gpu-box": {"python": "/opt/py311/bin/python", "root_dir": "/scratch",
 # "env": {"DATA": "/mnt/data"}, "key": "~/.ssh/other"}}
 HOST_SETTINGS = {}

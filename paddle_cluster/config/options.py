@@ -143,14 +143,14 @@ COMMON = (
         "j",
     ),
     Option("dry_run", "dry_run", help="show every process of the job; connect to nothing"),
-    Option("conf", "conf", "FILE", Path, None, f"the cluster (default: {_CONF})"),
+    Option("conf", "conf", "FILE", Path, None, f"cluster description (default: {_CONF})"),
     Option(
         "hosts",
         "cluster.hosts",
         "HOST[,HOST]",
         list_of(values.host, "hosts, such as ['root@10.1.9.7']"),
         REQUIRED,
-        "hosts to use: user@a,b:2222, or --hostfile=FILE",
+        "use these hosts: user@a,b:2222; or --hostfile=FILE",
         against={"--hostfile": _ONE_SOURCE, **_ALLOCATION},
         conf="HOSTS",
         split=listed,
@@ -161,11 +161,16 @@ COMMON = (
         "ENGINE",
         str,
         "ssh",
-        "ssh (default), openmpi; slurm, kubernetes: --nnodes=N",
+        "ssh (default), openmpi, slurm or kubernetes",
         choices=tuple(ENGINES),
     ),
     Option(
-        "entry", "job.entry", "FILE", entry.read, entry.DEFAULT, "train.py (default), ./run.sh, -mpkg.module"
+        "entry",
+        "job.entry",
+        "FILE",
+        entry.read,
+        entry.DEFAULT,
+        "run train.py (default), ./run.sh, -mpkg.module",
     ),
     Option(
         "mode",
@@ -173,32 +178,36 @@ COMMON = (
         "MODE",
         Mode,
         Mode.V2,
-        "v2 (default), fluid, v1; collective: any script",
+        "v2 (default), fluid, v1, or collective: any script",
         choices=tuple(Mode),
     ),
-    Option("nproc_per_node", "job.nproc_per_node", "N", whole(1), None, "trainers per node (default: 1)"),
+    Option(
+        "nproc_per_node", "job.nproc_per_node", "N", whole(1), None, "start N trainers per node (default: 1)"
+    ),
     Option(
         "env",
         "job.variables",
         "NAME[=VALUE]",
         values.utf8,
         (),
-        "a variable for every process; --env_file=FILE: many",
+        "set a variable for every process; or --env_file=FILE",
         repeats=True,
     ),
     Option("max_restarts", "job.max_restarts", "N", whole(0), 0, "restart a failed process up to N times"),
     Option("detach", "detach", help="run in the background; attach shows it again"),
-    Option("help", "", help="this text; --version: the version", short="h"),
+    Option("help", "", help="print this text; --version prints the version", short="h"),
 )
 """The options in the short --help, in this order."""
 
 OTHERS = (
-    Option("hostfile", "cluster.hosts", "FILE", Path, None, "the hosts of a hostfile", against=_ALLOCATION),
+    Option(
+        "hostfile", "cluster.hosts", "FILE", Path, None, "use the hosts listed in FILE", against=_ALLOCATION
+    ),
     Option("include", "cluster.hosts", "HOST[,HOST]", listed, (), "use only these hosts", against=_PODS),
     Option(
         "exclude", "cluster.hosts", "HOST[,HOST]", listed, (), "use all hosts except these", against=_PODS
     ),
-    Option("nnodes", "cluster.hosts", "N", whole(1), None, "use the first N of these hosts, or N pods"),
+    Option("nnodes", "cluster.hosts", "N", whole(1), None, "use the first N of these hosts, or start N pods"),
     Option(
         "queue",
         "job.queue",
@@ -206,10 +215,10 @@ OTHERS = (
         against=_OWN_QUEUE,
     ),
     Option(
-        "queue_priority", "job.priority", "N", whole(0), 0, "among waiting jobs, the highest N starts first"
+        "queue_priority", "job.priority", "N", whole(0), 0, "start the waiting job with the highest N first"
     ),
-    Option("name", "job.name", "NAME", values.job_name, "", "name of the job for status, logs and stop"),
-    Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
+    Option("name", "job.name", "NAME", values.job_name, "", "name the job, for status, logs and stop"),
+    Option("env_file", "job.env_files", "FILE", Path, (), "set the variables listed in FILE", repeats=True),
     Option("min_trainers", "job.min_trainers", "N", whole(1), None, "continue while N trainers remain"),
     Option(
         "json",
@@ -238,7 +247,7 @@ OTHERS = (
         "NAME",
         values.directory_name,
         "",
-        "keep scripts' checkpoints on the nodes under NAME",
+        "name the directory of scripts' checkpoints",
     ),
     Option(
         "collect",
@@ -246,7 +255,7 @@ OTHERS = (
         "PATTERN[,PATTERN]",
         values.comma_separated,
         (),
-        "which of those files to collect",
+        "copy matching files back from that directory",
     ),
     Option("keep_links", "job.keep_links", help="send links to absolute paths unchanged"),
     Option(
@@ -255,7 +264,7 @@ OTHERS = (
         "WIRE",
         one_of(Wire),
         "curve",
-        "curve (default): encrypted between processes; plain",
+        "between processes: curve (default, encrypted) or plain",
         choices=tuple(Wire),
         conf="WIRE",
     ),
@@ -263,8 +272,8 @@ OTHERS = (
         "bootstrap", "job.bootstrap", help="also send the packages that the job imports", conf="BOOTSTRAP"
     ),
     Option("accept_new_host_keys", "ssh.accept_new_host_keys", help="trust the keys of unknown hosts"),
-    Option("allow_mismatch", "job.allow_mismatch", help="nodes may differ in Python and its packages"),
-    Option("version", "", help="the version"),
+    Option("allow_mismatch", "job.allow_mismatch", help="allow different versions of Python and packages"),
+    Option("version", "", help="print the version"),
 )
 
 OPTIONS = (*COMMON, *OTHERS)
