@@ -21,7 +21,10 @@ from paddle.pserver.sparse.rows import Floats, Memory, rows_of
 from paddle.pserver.sparse.structures import ComingRows, Numbers
 from paddle.pserver.sparse.touching import Toucher
 
-_SLAB_BYTES = 32 << 20
+_SLAB_BYTES, _HUGE_PAGE = 32 << 20, 2 << 20
+_SLABS_ALONE, _SLABS_AT_ONCE = 4, 16
+"""Slabs after the first ones are side by side and share huge pages: the ends of a slab alone, where its ticks are, take
+small pages, with which lookups are 8 % slower."""
 _MAX_BITS = 20
 _TICK_BYTES = 4
 _LARGE_BYTES = 16 << 20
@@ -34,10 +37,14 @@ _SPARE_SHIFT, _MOST_FREE_SHIFT = 6, 4
 
 def map_memory(nbytes: int) -> Memory:
     """Return zeroed memory that is committed when it is touched, in huge pages where the machine has them."""
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if nbytes >= _SLAB_BYTES // 2:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
+    more = _HUGE_PAGE if nbytes >= _SLAB_BYTES // 2 else 0
+    memory = mmap.mmap(-1, nbytes + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    found = np.frombuffer(memory, np.uint8)
+    if not more:
+        return found
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    start = -found.ctypes.data % _HUGE_PAGE
+    return found[start : start + nbytes]
 
 
 class Slabs:
@@ -69,6 +76,7 @@ class Slabs:
         self.row_bytes = 4 * self.part * parts + _TICK_BYTES
         self._bits = min(max((_SLAB_BYTES // self.row_bytes).bit_length() - 1, 4), _MAX_BITS)
         self._slabs: list[Memory] = []
+        self._next_slabs: list[Memory] = []
         self.rows = rows_of(self._bits, width, parts, initial, per_row)
         self._used = 0
         self._touched = 0
@@ -209,6 +217,11 @@ class Slabs:
             start += count
 
     def _add_slab(self) -> None:
-        memory = self._allocate(self.row_bytes << self._bits)
+        size = self.row_bytes << self._bits
+        if not self._next_slabs and len(self._slabs) >= _SLABS_ALONE:
+            with contextlib.suppress(OSError, MemoryError, ValueError):
+                memory = self._allocate(_SLABS_AT_ONCE * size)
+                self._next_slabs = [memory[at : at + size] for at in range(0, len(memory), size)]
+        memory = self._next_slabs.pop(0) if self._next_slabs else self._allocate(size)
         self._slabs.append(memory)
         self.rows.add(memory)

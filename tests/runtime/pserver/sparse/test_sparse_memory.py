@@ -17,7 +17,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
-from paddle.pserver.sparse.slabs import map_memory
+from paddle.pserver.sparse.slabs import Slabs, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.tiered_table import TieredTable
@@ -150,3 +150,27 @@ def test_where_no_thread_can_be_started_memory_is_not_touched_ahead(monkeypatch:
     while resident_pages(memory) != 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert resident_pages(memory) == 1
+
+
+@pytest.mark.parametrize("most_slabs", [1, 16])
+def test_a_large_tables_slabs_share_huge_pages_where_so_much_can_be_mapped_at_once(most_slabs: int) -> None:
+    width, rows_of_slab = 4096, 1024
+    slab, sizes = (4 * width + 4) * rows_of_slab, list[int]()
+
+    def allocate(nbytes: int) -> np.ndarray:
+        if nbytes > most_slabs * slab:
+            raise MemoryError(nbytes)
+        sizes.append(nbytes)
+        memory = map_memory(nbytes)
+        assert memory.ctypes.data % (2 << 20) == 0
+        return memory
+
+    slabs = Slabs(width, 1, INITIALS["constant"], allocate)
+    slabs.reserve(7 * rows_of_slab)
+    assert sizes == [slab] * 4 + ([slab] * 3 if most_slabs == 1 else [16 * slab])
+    numbers = slabs.take(7 * rows_of_slab)[rows_of_slab - 1 :: rows_of_slab]
+    parts, ticks = np.ones((1, 7, width), np.float32), np.arange(7, dtype=np.uint32)
+    parts[0] *= ticks[:, None]
+    slabs.rows.scatter(numbers, parts, ticks)
+    for array, expected in zip(slabs.gathered(numbers), (parts, ticks), strict=True):
+        np.testing.assert_array_equal(array, expected)
