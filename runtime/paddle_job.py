@@ -35,7 +35,9 @@ def report(**numbers):
 
 
 def _open():
-    """The pipe to the agent and its identity, or -1; a child may have the variables, and another file at the number."""
+    """Return the pipe to the agent and its identity, or -1. A child process may inherit the variables but have a
+    different file at that descriptor.
+    """
     try:
         descriptor = int(os.environ["PADDLE_REPORT_FD"])
         pipe = _identity(descriptor)
@@ -74,7 +76,7 @@ def _add(name, value):
 
 
 def _write():
-    """Write a line, or keep its numbers for the next one where the pipe is full."""
+    """Write a line, or keep its numbers for the next line if the pipe is full."""
     global _descriptor, _next_at
     line = json.dumps({"event": "numbers", "values": _waiting}).encode() + b"\n"
     try:

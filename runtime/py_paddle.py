@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The name that scripts for the original's C++ interface import: what they use of it is in ``paddle.swig``."""
+"""The package that scripts for the original's C++ interface import; the supported part is in ``paddle.swig``."""
 
 from __future__ import annotations
 

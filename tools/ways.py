@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the product's files and functions that five data paths enter: python tools/ways.py [WAY ...] [--files]
+"""Counts the product's files and functions on five data paths: python tools/ways.py [WAY ...] [--files]
 
 Each path runs in its own process, in which a profile function records every Python function that is called. Concurrent
 calls of other threads count too, so figures vary slightly. Code executed while a module is imported does not count.

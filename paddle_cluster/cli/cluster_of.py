@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from paddle_cluster.cli.command_arguments import Given
+from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.config import arguments
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.resolve import resolve
@@ -45,7 +45,7 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
 
 
 def nodes_to_ask(
-    where: StatePlaces, given: Given, environ: Mapping[str, str]
+    where: StatePlaces, given: CommandArguments, environ: Mapping[str, str]
 ) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
     """Return the nodes, the login settings, the conf.py that names them, and the job ID (or a part of it), if given.
 

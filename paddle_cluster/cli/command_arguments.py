@@ -15,7 +15,7 @@ OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 @dataclass(frozen=True)
-class Given:
+class CommandArguments:
     """The arguments of a command.
 
     Attributes:
@@ -34,7 +34,7 @@ def options(usage: str) -> dict[str, bool]:
     return {one.rstrip("= "): one[-1] in "= " for one in _OPTION.findall(usage.partition("\n\n")[0])}
 
 
-def read(command: str, argv: Sequence[str], usage: str) -> Given:
+def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
     """Parse the arguments of a command.
 
     Raises:
@@ -68,10 +68,10 @@ def read(command: str, argv: Sequence[str], usage: str) -> Given:
             jobs.append(token)
     if len(jobs) > 1:
         raise UsageError(f"{command} takes a single job, got {' '.join(jobs)}")
-    return Given(jobs[0] if jobs else None, given, frozenset(on))
+    return CommandArguments(jobs[0] if jobs else None, given, frozenset(on))
 
 
-def whole_number(command: str, given: Given, name: str, default: int) -> int:
+def whole_number(command: str, given: CommandArguments, name: str, default: int) -> int:
     """Return the value of an option as a non-negative integer.
 
     Raises:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paddle_cluster.control import attached, node_queue
-from paddle_cluster.control.attached import Parting
+from paddle_cluster.control.attached import EndReason
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_protocol import encode
 from paddle_cluster.errors import ExitCode, LauncherError, as_exit_code
@@ -120,11 +120,11 @@ def _follow(connection: socket.socket) -> ExitCode:
         client.close()
         with signals.ignored():
             console.close()
-    if farewell.parting is Parting.ENDED:
+    if farewell.parting is EndReason.ENDED:
         if farewell.lines:
             show("\n".join(f"{PROGRAM}: {line}" for line in farewell.lines), sys.stderr)
         return as_exit_code(farewell.exit_code)
-    if farewell.parting is Parting.LOST:
+    if farewell.parting is EndReason.LOST:
         show(f"{PROGRAM}: the detached launcher exited without a message ({farewell.reason})", sys.stderr)
         return ExitCode.LOST
     show(_directions(welcome))

@@ -115,13 +115,13 @@ class Conversation(Protocol):
         """Return whether the agent's first line has been received."""
 
     @property
-    def may_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Return whether the received events have been processed."""
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
         """Process received data; raise FrameError if it is not valid output of an agent."""
 
-    def to_say(self, position: int, most: int) -> bytes:
+    def data_to_write(self, position: int, most: int) -> bytes:
         """Return the data to write from a position on. Errors in producing it are raised."""
 
     def said(self, position: int) -> None:
@@ -183,9 +183,9 @@ class Carrier:
         """Return whether the next `read_turn` may block until the peer acts."""
         return self.stream.may_block()
 
-    def may_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Return whether the received events have been processed."""
-        return self._closed or self._conversation.may_go_on
+        return self._closed or self._conversation.can_continue
 
     def waits_until(self) -> float | None:
         """Return the deadline for the agent's first line, until it has arrived."""
@@ -218,7 +218,7 @@ class Carrier:
             self._conversation.over(self, self._fault, self.stream.end())
             self._ended.set()
             return Next.NOTHING
-        return Next.BYTES if self.may_go_on() else Next.PAUSE
+        return Next.BYTES if self.can_continue() else Next.PAUSE
 
     def _shut(self) -> bool:
         self._closed = True
@@ -244,7 +244,7 @@ class Carrier:
 
     def _write(self, limit: int) -> bool:
         while limit > 0 and not self._closed:
-            data = self._conversation.to_say(self._position, WRITE_SIZE)
+            data = self._conversation.data_to_write(self._position, WRITE_SIZE)
             if not data:
                 return False
             written = self.stream.write(data)

@@ -268,7 +268,7 @@ class Link:
         return self._decoder.started
 
     @property
-    def may_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Return whether the received events have been processed."""
         return self._outgoing.is_stopped or not is_full(self._events)
 
@@ -299,7 +299,7 @@ class Link:
             self._acknowledged = received
         self.send("received", position=received)
 
-    def to_say(self, position: int, most: int) -> bytes:
+    def data_to_write(self, position: int, most: int) -> bytes:
         """Return the data to write from a position on."""
         return self._outgoing.read(position, most)
 

@@ -136,7 +136,7 @@ class Next(Enum):
     """What the reactor does with a reader after a turn."""
 
     BYTES = "bytes"  # wake it when more bytes arrive
-    PAUSE = "pause"  # poll `may_go_on`
+    PAUSE = "pause"  # poll `can_continue`
     TASK = "task"  # another turn, on a thread where it can block
     NOTHING = "nothing"
 
@@ -153,7 +153,7 @@ class Reader(Protocol):
     def read_turn(self) -> Next:
         """Read the available bytes, up to a limit."""
 
-    def may_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Return whether a pause is over."""
 
     def waits_until(self) -> float | None:
@@ -283,7 +283,7 @@ class Reactor:
         for watched in paused:
             if self._watched.get(watched.fd) is not watched:
                 continue
-            if watched.reader.may_go_on():
+            if watched.reader.can_continue():
                 self._read(watched)
             else:
                 with self._lock:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
-from paddle_cluster.control.control_client import ControlClient, Gone
+from paddle_cluster.control.control_client import ConnectionClosed, ControlClient
 from paddle_cluster.control.control_protocol import End, Frame, Missed, RequestRefused
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
@@ -31,7 +31,7 @@ SILENT_S = 15.0
 KEYS = "Ctrl+C stops the job (twice: immediately), Ctrl+\\ or closing the terminal detaches"
 
 
-class Parting(Enum):
+class EndReason(Enum):
     """Why an attached view ended."""
 
     ENDED = auto()
@@ -41,7 +41,7 @@ class Parting(Enum):
 
 
 @dataclass(frozen=True)
-class Farewell:
+class ViewEnd:
     """The end of an attached view.
 
     Attributes:
@@ -50,7 +50,7 @@ class Farewell:
         lines: the messages of a job that never began.
     """
 
-    parting: Parting
+    parting: EndReason
     exit_code: int = 0
     left: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def follow(
     *,
     by: str,
     until: Callable[[Event], bool] = lambda event: False,
-) -> Farewell:
+) -> ViewEnd:
     """Show a job until it ends, its launcher exits, or the user detaches; main thread only.
 
     Args:
@@ -100,7 +100,7 @@ class _Follower:
         self._heard_at = time.monotonic()
         self._silent = False
 
-    def run(self) -> Farewell:
+    def run(self) -> ViewEnd:
         while True:
             try:
                 event = self._events.get(timeout=TURN_S)
@@ -111,24 +111,24 @@ class _Follower:
             if farewell is not None:
                 return farewell
 
-    def _take(self, event: Any) -> Farewell | None:
+    def _take(self, event: Any) -> ViewEnd | None:
         if isinstance(event, SignalEvent):
             return self._signal(event)
         if isinstance(event, _Detached):
-            return Farewell(Parting.LET_GO)
-        if isinstance(event, Gone):
-            return Farewell(Parting.LOST, reason=event.reason)
+            return ViewEnd(EndReason.LET_GO)
+        if isinstance(event, ConnectionClosed):
+            return ViewEnd(EndReason.LOST, reason=event.reason)
         self._heard_at = time.monotonic()
         self._silent = False
         return self._show(event)
 
-    def _show(self, frame: Frame) -> Farewell | None:
+    def _show(self, frame: Frame) -> ViewEnd | None:
         if frame.kind == "shown":
             with contextlib.suppress(ValueError):  # from a newer launcher
                 event = from_fields(frame.fields)
                 self._console.show(event)
                 if self._until(event):
-                    return Farewell(Parting.REACHED)
+                    return ViewEnd(EndReason.REACHED)
         match message := frame.record:
             case Missed():
                 missed = counted(message.count, "line")
@@ -136,12 +136,12 @@ class _Follower:
             case RequestRefused():
                 self._console.note(f"the job's launcher refused: {message.reason}")
             case End():
-                return Farewell(Parting.ENDED, *message)
+                return ViewEnd(EndReason.ENDED, *message)
         return None
 
-    def _signal(self, event: SignalEvent) -> Farewell | None:
+    def _signal(self, event: SignalEvent) -> ViewEnd | None:
         if event.signum != signal.SIGINT:
-            return Farewell(Parting.LET_GO, int(event.exit_code))
+            return ViewEnd(EndReason.LET_GO, int(event.exit_code))
         self._client.send("stop", signal="SIGINT", force=event.count > 1, by=self._by)
         if event.count == 1:
             self._console.note(

@@ -160,7 +160,7 @@ class Control:
         """Return the job's handlers with one for `Ask`; start serving METRICS_PORT, because it is the job's turn."""
         self._roster = roster
         self._metrics.start()
-        self._stacks = StackRequests(roster, self._server.tell_stacks)
+        self._stacks = StackRequests(roster, self._server.send_stacks)
         handlers = self._stacks.before(handlers)
         return replace(handlers, events={**handlers.events, Ask: lambda ask: ask.answer()})
 

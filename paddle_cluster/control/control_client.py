@@ -35,7 +35,7 @@ class ControlLost(LauncherError):
 
 
 @dataclass(frozen=True)
-class Gone:
+class ConnectionClosed:
     """The last event of a connection: the launcher closed it or exited."""
 
     reason: str
@@ -46,7 +46,7 @@ class ControlClient:
 
     Args:
         connection: owned from now on.
-        events: receives every `Frame`, and one `Gone` at the end.
+        events: receives every `Frame`, and one `ConnectionClosed` at the end.
         on_welcome: receives the fields of the welcome instead of the queue, on the reading thread.
     """
 
@@ -89,7 +89,7 @@ class ControlClient:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - who waits for frames must hear of the end, whatever ended it
             reason = f"{type(error).__name__}: {error}"
-        self._events.put(Gone(reason))
+        self._events.put(ConnectionClosed(reason))
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == "welcome" and self._on_welcome is not None:
@@ -123,7 +123,7 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
         raise
 
 
-def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:
+def welcome(first: Frame | ConnectionClosed | None, path: Path | str) -> dict[str, Any]:
     """Return the fields of the first event of a connection.
 
     Raises:

@@ -50,7 +50,7 @@ class Attach(NamedTuple):
     lines: Whole = 0
 
 
-class Look(NamedTuple):
+class AskStatus(NamedTuple):
     """A request for the state of the job."""
 
 
@@ -74,13 +74,13 @@ class Missed(NamedTuple):
     count: Whole  # type: ignore[assignment]  # hides tuple.count
 
 
-class StatusGiven(NamedTuple):
+class StatusReply(NamedTuple):
     """The state of the job."""
 
     status: Fields
 
 
-class StacksGiven(NamedTuple):
+class StacksReply(NamedTuple):
     """The stacks of a process."""
 
     process: str
@@ -101,11 +101,16 @@ class End(NamedTuple):
     lines: tuple[OneLine, ...] = ()
 
 
-REQUESTS: Mapping[str, type[Any]] = {"attach": Attach, "look": Look, "stacks": AskStacks, "stop": AskStop}
+REQUESTS: Mapping[str, type[Any]] = {
+    "attach": Attach,
+    "look": AskStatus,
+    "stacks": AskStacks,
+    "stop": AskStop,
+}
 ANSWERS: Mapping[str, type[Any]] = {
     "missed": Missed,
-    "status": StatusGiven,
-    "stacks": StacksGiven,
+    "status": StatusReply,
+    "stacks": StacksReply,
     "refused": RequestRefused,
     "end": End,
 }

@@ -26,12 +26,12 @@ from paddle_cluster.control.control_protocol import (
     REQUESTS,
     VERSION,
     AskStacks,
+    AskStatus,
     AskStop,
     Attach,
     ControlDecoder,
     ControlError,
     Frame,
-    Look,
     encode,
 )
 from paddle_cluster.screen.scrollback import Scrollback
@@ -83,7 +83,7 @@ class ControlServer:
         welcome: fields of the frame that greets a client.
         status: returns the latest state of the job; called from the server's thread.
         stop: asks the job to stop: signal number, whether to force it, originator.
-        stacks: requests the stacks of processes; answers arrive through `tell_stacks`.
+        stacks: requests the stacks of processes; answers arrive through `send_stacks`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ControlServer:
             self._wake.send(b"x")
         self._thread.join(CLOSE_S + 1.0)
 
-    def tell_stacks(self, process: str, text: str) -> None:
+    def send_stacks(self, process: str, text: str) -> None:
         """Send the stacks of a process to the clients that requested them; any thread can call it."""
         self._told_stacks.put((process, text))
         with contextlib.suppress(OSError):  # the server has closed
@@ -235,7 +235,7 @@ class ControlServer:
                 client.version = 0
                 for event in self._scrollback.phase_before(client.position):
                     client.show(event)
-            case Look():
+            case AskStatus():
                 client.send("status", status=self._status())
             case AskStacks():
                 if len(asked.procs) > MAX_STACKS:

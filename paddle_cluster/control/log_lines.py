@@ -25,7 +25,7 @@ _LINE = regex(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LineFilter:
     """A filter for lines: a line must match every attribute that is set.
 
     Attributes:
@@ -76,7 +76,7 @@ def path_of(job: KnownJob) -> Path:
 
 def lines_of(job: KnownJob, process: str = "") -> Iterator[str]:
     """Yield the lines of a job, or of one of its processes or roles, oldest first."""
-    return filter(Wanted(*span(job), process).has, whole_lines(path_of(job)))
+    return filter(LineFilter(*span(job), process).has, whole_lines(path_of(job)))
 
 
 def span(job: KnownJob) -> tuple[datetime, datetime]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from paddle_cluster.control import log_lines
-from paddle_cluster.control.log_lines import Wanted
+from paddle_cluster.control.log_lines import LineFilter
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed
 from paddle_cluster.system.installation import PROGRAM
@@ -64,7 +64,9 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
             "told": f"{visible(process)!r}: expected trainer-2, pserver-0, a role, or launcher",
         }
     begun, ended = log_lines.span(job)
-    wanted = Wanted(begun, ended, process, "", re.compile(re.escape(text), re.IGNORECASE) if text else None)
+    wanted = LineFilter(
+        begun, ended, process, "", re.compile(re.escape(text), re.IGNORECASE) if text else None
+    )
     deadline = time.monotonic() + SEARCH_S
     lines = wanted.backwards(Followed(log_lines.path_of(job)), deadline)
     found = [_shown(line) for line in itertools.islice(lines, FOUND)]
@@ -86,8 +88,8 @@ def whole(job: KnownJob, process: str) -> Iterator[bytes]:
         yield "".join(f"{line}\n" for line in part).encode("utf-8", "backslashreplace")
 
 
-def _wanted(job: KnownJob) -> Wanted:
-    return Wanted(*log_lines.span(job))
+def _wanted(job: KnownJob) -> LineFilter:
+    return LineFilter(*log_lines.span(job))
 
 
 def _shown(line: str) -> str:

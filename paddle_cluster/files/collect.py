@@ -245,7 +245,7 @@ class Collector:
     def end_of_list(self, node_id: int) -> tuple[str, ...]:
         """Finish the list of a node; return the paths that the node must send again."""
         ledger = self.ledger(node_id)
-        if ledger.was_asked_again:  # a file sent again may have replaced another one
+        if ledger.was_requested_again:  # a file sent again may have replaced another one
             for target, copy in self._copies.items():
                 if copy.is_verified and copy.node_id == node_id and (why := copy.changed()):
                     ledger.revoke(str(target), why)
@@ -285,7 +285,7 @@ class Collector:
             copy.close()
             if self.ledger(copy.node_id).is_complete:
                 continue  # the ledger reports the differences
-            copy.look_again()
+            copy.recheck()
             if copy.lost:
                 missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
             elif copy.is_partial:

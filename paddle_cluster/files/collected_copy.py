@@ -245,7 +245,7 @@ class Copy:
             with contextlib.suppress(OSError):
                 self.partial.unlink()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Count the data of a local log that was removed by another process; models may be moved away at any time."""
         if not self._whole_only:
             self._expect(self._target.stat().st_size if self._target.is_file() else 0)

@@ -91,7 +91,7 @@ class Ledger:
         return self.is_complete and self.verified == self.listed and not self.differing
 
     @property
-    def was_asked_again(self) -> bool:
+    def was_requested_again(self) -> bool:
         """Return whether the node was asked to send something again."""
         return bool(self._asked)
 

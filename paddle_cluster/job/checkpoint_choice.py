@@ -68,7 +68,7 @@ def _verify(
     parts = checkpoints.shares(one)
     records = [roster.nodes[node_id] for node_id in parts]
     for record in records:
-        record.reports.asked_to_verify()
+        record.reports.verification_requested()
         record.send(
             "verify",
             folder=checkpoints.resumed_from(job.settings, record.node.job_dir),

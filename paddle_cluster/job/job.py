@@ -302,7 +302,7 @@ def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
     """Return a line if trainers produced output, but no number came from the patterns of PROGRESS or from a report."""
     trainers = roster.trainers()
     has_numbers = any(one.facts.progress or one.facts.metrics for one in trainers)
-    if not patterns or has_numbers or not any(one.spoke for one in trainers):
+    if not patterns or has_numbers or not any(one.has_output for one in trainers):
         return []
     return [
         "WARNING: PROGRESS in conf.py matched no line of the trainers: compare its patterns with their logs "

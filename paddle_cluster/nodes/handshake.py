@@ -113,7 +113,7 @@ class Introduction:
         """Store which peers the node can connect to, and the nodes whose marks it sees."""
         self.routes, self.neighbours = reached
 
-    def asked_to_verify(self) -> None:
+    def verification_requested(self) -> None:
         """Record that it was asked to verify a checkpoint."""
         self.reading, self.damaged = (0, 0), None
 

@@ -105,7 +105,7 @@ class ProcessRecord:
         return _STATES.get(self.stage, ProcessState.RUNNING)
 
     @property
-    def spoke(self) -> bool:
+    def has_output(self) -> bool:
         """Return whether the process has written a line."""
         return self.facts.life.last_line is not None
 

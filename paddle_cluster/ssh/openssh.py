@@ -24,7 +24,7 @@ from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.ssh.config_reader import Options
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.openssh_query import argv, ask, config_text, not_started, readable
-from paddle_cluster.ssh.openssh_words import FailedLogin, Words, explain
+from paddle_cluster.ssh.openssh_words import FailedLogin, SshOutput, explain
 
 TURN_S = 0.05  # seconds that a write waits for a node that reads nothing
 ENDS_S = 1.0  # seconds for `ssh` to end by itself, then after SIGTERM, then after SIGKILL
@@ -48,7 +48,7 @@ class OpenSshStream:
 
     def __init__(self, argv: Sequence[str], bootstrap: Bootstrap) -> None:
         self.bootstrap = bootstrap
-        self.words = Words()
+        self.output = SshOutput()
         self._closing = threading.Event()
         self._socket, theirs = socket.socketpair()
         try:
@@ -79,7 +79,7 @@ class OpenSshStream:
             TimeoutError: none of these happened.
         """
         deadline = time.monotonic() + limit_s
-        while not self.words.is_logged_in:
+        while not self.output.is_logged_in:
             if not self._poll.poll(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
             self._hear()
@@ -88,7 +88,7 @@ class OpenSshStream:
                     return True
                 self._hear()  # a command that ended immediately was requested nevertheless
                 break
-        return self.words.is_logged_in
+        return self.output.is_logged_in
 
     def interrupt(self) -> None:
         """Terminate `ssh` immediately; `end` must not have been called."""
@@ -115,7 +115,7 @@ class OpenSshStream:
             FrameError: a shell interpreted the agent's code as its own commands.
         """
         self._hear()
-        self.bootstrap.check_unrepeated(self.words.others)
+        self.bootstrap.check_unrepeated(self.output.others)
         try:
             return self._socket.recv(limit, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -152,11 +152,11 @@ class OpenSshStream:
         self._poll.close()
         self._stderr.close()
         self._socket.close()
-        said = self.words.others
+        said = self.output.others
         if code is None:
             reason = "ssh did not exit"
         elif code < 0 or code == FAILED:
-            own = self.words.last
+            own = self.output.last
             reason = "the connection ended" + (f" ({own})" if own else "")
         else:
             reason = f"the node agent exited with status {code}"
@@ -168,7 +168,7 @@ class OpenSshStream:
             return
         data = self._stderr.read(READ_SIZE)
         if data:
-            self.words.feed(data)
+            self.output.feed(data)
         elif data == b"":
             with contextlib.suppress(OSError):  # it was already removed
                 self._poll.unregister(self._stderr)
@@ -227,18 +227,18 @@ class OpenSshLogins(Logins):
         with readable(self._config) as config:
             # a jump host has its own route: the one in conf.py is for the node
             settings = self._settings
-            words = argv(settings, config, host, jump=settings.jump if node is None else "")
-            return ask(words[1:], (node or host).text)
+            output = argv(settings, config, host, jump=settings.jump if node is None else "")
+            return ask(output[1:], (node or host).text)
 
     def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> OpenSshStream:
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
         attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
         with readable(self._fresh_config if is_fresh else self._config) as config:
-            words = argv(
+            output = argv(
                 self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
             )
             try:
-                stream = OpenSshStream(words, bootstrap)
+                stream = OpenSshStream(output, bootstrap)
             except OSError as error:
                 raise not_started(host.text, error) from error
             try:
@@ -252,7 +252,7 @@ class OpenSshLogins(Logins):
                 stream.end()
                 raise
             stream.end()
-        explained, is_busy = explain(stream.words, attempt)
+        explained, is_busy = explain(stream.output, attempt)
         raise TurnedAwayError(explained) if is_busy and not self._is_closed else explained
 
     def _wait_for(self, stream: OpenSshStream, limit_s: float) -> bool:

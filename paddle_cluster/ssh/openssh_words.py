@@ -43,7 +43,7 @@ class _Server:
     user: str = ""
 
 
-class Words:
+class SshOutput:
     """The lines so far.
 
     Attributes:
@@ -115,10 +115,10 @@ class Words:
 
 
 _FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
-    (regex(r"Connecting to (\S+) \[.*\] port ([0-9]+)\."), Words._note_connecting),
-    (regex(r"Authenticating to (\S+):([0-9]+) as '(.*)'"), Words._note_authenticating),
+    (regex(r"Connecting to (\S+) \[.*\] port ([0-9]+)\."), SshOutput._note_connecting),
+    (regex(r"Authenticating to (\S+):([0-9]+) as '(.*)'"), SshOutput._note_authenticating),
     (regex(r"Server host key: (.+)"), "host_key"),
-    (regex(r"Offering public key: (.+?) [\w@.-]+ (?:SHA256|MD5):.*"), Words._note_offered),
+    (regex(r"Offering public key: (.+?) [\w@.-]+ (?:SHA256|MD5):.*"), SshOutput._note_offered),
     (regex(r"Server accepts key: .*"), "has_accepted_key"),
     (regex(r"kex_exchange_identification: banner line 0: (.*)"), "greeting"),
     (regex(r"Executing proxy command: .*"), "is_proxied"),
@@ -144,33 +144,33 @@ class FailedLogin:
     limit_s: float | None = None
 
 
-def explain(words: Words, attempt: FailedLogin) -> tuple[ConnectError, bool]:
+def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool]:
     """Explain why a login failed, and return whether a busy server may be the cause."""
-    text = "\n".join(words.own)
-    reason, is_busy = _late(words, attempt), False
+    text = "\n".join(output.own)
+    reason, is_busy = _late(output, attempt), False
     for pattern, tell in _TABLE if reason is None else ():
         found = re.search(pattern, text, re.MULTILINE)
         if found is not None:
-            reason = tell(words, attempt, found)
+            reason = tell(output, attempt, found)
             break
     if reason is None:
-        reason, is_busy = _hung_up(words, attempt)
+        reason, is_busy = _hung_up(output, attempt)
     what = visible(reason.what)
-    if words.last and words.last not in what:
-        what = f"{what.removesuffix('.')} (ssh: {words.last})."
-    if words.proxy_ended and words.server.host:
-        user = f"{words.server.user}@" if words.server.user else ""
-        what = f"jump host {user}{where(words.server)}: {what}"
+    if output.last and output.last not in what:
+        what = f"{what.removesuffix('.')} (ssh: {output.last})."
+    if output.proxy_ended and output.server.host:
+        user = f"{output.server.user}@" if output.server.user else ""
+        what = f"jump host {user}{where(output.server)}: {what}"
     return ConnectError(attempt.node, what, visible(reason.hint)), is_busy
 
 
 def not_looked_up(node: str, said: bytes) -> ConnectError:
     """Return why `ssh -G` cannot resolve the configuration of a node."""
-    words = Words()
-    words.feed(said + b"\n")
-    if not words.own:
-        return explain(words, FailedLogin(node, 0.0))[0]
-    own = [line.rstrip(".") for line in words.own]
+    output = SshOutput()
+    output.feed(said + b"\n")
+    if not output.own:
+        return explain(output, FailedLogin(node, 0.0))[0]
+    own = [line.rstrip(".") for line in output.own]
     placed = next((line for line in own if re.search(r" line [0-9]+\b", line)), own[0])
     what = visible(placed if placed == own[0] else f"{placed} ({own[0]})")
     return ConnectError(node, f"cannot read the ssh config: {what}.", "Correct it; `ssh -G HOST` checks it.")
@@ -179,99 +179,99 @@ def not_looked_up(node: str, said: bytes) -> ConnectError:
 Found = re.Match[str]
 
 
-def _late(words: Words, attempt: FailedLogin) -> Reason | None:
+def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
     if attempt.limit_s is None:
         return None
-    if words.over_master and not words.server.host:
+    if output.over_master and not output.server.host:
         return Reason(
             f"no answer within {attempt.limit_s:g} s over the already open connection (ControlMaster).",
             "Close it with `ssh -O exit HOST`, and set ServerAliveInterval for it in your ssh config.",
         )
-    if not words.server.host:
+    if not output.server.host:
         return Reason(
             f"no login within {attempt.limit_s:g} s.",
             "Check the name servers (/etc/resolv.conf), and `Match exec` and ProxyCommand in your ssh config.",
         )
-    if words.is_let_in and not words.target:
+    if output.is_let_in and not output.target:
         return Reason(
-            f"{where(words.server)} accepted the login, but ssh requested no command within "
+            f"{where(output.server)} accepted the login, but ssh requested no command within "
             f"{attempt.limit_s:g} s.",
             "Check SessionType and ForkAfterAuthentication in your ssh config, which are meant "
             "for other logins.",
         )
-    return reasons.no_answer(where(words.server), attempt.limit_s)
+    return reasons.no_answer(where(output.server), attempt.limit_s)
 
 
-def _unknown_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    return reasons.unknown_key(words.server, words.host_key or found[1])
+def _unknown_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    return reasons.unknown_key(output.server, output.host_key or found[1])
 
 
-def _changed_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    lines = re.findall(r"^Offending (\S+) key in (.+)$", "\n".join(words.own), re.MULTILINE)
-    sent = re.search(r"^The fingerprint for the (\S+) key sent", "\n".join(words.own), re.MULTILINE)
+def _changed_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    lines = re.findall(r"^Offending (\S+) key in (.+)$", "\n".join(output.own), re.MULTILINE)
+    sent = re.search(r"^The fingerprint for the (\S+) key sent", "\n".join(output.own), re.MULTILINE)
     same = [place for kind, place in lines if sent is not None and kind == sent[1]]
     places = ", ".join(same or [place for _, place in lines]) or "known_hosts"
-    return reasons.changed_key(words.host_key, places, bool(same) or not lines)
+    return reasons.changed_key(output.host_key, places, bool(same) or not lines)
 
 
-def _revoked_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    return reasons.revoked_key(words.host_key, "in known_hosts")
+def _revoked_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    return reasons.revoked_key(output.host_key, "in known_hosts")
 
 
-def _refused(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    if words.has_accepted_key:
+def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    if output.has_accepted_key:
         why = "a private key is encrypted, or needs interaction to sign"
-        return reasons.refused(words.server, why, words.keys, reasons.ADD_TO_AGENT)
+        return reasons.refused(output.server, why, output.keys, reasons.ADD_TO_AGENT)
     methods = found[1] or "nothing"
     if "publickey" not in methods:
         hint = (
             "The launcher never asks for passwords: let sshd there accept public keys (PubkeyAuthentication)."
         )
-        return reasons.refused(words.server, f"it accepts only {methods}", words.keys, hint)
-    return reasons.refused(words.server, f"it accepts {methods}", words.keys)
+        return reasons.refused(output.server, f"it accepts only {methods}", output.keys, hint)
+    return reasons.refused(output.server, f"it accepts {methods}", output.keys)
 
 
-def _too_many(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+def _too_many(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     hint = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
-    return reasons.refused(words.server, "too many keys for this server", words.keys, hint)
+    return reasons.refused(output.server, "too many keys for this server", output.keys, hint)
 
 
-def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+def _open_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     why = f"ssh ignores the private key {found[2]}, whose mode is {found[1]}"
     return reasons.refused(
-        words.server, why, words.keys, f"Make it readable only by you: chmod 600 {found[2]}."
+        output.server, why, output.keys, f"Make it readable only by you: chmod 600 {found[2]}."
     )
 
 
-def _config(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+def _config(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     return Reason(
         f"cannot read the ssh config: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` checks it."
     )
 
 
-def _unresolved(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+def _unresolved(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     return reasons.unresolved(found[1], found[2].rstrip("."))
 
 
-def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    if not words.target:
+def _out_of_reach(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    if not output.target:
         return Reason(
-            f"{_place(words, attempt)} accepted the login but opens no session: {found[1]}.",
+            f"{_place(output, attempt)} accepted the login but opens no session: {found[1]}.",
             "Check MaxSessions of sshd there.",
         )
-    words.proxy_ended = False  # the jump host is not the cause, or is named
+    output.proxy_ended = False  # the jump host is not the cause, or is named
     if "prohibited" in found[1]:
-        return reasons.no_forwarding(f"{words.server.user}@{where(words.server)}", found[1])
-    return reasons.out_of_reach(words.target or attempt.node, found[1])
+        return reasons.no_forwarding(f"{output.server.user}@{where(output.server)}", found[1])
+    return reasons.out_of_reach(output.target or attempt.node, found[1])
 
 
-def _silent(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    if words.is_proxied:
-        return reasons.no_answer(_place(words, attempt), attempt.timeout_s)
-    return reasons.no_ssh(where(words.server), attempt.timeout_s, "no answer")
+def _silent(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    if output.is_proxied:
+        return reasons.no_answer(_place(output, attempt), attempt.timeout_s)
+    return reasons.no_ssh(where(output.server), attempt.timeout_s, "no answer")
 
 
-def _not_connected(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+def _not_connected(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     host, port, why = found.groups()
     if "timed out" in why:
         return reasons.no_answer(f"{host}:{port}", attempt.timeout_s)
@@ -280,23 +280,23 @@ def _not_connected(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     return reasons.no_route(f"{host}:{port}", why)
 
 
-def _place(words: Words, attempt: FailedLogin) -> str:
+def _place(output: SshOutput, attempt: FailedLogin) -> str:
     """Return the server; the node, if only a ProxyCommand knows the server."""
-    return where(words.server) if words.server.host else attempt.node
+    return where(output.server) if output.server.host else attempt.node
 
 
-def _hung_up(words: Words, attempt: FailedLogin) -> tuple[Reason, bool]:
+def _hung_up(output: SshOutput, attempt: FailedLogin) -> tuple[Reason, bool]:
     """Explain a connection that ended without a message about the cause."""
-    if words.greeting and _BUSY not in words.greeting:
-        why = f"it sent {words.greeting!r}"
-        return reasons.no_ssh(_place(words, attempt), attempt.timeout_s, why), False
-    if not words.server.host:
-        by = "its ProxyCommand" if words.is_proxied else "ssh"
-        return Reason(f"{by} exited before the login was complete.", "Try `ssh` by hand."), words.is_proxied
-    return reasons.hung_up(where(words.server)), not words.own or "Connection" in words.own[-1]
+    if output.greeting and _BUSY not in output.greeting:
+        why = f"it sent {output.greeting!r}"
+        return reasons.no_ssh(_place(output, attempt), attempt.timeout_s, why), False
+    if not output.server.host:
+        by = "its ProxyCommand" if output.is_proxied else "ssh"
+        return Reason(f"{by} exited before the login was complete.", "Try `ssh` by hand."), output.is_proxied
+    return reasons.hung_up(where(output.server)), not output.own or "Connection" in output.own[-1]
 
 
-_TABLE: tuple[tuple[str, Callable[[Words, FailedLogin, Found], Reason]], ...] = (
+_TABLE: tuple[tuple[str, Callable[[SshOutput, FailedLogin, Found], Reason]], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
     (r"is marked as revoked|was revoked and you", _revoked_key),
     (r"^No (\S+) host key is known for ", _unknown_key),

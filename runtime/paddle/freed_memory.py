@@ -22,7 +22,7 @@ _MOST_BEFORE_2_35 = 32 << 20
 _TUNED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 
 
-class Kept(NamedTuple):
+class RetainedMemory(NamedTuple):
     """The memory that a process retains, in bytes.
 
     Attributes:
@@ -35,21 +35,21 @@ class Kept(NamedTuple):
 
 
 # A chunk of the wire and a little.
-MESSAGES = Kept(8 << 20, 64 << 20)
+MESSAGES = RetainedMemory(8 << 20, 64 << 20)
 # A step gives all back at its end; tables and checkpoints that are read once may be larger.
-STEPS = Kept(1 << 30, (1 << 31) - 1)
+STEPS = RetainedMemory(1 << 30, (1 << 31) - 1)
 
-_kept = Kept(0, 0)
+_kept = RetainedMemory(0, 0)
 
 
-def keep_freed_memory(wanted: Kept) -> None:
+def keep_freed_memory(wanted: RetainedMemory) -> None:
     """Retain at least this much memory, for the rest of this process.
 
     Nothing changes if the C library is not glibc, or if the environment already tunes it (`MALLOC_TRIM_THRESHOLD_`
     and the like, `GLIBC_TUNABLES=glibc.malloc...`).
     """
     global _kept
-    most = Kept(*map(max, wanted, _kept))
+    most = RetainedMemory(*map(max, wanted, _kept))
     if most == _kept or _tuned():
         return
     try:
@@ -60,12 +60,12 @@ def keep_freed_memory(wanted: Kept) -> None:
     tell(mallopt, most)
 
 
-def kept() -> Kept:
+def kept() -> RetainedMemory:
     """Return what this process currently retains."""
     return _kept
 
 
-def tell(mallopt: Callable[[int, int], int], kept: Kept) -> None:
+def tell(mallopt: Callable[[int, int], int], kept: RetainedMemory) -> None:
     """Set the limits in the C library.
 
     Args:

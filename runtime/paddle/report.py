@@ -133,7 +133,8 @@ class Reporter:
                 self._told_queue = line
 
     def unsaved(self, what: str, *, is_last: bool = False) -> None:
-        """Report what could not be saved; empty text: everything is saved. Only changes are reported.
+        """Report a checkpoint that could not be saved; an empty text reports that all are saved. Only changes are
+        sent.
 
         Args:
             what: readable text, one line.

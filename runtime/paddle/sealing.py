@@ -32,13 +32,13 @@ from typing import Any, NamedTuple
 from paddle.errors import WireError
 
 PIECE = 256 << 10
-"""Most bytes of plaintext in a piece: sealed and opened within the nearest caches."""
+"""The maximum number of plaintext bytes in a piece, which fits in the L1 and L2 caches."""
 
 MORE, LAST, CONFIRMS = 0, 1, 2
-"""Kinds of a piece: its message goes on, ends with it; the one that a handshake ends with."""
+"""The kinds of pieces: more of the message follows; the last piece of a message; the last piece of a handshake."""
 
 CALLER, CALLED = 0, 1
-"""Senders."""
+"""The two sides of a connection."""
 
 TOKEN_BYTES = 16
 NONCE_BYTES = 32
@@ -60,7 +60,7 @@ _HEADER = struct.Struct("<IB")
 GREETING_BYTES = _GREETING.size
 HEADER_BYTES = _HEADER.size
 OVERHEAD = HEADER_BYTES + _TAG_BYTES
-"""Bytes by which a piece is longer than its plaintext."""
+"""The number of bytes that sealing adds to the plaintext of a piece."""
 
 
 class SealError(WireError):

@@ -62,7 +62,7 @@ def signed(
 
 
 def takes(arguments: str) -> Callable[[Callable[[dict[str, Any]], T]], Callable[..., T]]:
-    """Turn a function of a dictionary into one with these arguments, in Python syntax."""
+    """Return a decorator that turns a function of a dictionary into one with these arguments, in Python syntax."""
     return lambda body: signed(arguments, body, body)
 
 

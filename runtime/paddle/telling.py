@@ -12,7 +12,7 @@ _FACTOR = 2.0
 _LONGEST_S = 300.0
 
 
-class Telling:
+class ReportTimes:
     """The report times of one wait."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -163,7 +163,7 @@ def tell_node_records(found: list[bytes]) -> None:
         registry.outlived(JobFile(**fitting(JobFile, {**_RECORD, "root_dir": root})), 0)
         registry.prune(folder)
         for known in registry.known(root):
-            assert known.agent is None or isinstance(known.agent, process_tree.Found)
+            assert known.agent is None or isinstance(known.agent, process_tree.FoundProcess)
 
 
 def list_manifest(data: bytes) -> None:

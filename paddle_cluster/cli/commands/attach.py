@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from paddle_cluster.cli import command_arguments
 from paddle_cluster.control import attached, status_text, store
-from paddle_cluster.control.attached import Farewell, Parting
+from paddle_cluster.control.attached import EndReason, ViewEnd
 from paddle_cluster.control.control_client import ControlLost, connect
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, as_exit_code
@@ -69,10 +69,10 @@ def run(argv: Sequence[str]) -> ExitCode:
     return _part(job, farewell, sys.stderr if as_json else None)
 
 
-def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
-    if farewell.parting is Parting.ENDED:
+def _part(job: KnownJob, farewell: ViewEnd, stream: TextIO | None) -> ExitCode:
+    if farewell.parting is EndReason.ENDED:
         return as_exit_code(farewell.exit_code)
-    if farewell.parting is Parting.LOST:
+    if farewell.parting is EndReason.LOST:
         again = store.read(job.directory) or job
         if again.ended:  # it closed the connection before the end was read
             return as_exit_code(again.exit_code or 0)

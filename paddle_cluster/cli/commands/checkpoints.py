@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.cli import cluster_of, command_arguments
-from paddle_cluster.cli.command_arguments import Given
+from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import store
 from paddle_cluster.control.job_record import NodeEntry
@@ -52,7 +52,7 @@ LISTING_S = 25.0  # allows for disks in standby
 
 
 @dataclass(frozen=True)
-class Found:
+class NodeCheckpoints:
     """The answers of the nodes.
 
     Attributes:
@@ -100,7 +100,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     return ExitCode.LOST if found.not_asked or found.left_out else ExitCode.DONE
 
 
-def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
+def _where(given: CommandArguments) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
     """Return the nodes, login settings, the folder of pserver checkpoints (or empty), and the job, if one is given.
 
     Raises:
@@ -128,7 +128,7 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
     return job.record.nodes, job.record.login.settings(), folder or job.record.checkpoint_dir, job.job_id
 
 
-def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, str]) -> list[str]:
+def _of_pservers(found: NodeCheckpoints, folder: str, job_id: str, labels: Mapping[int, str]) -> list[str]:
     of_job = f" (job {job_id})" if job_id else ""
     if not folder:
         return [f"the job{of_job} ran without --checkpoint_dir, so its pservers wrote no checkpoint"]
@@ -158,7 +158,7 @@ def _completeness(one: Checkpoint, labels: Mapping[int, str]) -> str:
     return f"part {one.missing[0]} of {one.first.servers} is missing"
 
 
-def _of_scripts(found: Found, labels: Mapping[int, str]) -> list[str]:
+def _of_scripts(found: NodeCheckpoints, labels: Mapping[int, str]) -> list[str]:
     if not found.scripts:
         return []
     lines = [
@@ -185,7 +185,7 @@ def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(min(seconds, LATEST_S)):%Y-%m-%d %H:%M}"
 
 
-def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
+def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> NodeCheckpoints:
     """List the checkpoints of nodes; block until all have answered or timed out.
 
     Args:
@@ -203,4 +203,4 @@ def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
     serving = tuple(node.node_id for node in nodes if any(role.startswith("pserver") for role in node.roles))
     pservers = checkpoints.together(parts, serving or tuple(node.node_id for node in nodes))
     newest = sorted(scripts, key=lambda name: -max(one.changed_at for one in scripts[name].values()))
-    return Found(pservers, {name: scripts[name] for name in newest}, not_asked, left_out)
+    return NodeCheckpoints(pservers, {name: scripts[name] for name in newest}, not_asked, left_out)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from paddle_cluster.cli import command_arguments
-from paddle_cluster.cli.command_arguments import Given
+from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.control import log_lines, store
-from paddle_cluster.control.log_lines import Wanted
+from paddle_cluster.control.log_lines import LineFilter
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed
 from paddle_cluster.errors import ExitCode, UsageError
@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     return _show(job, wanted, None if only_since else lines, follow=bool(given.switches))
 
 
-def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> ExitCode:
+def _show(job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool) -> ExitCode:
     log = log_lines.path_of(job)
     if not follow and not log.is_file():
         show(f"{job.title}: {log} does not exist yet", sys.stderr)
@@ -99,7 +99,7 @@ def _write(lines: list[str]) -> None:
         answer("\n".join(map(visible, lines)))
 
 
-def _wanted(job: KnownJob, given: Given) -> Wanted:
+def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
     process, node, pattern = (given.values.get(name, "") for name in ("--proc", "--node", "--grep"))
     entry = job.record.node(node) if node else None
     if node and entry is None:
@@ -120,7 +120,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     except re.error as error:
         raise UsageError(f"logs: --grep: {pattern!r} is not a valid regular expression: {error}") from error
     begun, ended = log_lines.span(job)
-    return Wanted(
+    return LineFilter(
         max(begun, _since(given.values["--since"])) if "--since" in given.values else begun,
         ended,
         process,

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from paddle_cluster.cli import cluster_of, command_arguments
-from paddle_cluster.cli.command_arguments import Given
+from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.control import node_jobs, node_queue, status_text, store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError
@@ -86,7 +86,7 @@ def _print_unreadable(where: StatePlaces) -> None:
         show(f"{PROGRAM}: {problem}", sys.stderr)
 
 
-def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
+def _ask_nodes(where: StatePlaces, given: CommandArguments) -> ExitCode:
     nodes, login, conf, job_id = cluster_of.nodes_to_ask(where, given, os.environ)
     known = node_jobs.ask(nodes, login)
     jobs, residents, failed = known

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.cli import cluster_of, command_arguments
-from paddle_cluster.cli.command_arguments import Given
+from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import attached, node_jobs, status_text, store
-from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect
+from paddle_cluster.control.control_client import ConnectionClosed, ControlClient, ControlLost, connect
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.store import KnownJob
@@ -119,7 +119,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
                 raise ControlLost(f"no message from its launcher for {SILENT_S:.0f} s") from None
             continue
         heard_at = time.monotonic()
-        if isinstance(event, Gone):
+        if isinstance(event, ConnectionClosed):
             again = store.read(job.directory)
             if again is not None and again.ended:
                 left = tuple(map(str, again.status.get("left") or ()))
@@ -138,7 +138,7 @@ def _print_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
     return ExitCode.NOT_CLEAN if left or code == ExitCode.NOT_CLEAN else ExitCode.DONE
 
 
-def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
+def _stop_on_nodes(where: StatePlaces, given: CommandArguments) -> ExitCode:
     if given.job is None:
         raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists the jobs on the nodes")
     nodes, login, conf, job_id_part = cluster_of.nodes_to_ask(where, given, os.environ)

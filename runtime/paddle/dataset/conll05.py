@@ -12,7 +12,7 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from paddle.dataset.download import DatasetError, download, fetching, members, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, members, reporting_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
@@ -96,7 +96,7 @@ def _corpus(path: str) -> Iterator[Roles]:
     texts = {match[1]: file.read() for match, file in members(path, pattern)}
     if len(texts) != 2:
         raise DatasetError(path, f"{path} has only {list(texts)}, expected {TEST_WORDS} and {TEST_PROPS}")
-    with telling_damage(path):
+    with reporting_damage(path):
         words, props = (
             gzip.decompress(texts[name]).decode("utf-8", "replace").splitlines()
             for name in (TEST_WORDS, TEST_PROPS)

@@ -204,7 +204,7 @@ class Progress:
 
 
 @contextlib.contextmanager
-def telling_damage(path: str) -> Iterator[None]:
+def reporting_damage(path: str) -> Iterator[None]:
     """Convert errors of a damaged archive inside the block to a DatasetError that names the file."""
     try:
         yield
@@ -227,7 +227,7 @@ def members(path: str, pattern: str | re.Pattern[str]) -> Iterator[tuple[re.Matc
     """
     chosen = re.compile(pattern)
     found = False
-    with telling_damage(path), tarfile.open(path) as archive:
+    with reporting_damage(path), tarfile.open(path) as archive:
         for member in archive:
             match = chosen.match(member.name)
             file = archive.extractfile(member) if match and member.isreg() else None

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import DatasetError, download, telling_damage
+from paddle.dataset.download import DatasetError, download, reporting_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
@@ -92,5 +92,5 @@ def _bytes(file: BinaryIO, path: str, count: int) -> NDArray[np.uint8]:
 
 
 def _read(file: BinaryIO, path: str, count: int) -> bytes:
-    with telling_damage(path):
+    with reporting_damage(path):
         return file.read(count)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paddle.dataset.download import DatasetError, download, telling_damage
+from paddle.dataset.download import DatasetError, download, reporting_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
@@ -163,7 +163,7 @@ def _numbered(words: Iterable[str]) -> dict[str, int]:
 
 
 def _rows(path: str, name: str) -> Iterator[list[str]]:
-    with telling_damage(path), zipfile.ZipFile(path) as archive:
+    with reporting_damage(path), zipfile.ZipFile(path) as archive:
         try:
             file = archive.open(f"ml-1m/{name}")
         except KeyError as error:

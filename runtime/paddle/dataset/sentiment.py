@@ -15,7 +15,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 
-from paddle.dataset.download import DatasetError, download, fetching, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, reporting_damage
 from paddle.dataset.records import convert as convert_reader
 
 URL = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/movie_reviews.zip"
@@ -56,7 +56,7 @@ def _reviews() -> dict[str, list[list[str]]]:
     """Return the words of all reviews of each kind, in the order of the file names."""
     path = download(URL, "corpora", MD5)
     found: dict[str, list[list[str]]] = {kind: [] for kind in _KINDS}
-    with telling_damage(path), zipfile.ZipFile(path) as archive:
+    with reporting_damage(path), zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
             match = re.search(r"movie_reviews/(neg|pos)/[^/]+\.txt$", name)
             if match:

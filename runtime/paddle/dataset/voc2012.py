@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import DatasetError, download, fetching, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, reporting_damage
 from paddle.dataset.image import load_image_bytes
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
@@ -60,7 +60,7 @@ def _reader(part: str) -> Reader[Sample]:
     path = download(VOC_URL, "voc2012", VOC_MD5)
 
     def read() -> Iterator[Sample]:
-        with telling_damage(path), tarfile.open(path) as archive:
+        with reporting_damage(path), tarfile.open(path) as archive:
             places = {member.name: member for member in archive}
 
             def content(name: str) -> bytes:

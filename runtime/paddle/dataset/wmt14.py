@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from paddle.dataset.download import DatasetError, download, fetching, members, telling_damage
+from paddle.dataset.download import DatasetError, download, fetching, members, reporting_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader
@@ -65,7 +65,7 @@ def model() -> Parameters:
     from paddle.v2.parameters import Parameters  # a higher-level package: loaded only by callers that need it
 
     path = download(URL_MODEL, "wmt14", MD5_MODEL)
-    with telling_damage(path), gzip.open(path) as file:
+    with reporting_damage(path), gzip.open(path) as file:
         return Parameters.from_tar(cast(BinaryIO, file))
 
 

@@ -31,7 +31,7 @@ _ELSEWHERE = " (trainers with parameter servers have no averages, because the se
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
-def load_kept(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
+def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
     """Set variables in the current scope from a mapping of names to values.
 
     Raises:
@@ -145,7 +145,7 @@ class ModelAverage(_Averages):
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
         """Set sums and counts in the current scope from a mapping of names to values; see `Optimizer.load`."""
-        load_kept([each for kept in self._kept.values() for each in kept.values()], stat_dict)
+        load_values([each for kept in self._kept.values() for each in kept.values()], stat_dict)
 
     def backward(
         self,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
 from paddle.fluid import backward
-from paddle.fluid.averages import ExponentialMovingAverage, ModelAverage, load_kept
+from paddle.fluid.averages import ExponentialMovingAverage, ModelAverage, load_values
 from paddle.fluid.clip import GradientClip, append_gradient_clip_ops
 from paddle.fluid.dgc import Compression
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
@@ -154,7 +154,7 @@ class Optimizer:
         Raises:
             FluidError: a name is missing, or a value has another shape.
         """
-        load_kept(self._kept.values(), stat_dict)
+        load_values(self._kept.values(), stat_dict)
 
     def _updates(self, pairs: Sequence[Pair]) -> list[Operator]:
         program = default_main_program()

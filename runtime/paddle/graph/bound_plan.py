@@ -30,7 +30,7 @@ _READ = "read"
 _MOST = 10_000  # cached sets of shapes
 
 
-class LodFound(Exception):
+class UnexpectedLod(Exception):
     """A value in the scope has LoD but the plan was compiled for one without; raised before anything has run."""
 
     def __init__(self, name: str) -> None:
@@ -162,7 +162,7 @@ class BoundPlan:
                 f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program there first",
             )
         if isinstance(cell.value, LoDArray) and name not in self._plan.sequential:
-            raise LodFound(name)
+            raise UnexpectedLod(name)
         cell.value = self._entered(name, cell.value, self._specs[name], "in the scope")
         self._checked[name] = cell.value
         return cell.value

@@ -19,9 +19,9 @@ from paddle.backend import Device, first_moment
 from paddle.freed_memory import STEPS, keep_freed_memory
 from paddle.graph.binding import Rooms
 from paddle.graph.block import Name
-from paddle.graph.bound_plan import BoundPlan, LodFound
+from paddle.graph.bound_plan import BoundPlan, UnexpectedLod
 from paddle.graph.lod import LoDArray
-from paddle.graph.plan import Asked, compile_plan
+from paddle.graph.plan import PlanRequest, compile_plan
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
 from paddle.ops.base.body import Remote
@@ -96,7 +96,7 @@ class Executor:
         )
         plan = cache.plans.get(key)
         if plan is None:
-            plan = cache.plans[key] = self._compile(program, Asked(*key))
+            plan = cache.plans[key] = self._compile(program, PlanRequest(*key))
         if step is None:
             step = cache.steps
             cache.steps += 1
@@ -105,7 +105,7 @@ class Executor:
             try:
                 with self.device.active(), np.errstate(all="ignore"):
                     return plan.run(values, scope, step)
-            except LodFound as found:
+            except UnexpectedLod as found:
                 asked = plan.asked._replace(with_lod=(*plan.asked.with_lod, found.name))
                 plan = cache.plans[key] = self._compile(program, asked)
 
@@ -118,7 +118,7 @@ class Executor:
             cache.plans.clear()
         return cache
 
-    def _compile(self, program: Program, asked: Asked) -> BoundPlan:
+    def _compile(self, program: Program, asked: PlanRequest) -> BoundPlan:
         keep_freed_memory(STEPS)  # set here, where steps begin: constructing an executor has no side effects
         seed = program.random_seed or self._fresh_seed
         plan = compile_plan(program, asked, seed, self.device.module(), self._remote, self._rooms)

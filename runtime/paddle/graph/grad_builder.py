@@ -17,7 +17,7 @@ from paddle.graph.errors import BackwardError
 from paddle.graph.operator import EMPTY, Operator, OpRole
 from paddle.graph.variable import Variable
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.registry import GRAD, Given, GradOp, lookup
+from paddle.ops.base.registry import GRAD, GradOp, LiteralName, lookup
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Builder:
             listed = []
             for name in grad_op.inputs.get(slot.name, ()):
                 source = name.removesuffix(GRAD)
-                if isinstance(name, Given):
+                if isinstance(name, LiteralName):
                     listed.append(str(name))
                 elif source == name or (name in own and not slot.name.endswith(GRAD)):
                     listed.append(name)

@@ -139,7 +139,7 @@ def _joined(loss: Operator, softmax: Operator) -> Operator:
     return Operator.make("softmax_with_cross_entropy_grad", inputs, outputs, attrs)
 
 
-class Asked(NamedTuple):
+class PlanRequest(NamedTuple):
     """A request to compile a plan.
 
     Attributes:
@@ -170,7 +170,7 @@ class Plan:
         sequential: variables that may have LoD.
     """
 
-    asked: Asked
+    asked: PlanRequest
     calls: tuple[Call, ...]
     ops: tuple[tuple[int, Operator], ...]
     registers: int
@@ -181,7 +181,7 @@ class Plan:
 
 
 def compile_plan(
-    program: Program, asked: Asked, seed: int, xp: Any, remote: Any = None, rooms: Rooms | None = None
+    program: Program, asked: PlanRequest, seed: int, xp: Any, remote: Any = None, rooms: Rooms | None = None
 ) -> Plan:
     """Compile one block.
 

@@ -116,6 +116,6 @@ class JobRates:
         self._own = {each.name: LearningRate(each.optimizer) for each in parameters if each.optimizer}
 
     def at(self, num_samples: int, pass_id: int, num_updates: int) -> StepRates:
-        """Return the rates of a step; see `LearningRate.at`."""
+        """Return all rates of a step; see `LearningRate.at`."""
         at = num_samples, pass_id, num_updates
         return StepRates(self._job.at(*at), {name: rate.at(*at) for name, rate in self._own.items()})

@@ -61,7 +61,7 @@ FORMULAS: Mapping[str, Formula] = MappingProxyType(
     }
 )
 SAMPLE_SCHEDULES = (*FORMULAS, "manual", "pass_manual")
-"""Their names; the last two are read by `read_segments`."""
+"""The names of all schedules; the last two are read by `read_segments`."""
 
 
 def read_segments(text: str) -> tuple[list[int], list[float]]:
@@ -139,7 +139,7 @@ _SCHEDULES: Mapping[str, _Schedule] = MappingProxyType(
     }
 )
 STEP_SCHEDULES = (*_SCHEDULES, _PIECEWISE)
-"""Their names."""
+"""The names of the schedules that depend on updates."""
 
 
 def read_step_schedule(name: str, learning_rate: float, text: str) -> StepRate:

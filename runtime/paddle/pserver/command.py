@@ -30,7 +30,7 @@ from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
 from paddle.pserver.server.long_work import Attended
-from paddle.pserver.server.port import Port, listen_beside
+from paddle.pserver.server.port import Port, open_listeners
 from paddle.pserver.server.service import EngineOptions, of_all
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.table import BaseListener
@@ -148,7 +148,7 @@ class Server:
             site = Site(address, stamps[number], router.port, options.keys)
             attended = Attended(self._guarded[number].engine)
             begun.append(attended)
-            port = Port(router, attended, listen_beside(site))
+            port = Port(router, attended, open_listeners(site))
             _log.info("Starting parameterServer[%d]", number)
             # Trainers of the earlier process hear of us meanwhile, however long it takes.
             attended.begin(partial(self._guarded[number].recover, number), "starting")
@@ -209,12 +209,12 @@ class Server:
 
     @property
     def queue(self) -> Queue:
-        """Which trainers wait and which are behind, over all ports."""
+        """The waiting and lagging trainers, over all ports."""
         return of_all(port.queue for port in self._ports)
 
     @property
     def unsaved(self) -> str:
-        """Why the newest checkpoint that was due on a port is missing, or an empty string."""
+        """The reason why the last due checkpoint of a port is missing, or an empty string."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
         return next((keeper.unsaved for keeper in keepers if keeper.unsaved), "")
 
@@ -242,13 +242,15 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether the process was asked to end when no trainer needs it, and no trainer does."""
+        """Return whether the process was asked to end when no trainer needs it any more, and that is now the case."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 
     @property
     def absent(self) -> str:
-        """A text about the trainers that disconnected without leaving, as the first port saw it, or "" for none."""
+        """A description of the trainers that disconnected without leaving, according to the first port, or "" for
+        none.
+        """
         absent = self._guarded[0].engine.absent
         return f"; disconnected without a message: {absent}" if absent else ""
 

@@ -51,8 +51,8 @@ class Live(Source, Protocol):
         """Close all connections."""
 
 
-class Found(NamedTuple):
-    """Rows from a copy.
+class LookupResult(NamedTuple):
+    """The rows that a lookup returns from a copy.
 
     Attributes:
         rows: (..., width) float32; an id without a row gets its initial values.
@@ -119,7 +119,7 @@ class Followed:
 
     @property
     def fault(self) -> str:
-        """Why the last attempt to update the copy failed, or an empty string."""
+        """The reason why the last attempt to update the copy failed, or an empty string."""
         with self._lock:
             return self._fault
 
@@ -135,7 +135,7 @@ class Followed:
         with self._lock:
             return 0 if self._table is None else self._table.spec.width
 
-    def lookup(self, ids: npt.NDArray[np.int64]) -> Found:
+    def lookup(self, ids: npt.NDArray[np.int64]) -> LookupResult:
         """Return the rows of ids (...) int64.
 
         Raises:
@@ -151,7 +151,7 @@ class Followed:
                     f"{self._fault or 'the servers are slow to answer'}"
                 )
             rows, batch = self._table.lookup(flat), self._batch
-        return Found(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
+        return LookupResult(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
 
     def wait(self, timeout_s: float, batch: int = 0) -> None:
         """Wait until the copy contains the updates of this batch of the table.

@@ -38,7 +38,7 @@ from paddle.threads import ServiceThread
 from paddle_node.linux.inet import discard_unread
 
 MAX_IDS = 1 << 16
-"""Ids of one request."""
+"""The maximum number of ids in one request."""
 _MAX_RESPONSE = 64 << 20  # bytes of memory
 _IDS_JSON, _ROWS_JSON = 4, 24  # memory of JSON and its objects: times the bytes of the text, and of the rows
 _PLACE_S = 1.0  # until the thread of a closed connection has ended
@@ -247,7 +247,8 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _admit(self) -> bool:
-        """Refuse an unauthorized request, and one whose end a proxy may see elsewhere; return whether it is neither.
+        """Refuse an unauthorized request, or one whose end a proxy may determine differently; return whether the
+        request is accepted.
 
         Its connection may be idle afterwards.
         """

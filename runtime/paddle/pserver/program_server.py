@@ -24,14 +24,14 @@ from pathlib import Path
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError, WireError
-from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, KeptFolder
+from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, StateFolder
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.long_work import Attended
-from paddle.pserver.server.port import Port, listen_beside
+from paddle.pserver.server.port import Port, open_listeners
 from paddle.pserver.server.program_service import ProgramService, Served
-from paddle.pserver.server.service import NOBODY, Desk, EngineOptions
+from paddle.pserver.server.service import NO_KEEPER, EngineInterface, EngineOptions
 from paddle.pserver.store.store import Store
 from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Site
@@ -73,7 +73,7 @@ class ProgramKeeper:
             journal_bytes: the journal can grow at least to this size.
             clock: monotonic clock in seconds.
         """
-        self._folder, self._program = KeptFolder(folder, clock), program
+        self._folder, self._program = StateFolder(folder, clock), program
         self._least = self._limit = journal_bytes
         self._engine: Engine | None = None
         self._service: ProgramService | None = None
@@ -217,7 +217,7 @@ class ProgramServer:
         self._over = threading.Event()
         self._engine, recover = self._guarded(options, program, is_sync, earlier)
         site = Site(host, self._engine.stamp, self._router.port, keys)
-        beside = listen_beside(site, within_node_only=True) if is_sync else ()
+        beside = open_listeners(site, within_node_only=True) if is_sync else ()
         attended = Attended(self._engine)
         self._port = Port(self._router, attended, beside)
         attended.begin(recover, "restoring the program's values")
@@ -268,13 +268,13 @@ class ProgramServer:
         """Create the engine; the second result restores an earlier process's state, and raises PserverError."""
         services: list[ProgramService] = []
 
-        def serve(desk: Desk) -> ProgramService:
+        def serve(desk: EngineInterface) -> ProgramService:
             services.append(ProgramService(desk, program, is_sync=is_sync, on_over=self._over.set))
             return services[0]
 
         stamp = secrets.randbits(63) + 1 if earlier is None else earlier.stamps[0]
         self._keeper = None if self._revival is None else ProgramKeeper(self._revival.folder_of(0), program)
-        engine = Engine(options, stamp, keeper=self._keeper or NOBODY, serve=serve)
+        engine = Engine(options, stamp, keeper=self._keeper or NO_KEEPER, serve=serve)
         if self._revival is not None and earlier is None:
             self._revival.write(Identity((self._router.port,), (stamp,)))
 

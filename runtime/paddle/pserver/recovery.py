@@ -25,7 +25,7 @@ from paddle.pserver.durable.checkpoint.folder import Checkpoint, checking, is_bl
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Periodic, Series
-from paddle.pserver.durable.memory_copy import Kept
+from paddle.pserver.durable.memory_copy import SavedState
 from paddle.pserver.durable.process_state import Revival
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.service import EngineOptions
@@ -92,7 +92,7 @@ class Safekeeper:
 
     def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
         self._safety, self._clock = safety, clock
-        self._kept = Kept(safety.state, clock) if safety.state is not None else None
+        self._kept = SavedState(safety.state, clock) if safety.state is not None else None
         self._periodic: Periodic | None = None
         self._series: list[Series] = []
         self._engine: Engine | None = None
@@ -104,7 +104,7 @@ class Safekeeper:
 
     @property
     def unsaved(self) -> str:
-        """Why the newest checkpoint that was due is missing, or an empty string; any thread can call this."""
+        """Return the reason why the last due checkpoint is missing, or an empty string; any thread can call this."""
         return "" if self._periodic is None else self._periodic.unsaved
 
     @property
@@ -128,7 +128,7 @@ class Safekeeper:
         self.doing = "restoring the state of this server's previous process"
         requests = self._kept.recover(engine, self._watch)
         for request in requests:
-            engine.handle(b"", _to_newcomer(request))
+            engine.handle(b"", _for_new_process(request))
         engine.miss_everyone()
         self._replaying = False
         self.doing = ""
@@ -253,7 +253,7 @@ class Safekeeper:
         )
 
 
-def _to_newcomer(request: Message) -> Message:
+def _for_new_process(request: Message) -> Message:
     """Return a request changed so that its answer holds values instead of their location in shared memory."""
     push = request.record
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request

@@ -93,7 +93,7 @@ class Dataset:
         return is_given_up
 
     def state(self) -> dict[str, Any]:
-        """Return everything but the pieces, as JSON."""
+        """Return the state except the pieces, as JSON."""
         tasks = [*self.waiting, *self.over, *(each.task for each in self.leases.values())]
         return {
             "pass": self.pass_id,

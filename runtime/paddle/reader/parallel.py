@@ -21,7 +21,7 @@ U = TypeVar("U")
 
 
 def buffered(reader: Reader[T], size: int) -> Reader[T]:
-    """Prefetch up to `size` samples on one thread; 0: all of them."""
+    """Prefetch up to `size` samples on one thread; with 0, all of them."""
     if size < 0:
         raise ConfigError(f"buffered: size must not be negative, got {size}")
 

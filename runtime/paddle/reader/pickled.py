@@ -148,7 +148,7 @@ class _Name(str):
 
 
 class _Machine:
-    """The stack machine of pickles, without calls."""
+    """The stack machine that executes pickles, without calls."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw, self.at = raw, 0

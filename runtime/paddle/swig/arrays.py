@@ -30,7 +30,7 @@ class Matrix:
 
     @staticmethod
     def createDenseFromNumpy(data: Array, copy: bool = True, useGpu: bool | None = None) -> Matrix:
-        """Return a matrix of an array (height, width)."""
+        """Return a matrix with the values of an array (height, width)."""
         return Matrix(np.array(data, np.float32, copy=True if copy else None))
 
     def getHeight(self) -> int:
@@ -86,7 +86,7 @@ class Vector:
 
     @classmethod
     def createVectorFromNumpy(cls, data: Array, copy: bool = True, useGpu: bool | None = None) -> Any:
-        """Return a vector of an array of one dimension."""
+        """Return a vector with the values of a one-dimensional array."""
         return cls(np.array(data, cls.dtype, copy=True if copy else None).reshape(-1))
 
     def __len__(self) -> int:

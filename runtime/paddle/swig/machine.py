@@ -35,23 +35,23 @@ class Parameter:
         self._machine, self._number, self._config = machine, number, config
 
     def getName(self) -> str:
-        """Return the name of the variable."""
+        """Return the name of the parameter."""
         return self._config.name
 
     def getID(self) -> int:
-        """Return its number in the network."""
+        """Return the number of the parameter in the network."""
         return self._number
 
     def getSize(self) -> int:
-        """Return the number of its values."""
+        """Return the number of values of the parameter."""
         return self._config.size
 
     def getConfig(self) -> ParameterConfig:
-        """Return its configuration."""
+        """Return the configuration of the parameter."""
         return self._config
 
     def getBuf(self, parameterType: int) -> Vector:
-        """Return its values, to be changed in place, or the gradient of the last batch."""
+        """Return the values of the parameter, which can be changed in place, or the gradient of the last batch."""
         if parameterType == PARAMETER_VALUE:
             return Vector(self._machine.parameters.array(self._config.name).reshape(-1))
         if parameterType == PARAMETER_GRADIENT:

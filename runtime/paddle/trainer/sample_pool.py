@@ -146,7 +146,7 @@ def _one(sample: Sample) -> int:
 
 
 def _listed(files: str | Sequence[str]) -> list[str]:
-    """Return the paths in a list file, or the given ones."""
+    """Return the paths in a list file, or those of a list unchanged."""
     if not isinstance(files, str):
         return list(files)
     try:

@@ -48,7 +48,7 @@ def make_diagram(config_file: str, dot_file: str, config_arg_str: str = "") -> N
 
 
 def dot(network: Network) -> str:
-    """Return text for Graphviz: a node for each layer, a box around each recurrent group."""
+    """Return the network as Graphviz text: a node for each layer, a box around each recurrent group."""
     lines = ["digraph graphname {"]
     groups: dict[str, list[str]] = {}
     numbers = {name: number for number, name in enumerate(network.layers)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes a user gives to parameters and layers: ``Param``, ``Extra`` and ``Hook``."""
+"""The attributes of parameters and layers that scripts can set: ``Param``, ``Extra`` and ``Hook``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ParameterAttribute:
 
     @property
     def says_how_to_start(self) -> bool:
-        """Return whether the user gave any ``initial_*`` argument."""
+        """Return whether any ``initial_*`` argument was given."""
         return any(
             value is not None
             for value in (self.initial_std, self.initial_mean, self.initial_max, self.initial_min)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paddle.v2.errors import UsageError
 
 NO_WORD = 0xFFFFFFFF
-"""The id of a word that is in no dictionary: its row of a table is zeros, unless the table is sparse."""
+"""The id of a word that is not in the dictionary: its row of a table is zeros, unless the table is sparse."""
 
 
 class SequenceType(enum.IntEnum):
@@ -43,7 +43,7 @@ class DataType(enum.IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class InputType:
-    """Width, sequence level and form of a data layer's samples.
+    """The width, sequence level and form of the samples of a data layer.
 
     Attributes:
         has_own_shape: whether samples may differ from the layer in height and width.

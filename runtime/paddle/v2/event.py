@@ -38,14 +38,14 @@ class TestResult(WithMetric):
 
 @dataclass(frozen=True)
 class BeginPass:
-    """A pass begins."""
+    """Reports that a pass begins."""
 
     pass_id: int
 
 
 @dataclass(frozen=True)
 class EndPass(WithMetric):
-    """A pass has ended; its metrics cover the whole pass."""
+    """Reports that a pass has ended; its metrics cover the whole pass."""
 
     pass_id: int
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
@@ -54,7 +54,7 @@ class EndPass(WithMetric):
 
 @dataclass(frozen=True)
 class BeginIteration:
-    """A batch begins."""
+    """Reports that a batch begins."""
 
     pass_id: int
     batch_id: int
@@ -62,7 +62,7 @@ class BeginIteration:
 
 @dataclass(frozen=True)
 class EndForwardBackward:
-    """The gradients of a batch are available; weights have not changed yet."""
+    """Reports that the gradients of a batch are available; the weights have not changed yet."""
 
     pass_id: int
     batch_id: int
@@ -71,7 +71,9 @@ class EndForwardBackward:
 
 @dataclass(frozen=True)
 class EndIteration(WithMetric):
-    """A batch has ended and weights have changed; cost is per sample, metrics cover this batch."""
+    """Reports that a batch has ended and the weights have changed; the cost is per sample, and the metrics cover this
+    batch.
+    """
 
     pass_id: int
     batch_id: int

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class Inference:
-    """A network ready to infer, from layers or from what ``Topology.serialize_for_inference`` wrote.
+    """A network for inference, created from layers or from the output of ``Topology.serialize_for_inference``.
 
     Args:
         parameters: values of all parameters of the network.

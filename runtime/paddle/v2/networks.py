@@ -167,7 +167,7 @@ text_conv_pool = sequence_conv_pool
     "weight_act=None, name=None"
 )
 def simple_attention(given: dict[str, Any]) -> LayerOutput:
-    """Declare additive attention: the mean of a sequence, weighted by how well its rows match a state.
+    """Declare additive attention: the mean of a sequence, weighted by how well each row matches a state.
 
     Args:
         encoded_sequence: the sequence to average.
@@ -263,7 +263,7 @@ def multi_head_attention(
 
 
 def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are data layers. It has no other effect, since ``feeding`` orders columns in v2."""
+    """Check that these are data layers. The call has no other effect, because ``feeding`` orders columns in v2."""
     for each in [*as_list(layers, "inputs"), *args]:
         require_layer(each, "inputs")
         if each.data_type is None:
@@ -271,7 +271,9 @@ def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> N
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are layers. It has no other effect, since ``SGD`` and ``infer`` take the outputs in v2."""
+    """Check that these are layers. The call has no other effect, because ``SGD`` and ``infer`` take the outputs in
+    v2.
+    """
     for each in [*as_list(layers, "outputs"), *args]:
         require_layer(each, "outputs")
 

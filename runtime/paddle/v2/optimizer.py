@@ -26,7 +26,7 @@ from paddle.v2.regularization import L2Regularization
 
 @dataclass(frozen=True)
 class ModelAverage:
-    """Save average values: over average_window times the updates so far, at most max_average_window."""
+    """Averages parameters over a window of average_window times the updates so far, at most max_average_window."""
 
     average_window: float
     max_average_window: int | None = None
@@ -42,7 +42,7 @@ class ModelAverage:
 
 
 class CommonArguments(TypedDict, total=False):
-    """Keyword arguments of every optimizer, which `Optimizer` explains."""
+    """The keyword arguments of every optimizer; `Optimizer` describes them."""
 
     learning_rate: float
     learning_rate_decay_a: float

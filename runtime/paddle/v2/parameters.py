@@ -27,13 +27,13 @@ Value = NDArray[np.float32]
 
 
 class Holder(Protocol):
-    """A trainer of the parameters, which has their newest values."""
+    """The interface of a trainer of the parameters, which has their newest values."""
 
     def newest(self, name: str) -> Value:
         """Return the current value, in any shape with the right number of elements."""
 
     def replace(self, name: str, value: Value) -> None:
-        """Use a value set by the user."""
+        """Replace the value by one that the user has set."""
 
     def gradient(self, name: str) -> Value | None:
         """Return the gradient of the last batch, or None."""

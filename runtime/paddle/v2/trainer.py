@@ -196,7 +196,7 @@ class SGD:
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
-        """Use a value that the user set."""
+        """Replace the value by one that the user has set."""
         if not self._is_local and self._updater is not None:
             raise UsageError(f"parameter {name!r} is on parameter servers now; set it before train()")
         if name in self._remote_tables:

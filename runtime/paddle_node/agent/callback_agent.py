@@ -139,7 +139,7 @@ def connect(
 
 
 def begun(host: str, port: int) -> socket.socket:
-    """Return a socket that is connecting."""
+    """Return a socket that has begun to connect."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     raw = socket.socket(family, kind)
     raw.setblocking(False)

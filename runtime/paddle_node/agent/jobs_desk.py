@@ -25,7 +25,7 @@ from paddle_node.agent.registry import Cleanable, Known, Registry
 from paddle_node.contract import to_agent
 from paddle_node.contract.names import JOB_ID
 from paddle_node.linux import proc, process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 LISTING_S = 20.0  # a file system may hang
 AGAIN_S = 4.0  # time for a stopped agent to stop its job, while its launcher waits
@@ -89,9 +89,11 @@ class JobsDesk:
             self._registry.add(asked.proc, asked.role, asked.rank, pid)
 
     def end_before_us(
-        self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
+        self, marks: Dict[str, str], grace_s: float, done: Callable[[List[FoundProcess], int, str], None]
     ) -> bool:
-        """End what an earlier agent left of this node's job; return False if no agent was cut off."""
+        """End the processes that an earlier agent of this node's job left running; return False if no agent was cut
+        off.
+        """
         if self._root_dir is None:  # no valid `hello` was received
             return False
         left = any(one.agent or one.record.ended is None for one in registry.before_us(self._root_dir, marks))
@@ -124,7 +126,7 @@ class JobsDesk:
         """Carry out an `end_job`."""
         name = asked.job_id
 
-        def done(told: List[str], left: List[Found], unsure: str) -> None:
+        def done(told: List[str], left: List[FoundProcess], unsure: str) -> None:
             named = [[one.pid, proc.command(one.pid)] for one in left]
             self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
@@ -223,7 +225,7 @@ class End:
         root_dir: str,
         marks: Dict[str, str],
         grace_s: float,
-        done: Callable[[List[str], List[Found], str], None],
+        done: Callable[[List[str], List[FoundProcess], str], None],
         agent_s: float = AGENT_S,
     ) -> None:
         self._loop = loop
@@ -266,14 +268,14 @@ class End:
             self._report.append("its agent stopped it")
         Stop(self._loop, Scope(self._marks, set, more=self._find), self._grace_s, self._stopped)
 
-    def _find(self) -> List[Found]:
+    def _find(self) -> List[FoundProcess]:
         """Return unmarked processes: the agents' own, and processes that the agents left."""
         found = {
             one.pid: one for of in self._traces for one in leftovers.search(of)[0] + leftovers.agents(of)
         }
         return list(found.values())
 
-    def _stopped(self, left: List[Found], killed: int) -> None:
+    def _stopped(self, left: List[FoundProcess], killed: int) -> None:
         if killed:
             self._report.append("%d processes were killed" % killed)
         doubtful = {one.pid for of in self._traces for one in leftovers.search(of)[1]} - {

@@ -20,7 +20,7 @@ from paddle_node.agent.link.identity import login_address
 from paddle_node.agent.processes import residents
 from paddle_node.contract.opening import PREFIX_SIZE, body_start, frame
 from paddle_node.contract.records import fields_of, read_text
-from paddle_node.contract.to_agent import Hello, ResidentWish
+from paddle_node.contract.to_agent import Hello, ResidentRequest
 from paddle_node.linux import descriptors
 from paddle_node.linux.inet import family_of, is_link_local, usual
 
@@ -49,7 +49,7 @@ class Offer:
     def __init__(self, received: bytes) -> None:
         end = body_start(received)
         hello = read_text(Hello, received[PREFIX_SIZE:end], "hello", "the launcher")
-        self._asked = hello.resident or ResidentWish()
+        self._asked = hello.resident or ResidentRequest()
         self._root_dir = os.path.expanduser(hello.root_dir).rstrip("/")
         self._port = 0
         self.listener = NONE
@@ -58,7 +58,7 @@ class Offer:
             if is_link_local(address) or not descriptors.HAS_MEMORY:
                 raise ValueError("it cannot accept a connection or receive a descriptor")
             self.listener, self._port = _listen(address)
-            hello = hello._replace(resident=ResidentWish(address=address, port=self._port))
+            hello = hello._replace(resident=ResidentRequest(address=address, port=self._port))
         except (OSError, ValueError):  # the next job logs in as usual
             hello = hello._replace(resident=None)
         self.received = frame(json.dumps(dict(fields_of(hello), kind="hello")).encode()) + received[end:]

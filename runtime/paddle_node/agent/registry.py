@@ -124,7 +124,7 @@ class Known(NamedTuple):
     """
 
     record: JobFile
-    agent: Optional[process_tree.Found]
+    agent: Optional[process_tree.FoundProcess]
     traces: leftovers.Traces = leftovers.NOTHING
 
 
@@ -323,7 +323,7 @@ def _is_here(record: JobFile) -> bool:
     return record.hostname == socket.gethostname()
 
 
-def _living(record: JobFile) -> Optional[process_tree.Found]:
+def _living(record: JobFile) -> Optional[process_tree.FoundProcess]:
     agent = record.agent
     if agent.pid <= 1 or agent.boot_id != proc.boot_id():
         return None

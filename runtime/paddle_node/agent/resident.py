@@ -73,7 +73,7 @@ def _is_last(name: str) -> bool:
     return max(began, key=began.__getitem__) == own
 
 
-class Visitor:
+class PendingClient:
     """A client that has not sent its request yet.
 
     Attributes:
@@ -123,7 +123,7 @@ class ResidentAgent:
         self._until = time.monotonic() + wait_s
         self._pause_until = 0.0
         self._job = 0  # pid of the watcher
-        self._visitors: Dict[int, Visitor] = {}
+        self._clients: Dict[int, PendingClient] = {}
         self._woken, self._wake = os.pipe()
         for fd in (self._woken, self._wake, listener.fileno()):
             os.set_blocking(fd, False)
@@ -138,19 +138,19 @@ class ResidentAgent:
                     self._reap()
                 elif fd == self._listener.fileno():
                     self._let_in()
-                elif fd in self._visitors:
+                elif fd in self._clients:
                     self._hear(fd)
             now = time.monotonic()
-            for fd in [fd for fd, visitor in self._visitors.items() if visitor.leaves_at <= now]:
+            for fd in [fd for fd, visitor in self._clients.items() if visitor.leaves_at <= now]:
                 self._send_away(fd)
 
     def _ready(self) -> List[int]:
         now = time.monotonic()
         poll = select.poll()
         pauses = self._pause_until > now
-        for fd in (self._woken, *self._visitors, *([] if pauses else [self._listener.fileno()])):
+        for fd in (self._woken, *self._clients, *([] if pauses else [self._listener.fileno()])):
             poll.register(fd, select.POLLIN)
-        moments = [visitor.leaves_at for visitor in self._visitors.values()]
+        moments = [visitor.leaves_at for visitor in self._clients.values()]
         moments += [self._pause_until] if pauses else []
         moments += [] if self._job else [self._until]
         ready = poll.poll(max(0.0, min(moments) - now) * 1000 + 1 if moments else None)
@@ -176,8 +176,8 @@ class ResidentAgent:
         if self._job:
             raw.close()
             return
-        if len(self._visitors) >= MOST_VISITORS:  # a genuine client speaks immediately
-            self._send_away(next(iter(self._visitors)))
+        if len(self._clients) >= MOST_VISITORS:  # a genuine client speaks immediately
+            self._send_away(next(iter(self._clients)))
         try:
             raw.setblocking(False)
             keep_alive(raw)
@@ -185,13 +185,13 @@ class ResidentAgent:
         except OSError:
             raw.close()
             return
-        self._visitors[connection.fileno()] = Visitor(connection)
+        self._clients[connection.fileno()] = PendingClient(connection)
 
     def _send_away(self, fd: int) -> None:
-        self._visitors.pop(fd).connection.close()
+        self._clients.pop(fd).connection.close()
 
     def _hear(self, fd: int) -> None:
-        visitor = self._visitors[fd]
+        visitor = self._clients[fd]
         try:
             asked = visitor.hear(self._who.certificate)
         except (OSError, ValueError):
@@ -199,13 +199,13 @@ class ResidentAgent:
             self._pause_until = time.monotonic() + PAUSE_S
             return
         if asked is not None:
-            del self._visitors[fd]
+            del self._clients[fd]
             self._wait_s = min(asked.wait_s, MOST_WAIT_S)
             self._begin(visitor.connection, asked.nonce)
 
     def _begin(self, connection: ssl.SSLSocket, nonce: str) -> None:
         """Fork an agent, and a carrier that copies bytes between the connection and the agent."""
-        for fd in list(self._visitors):
+        for fd in list(self._clients):
             self._send_away(fd)
         ours, theirs = socket.socketpair()
         errors, said = os.pipe()
@@ -238,7 +238,7 @@ def _came(connection: ssl.SSLSocket) -> str:
 
 
 def _plain() -> None:
-    """Reset the signal handling of this process to the defaults."""
+    """Restore the default signal handling of this process."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     residents.call_this_process(residents.PLAIN)

@@ -34,7 +34,7 @@ from paddle_node.contract.records import read
 from paddle_node.contract.replay import ACK_EACH
 from paddle_node.contract.to_agent import TO_AGENT
 from paddle_node.linux import process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 if TYPE_CHECKING:
     from paddle_node.agent.relay.relay import Relay
@@ -295,7 +295,7 @@ class Supervisor:
         self._stop(None, asked.grace_s, lambda: self._drain(time.monotonic() + asked.drain_s))
 
     def _stop(self, procs: Optional[Sequence[str]], grace_s: float, then: Callable[[], None]) -> None:
-        def done(left: List[Found], killed: int, unsure: str = "") -> None:
+        def done(left: List[FoundProcess], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
             self._outbox.send("stopped", procs=procs, killed=killed, **process_tree.named(left, unsure))
             then()

@@ -40,7 +40,7 @@ class Misfit(Exception):
 
 
 class Limit:
-    """One row of LIMITS: the check of a value, and the expected form for messages."""
+    """A row of LIMITS: the check of a value, and its expected form for messages."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class Saved(NamedTuple):
     collect: Tuple[str, ...] = ()
 
 
-class ResidentWish(NamedTuple):
+class ResidentRequest(NamedTuple):
     """The agent that is to wait for the next job; the listening watcher replaces the key by address and port."""
 
     name: str = ""
@@ -80,7 +80,7 @@ class Hello(NamedTuple):
     keeps_state: bool = True
     saved: Optional[Saved] = None
     reconnect: Optional[ReconnectKey] = None
-    resident: Optional[ResidentWish] = None
+    resident: Optional[ResidentRequest] = None
 
 
 class Job(NamedTuple):

@@ -91,7 +91,7 @@ class Reached(NamedTuple):
 
 
 class Lacking(NamedTuple):
-    """Digests of a tree that the node lacks, in parts."""
+    """The digests of a tree that the node lacks, in parts."""
 
     tree: str
     digests: Tuple[Digest, ...]

@@ -19,7 +19,7 @@ _ENDED = ("Z", "X")
 MOST_NAMED = 1000
 
 
-class Found(NamedTuple):
+class FoundProcess(NamedTuple):
     """A process at the time of the scan; pid and start time (clock ticks since boot) together are unique.
 
     Attributes:
@@ -44,7 +44,7 @@ class Found(NamedTuple):
         return self.state not in _ENDED
 
 
-def snapshot() -> Dict[int, Found]:
+def snapshot() -> Dict[int, FoundProcess]:
     """Return every visible process, by pid."""
     seen = {}
     for name in os.listdir("/proc"):
@@ -55,23 +55,25 @@ def snapshot() -> Dict[int, Found]:
     return seen
 
 
-def look(pid: int) -> Optional[Found]:
+def look(pid: int) -> Optional[FoundProcess]:
     """Return one process, or None if it has exited."""
     fields = proc.stat(pid)
     if not fields:
         return None
     numbers = [int(fields[at]) for at in (1, 2, 3, 4, 11, 12, 19, 21)]
     parent, group, session, terminal, user, system, start, resident = numbers
-    return Found(pid, parent, group, session, fields[0].decode(), start, user + system, resident, terminal)
+    return FoundProcess(
+        pid, parent, group, session, fields[0].decode(), start, user + system, resident, terminal
+    )
 
 
-def living(pid: int, start: int) -> Optional[Found]:
+def living(pid: int, start: int) -> Optional[FoundProcess]:
     """Return the process with this start time, if it is still running."""
     found = look(pid)
     return found if found is not None and found.start == start and found.is_alive else None
 
 
-def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
+def descendants(seen: Dict[int, FoundProcess], roots: Iterable[int]) -> Set[int]:
     """Return the pids below `roots`, without the roots themselves."""
     children: Dict[int, List[int]] = {}
     for found in seen.values():
@@ -88,7 +90,7 @@ def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
 
 def members(
     marks: Dict[str, str], root: int, judged: Optional[Dict[Tuple[int, int], bool]] = None
-) -> List[Found]:
+) -> List[FoundProcess]:
     """Return the live processes below `root`, and those whose environment contains all of `marks`.
 
     Args:
@@ -115,7 +117,7 @@ def has_marks(pid: int, marks: Dict[str, str]) -> bool:
     return bool(held) and all(os.fsencode("%s=%s" % mark) in held for mark in marks.items())
 
 
-def named(left: List[Found], unsure: str) -> Dict[str, Any]:
+def named(left: List[FoundProcess], unsure: str) -> Dict[str, Any]:
     """Return the fields that name remaining processes; of many, the first MOST_NAMED and the number of the others.
 
     Args:
@@ -129,7 +131,7 @@ def named(left: List[Found], unsure: str) -> Dict[str, Any]:
     }
 
 
-def send(found: Found, number: int) -> bool:
+def send(found: FoundProcess, number: int) -> bool:
     """Signal a process if it is still the one that was found.
 
     Returns:
@@ -155,15 +157,15 @@ def send(found: Found, number: int) -> bool:
             os.close(opened)
 
 
-def _judge_marks(one: Found, marks: Dict[str, str], judged: Dict[Tuple[int, int], bool]) -> bool:
+def _judge_marks(one: FoundProcess, marks: Dict[str, str], judged: Dict[Tuple[int, int], bool]) -> bool:
     identity = (one.pid, one.start)
     if identity not in judged:
         judged[identity] = has_marks(one.pid, marks)
     return judged[identity]
 
 
-def lineage(seen: Dict[int, Found], pid: int) -> Set[int]:
-    """Return a process, its parent, and so on."""
+def lineage(seen: Dict[int, FoundProcess], pid: int) -> Set[int]:
+    """Return a process and its ancestors, nearest first."""
     line = {pid}
     while pid in seen and seen[pid].parent not in line:
         pid = seen[pid].parent

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect
+from paddle_cluster.control.control_client import ConnectionClosed, ControlClient, ControlLost, connect
 from paddle_cluster.control.control_protocol import (
     MAX_FRAME,
     MAX_REQUEST,
@@ -48,13 +48,13 @@ class Job:
             self.scrollback,
             lambda: self.status,
             lambda number, force, by: self.asked.append((number, force, by)),
-            self.tell_stacks,
+            self.send_stacks,
         )
         self.server.start()
 
-    def tell_stacks(self, names: Sequence[str]) -> None:
+    def send_stacks(self, names: Sequence[str]) -> None:
         for name in names:
-            self.server.tell_stacks(name, f"{name} is here")
+            self.server.send_stacks(name, f"{name} is here")
 
     def connect(self) -> tuple[ControlClient, queue.SimpleQueue[Any]]:
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -148,7 +148,7 @@ def test_two_who_attach_both_see_everything_and_the_end(
         words, end, gone = take(events, 3)
         assert words.fields["text"] == "the last words"
         assert (end.fields["exit_code"], end.fields["left"]) == (3, ["pid 7 is left"])
-        assert isinstance(gone, Gone)
+        assert isinstance(gone, ConnectionClosed)
     assert not job.path.exists()
 
 

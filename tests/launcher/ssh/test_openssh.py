@@ -23,7 +23,7 @@ from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.openssh import OpenSshStream
 from paddle_cluster.ssh.openssh_query import argv, config_text
-from paddle_cluster.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, Words, explain
+from paddle_cluster.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, SshOutput, explain
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import Client, hello, url
 
@@ -101,7 +101,7 @@ def test_the_command_line_says_who_and_where(
 
 
 def test_what_is_kept_of_a_flood_of_words_is_bounded() -> None:
-    words = Words()
+    words = SshOutput()
     for number in range(2000):
         words.feed(b"ssh: line %d %s\r\n" % (number, b"x" * 5000))
     words.feed(b"debug1: Sending command: x\r\n" + b"of the node\n" * 1000 + b"y" * 1_000_000)
@@ -112,7 +112,7 @@ def test_what_is_kept_of_a_flood_of_words_is_bounded() -> None:
 
 
 def test_words_that_nobody_knows_are_told_as_they_are_and_cannot_act_on_the_terminal() -> None:
-    words = Words()
+    words = SshOutput()
     words.feed(b"debug1: Connecting to n [10.0.0.1] port 22.\r\nUnable to \x1b[31mnegotiate: no cipher\r\n")
     error, is_busy = explain(words, FailedLogin("n", 5.0))
     assert "n:22 closed the connection during the login (ssh: Unable to negotiate: no cipher)." in str(error)
@@ -225,7 +225,7 @@ def test_a_command_that_ended_at_once_was_asked_for_all_the_same(tmp_path: Path)
 
 
 def test_who_sits_behind_a_proxy_command_is_called_as_the_user_does() -> None:
-    words = Words()
+    words = SshOutput()
     words.feed(
         b"debug1: Executing proxy command: exec echo hi\r\n"
         b"debug1: kex_exchange_identification: banner line 0: hi\r\n"

@@ -27,7 +27,7 @@ from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
 from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
-from paddle.telling import Telling
+from paddle.telling import ReportTimes
 
 _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
     """
     endpoint = me.endpoints[rank]
     pause_s, why = _FIRST_PAUSE_S, ""
-    telling = Telling(deadline - time.monotonic())
+    telling = ReportTimes(deadline - time.monotonic())
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             sock = socket.create_connection(address_of(endpoint), timeout=min(left_s, _CALL_S))
@@ -132,7 +132,7 @@ class Callers(Generic[Note]):
         self._poll.register(listener, select.POLLIN)
         self._guests: dict[int, _Guest[Note]] = {}  # descriptor -> connection, the oldest first
         self._introduced: deque[tuple[Stream, Note]] = deque()
-        self._telling = Telling(deadline - time.monotonic())
+        self._telling = ReportTimes(deadline - time.monotonic())
         self._warned: set[str] = set()
         self._refused = self._untold = 0
 

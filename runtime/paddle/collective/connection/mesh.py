@@ -42,7 +42,7 @@ class _Call(NamedTuple):
     session: str
 
 
-class _Taken(NamedTuple):
+class _CallAccepted(NamedTuple):
     """The answer to an accepted `_Call`."""
 
 
@@ -82,7 +82,7 @@ def connected(
             assert listener is not None
             mesh.take_calls(listener, lower)
         for rank in higher:
-            mesh.await_taken(rank)
+            mesh.await_accepted(rank)
         # A rank that comes late to a sum takes nothing: to the kernel that looks like one that is lost, to whose news
         # another connection listens.
         for stream in mesh.streams.values():
@@ -110,11 +110,11 @@ class _Mesh:
         self.streams[rank] = call(self._me, rank, self._deadline, greet)
         self.streams[rank].send_note(_Call(self._me.rank, self._session), self._deadline)
 
-    def await_taken(self, rank: int) -> None:
+    def await_accepted(self, rank: int) -> None:
         """Wait until a partner confirms the connection; connect again if unauthenticated connections displaced it."""
         for _ in range(_TRIES):
             try:
-                self.streams[rank].take_note(_Taken, self._deadline)
+                self.streams[rank].take_note(_CallAccepted, self._deadline)
                 return
             except TimeoutError:
                 break
@@ -139,7 +139,7 @@ class _Mesh:
                     stream.close()
                 else:
                     self.streams[hello.rank] = stream
-                    stream.send_note(_Taken(), self._deadline)
+                    stream.send_note(_CallAccepted(), self._deadline)
 
     def _late(self, rank: int, what: str) -> PeerLate:
         return PeerLate(f"{self._me.name(rank)} {what} within {self._me.timeout_s:g} s", rank)

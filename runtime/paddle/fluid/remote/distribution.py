@@ -16,7 +16,7 @@ from paddle.endpoints import listed
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.fluid.errors import FluidError
-from paddle.telling import Telling
+from paddle.telling import ReportTimes
 
 if TYPE_CHECKING:
     from paddle.pserver.wire.keys import WireKeys
@@ -143,7 +143,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
     """
     from paddle.pserver.client.reachability import Sight, look
 
-    telling, since, was_told = Telling(math.inf), time.strftime("%H:%M:%S"), False
+    telling, since, was_told = ReportTimes(math.inf), time.strftime("%H:%M:%S"), False
     missing = dict.fromkeys(endpoints, "")
     while True:
         for endpoint in list(missing):

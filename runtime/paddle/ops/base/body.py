@@ -52,7 +52,7 @@ class Peers(Protocol):
         """Return the sum of their values, which have one shape and dtype."""
 
     def gather(self, value: Array) -> list[Array]:
-        """Return the values of all, in the order of trainers and of their places."""
+        """Return the values of all places, in the order of trainers and of their places."""
 
 
 class Remote(Protocol):

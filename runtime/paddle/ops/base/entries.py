@@ -44,7 +44,7 @@ def count_of(value: Any) -> int:
 
 
 def leading(value: Any, count: int) -> Any:
-    """Return the first entries."""
+    """Return the first entries of a value."""
     lod = []
     for level in lod_of(value):
         lod.append(level[: count + 1])

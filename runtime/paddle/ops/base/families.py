@@ -58,7 +58,7 @@ def _makes_names(text: bytes) -> bool:
 
 @cache
 def _index() -> dict[str, list[str]]:
-    """Return the names of the modules in which a word is in quotes, by the word."""
+    """Return, for each quoted word, the names of the modules that contain it."""
     found = defaultdict[str, list[str]](list)
     for name, text in _texts().items():
         for word in set(_QUOTED.findall(text)):

@@ -100,7 +100,7 @@ class Slot(NamedTuple):
     lod: bool = False
 
 
-class Given(str):
+class LiteralName(str):
     """The literal name of a variable in a `GradOp`, even if it ends like the name of a gradient."""
 
 
@@ -108,7 +108,7 @@ class Given(str):
 class GradOp:
     """One operator to append in a backward pass; `name@GRAD` stands for the gradient of a variable.
 
-    The variables that gradient operators themselves read and write are named by `Given`.
+    The variables that gradient operators themselves read and write are named by `LiteralName`.
     """
 
     type: str
@@ -297,7 +297,9 @@ def lookup(op_type: str) -> OpDef:
 
 
 def registered_so_far(op_type: str) -> OpDef:
-    """Return the entry that a module extends: often its own, for which no other module has to be looked at."""
+    """Return the operator entry that a module extends. It is often defined in the same module, so that no other
+    module is searched.
+    """
     return _TABLE.get(op_type) or lookup(op_type)
 
 

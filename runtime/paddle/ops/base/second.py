@@ -18,8 +18,8 @@ from paddle.backend import Array
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import (
     GRAD,
-    Given,
     GradOp,
+    LiteralName,
     Names,
     gradient_maker,
     operator,
@@ -30,7 +30,7 @@ Maker = Callable[..., list[GradOp]]
 
 
 class Reached(Protocol):
-    """Records which outputs of an operator have a gradient."""
+    """Records the outputs of an operator that have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
         """Return the names that have a gradient."""
@@ -67,8 +67,8 @@ def curved(op_type: str, curve: Callable[..., Any] | None) -> None:
         if curve is not None:
             (value,) = inputs[slots[0]]
             bent: dict[str, list[str]] = {
-                "Value": [Given(value)],
-                "DOut": [Given(dout)],
+                "Value": [LiteralName(value)],
+                "DOut": [LiteralName(dout)],
                 "DX" + GRAD: [dx + GRAD],
             }
             made.append(GradOp(f"{grad_type}_grad", bent, {"Value" + GRAD: [value + GRAD]}, attrs))
@@ -119,7 +119,7 @@ def _bilinear(op_type: str) -> Maker:
                 other: _given(inputs[other]),
             }
             made.append(GradOp(op_type, moved, {target: [dout + GRAD]}, attrs))
-            back: dict[str, list[str]] = {**moved, target + GRAD: [Given(dout)]}
+            back: dict[str, list[str]] = {**moved, target + GRAD: [LiteralName(dout)]}
             wanted = {other + GRAD: [inputs[other][0] + GRAD], mine + GRAD: ["@EMPTY@"]}
             made.append(GradOp(grad_type, back, wanted, attrs))
         return made
@@ -128,4 +128,4 @@ def _bilinear(op_type: str) -> Maker:
 
 
 def _given(names: Sequence[str]) -> list[str]:
-    return [Given(name) for name in names]
+    return [LiteralName(name) for name in names]

@@ -57,7 +57,7 @@ def reverse(offsets: Offsets) -> Offsets:
 
 
 def at(rows: Offsets, like: Array) -> Any:
-    """Return row numbers on the device of `like`."""
+    """Return row numbers as an array on the device of `like`."""
     return from_host(rows, like)
 
 

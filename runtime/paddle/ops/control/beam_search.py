@@ -86,7 +86,7 @@ def _candidates(
 def _goes_on(
     last: Array, ended: Array, sentences: Offsets, sentence: Array, ids: Array, prefix: Array, end_id: int
 ) -> Array:
-    """Return which continuations stay: none for a sentence whose best prefixes had all ended before."""
+    """Return which continuations remain in the search: none for a sentence whose best prefixes have all ended."""
     live = ~(ended[prefix] & (ids == end_id))
     goes_on = np.bincount(sentence, weights=live, minlength=len(sentences) - 1) > 0
     stays: Array = goes_on[sentence]
@@ -139,7 +139,7 @@ def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) ->
 def _ways(
     steps: list[tuple[LoDArray, Array]], sources: int, end_id: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Trace all paths back together.
+    """Trace all paths back in parallel.
 
     Returns:
         (source of each path, ids, scores, whether they count): the latter three (steps, paths), last step first.

@@ -15,7 +15,7 @@ from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
 
 Function = Callable[..., Sequence[Any]]
-"""Takes values on the host (arrays, LoDArrays, None where there is none) and returns as many as there are outputs."""
+"""Takes values on the host (arrays, LoDArrays, or None for a missing one) and returns one value per output."""
 
 _FUNCTIONS: list[Function] = []
 

@@ -32,7 +32,7 @@ def conv_shift_grad(x: Array, y: Array, dout: Array) -> tuple[Array, Array]:
 
 
 def _places(x: Array, y: Array) -> Array:
-    """Return (M, N), the column of X that element [i, j] reads."""
+    """Return the column of X that each element [i, j] reads, (M, N)."""
     width, weights = x.shape[1], y.shape[1]
     places = np.arange(width)[:, None] + np.arange(weights)[None, :] - (weights - 1) // 2
     return from_host(places % max(width, 1), x)

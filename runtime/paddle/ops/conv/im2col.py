@@ -38,7 +38,7 @@ def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
 
 
 def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the gradient of the filters, their shape."""
+    """Return the gradient of the filters, in their shape."""
     xp = array_module(x)
     places = dout.shape[2:]
     if _few(places, groups):

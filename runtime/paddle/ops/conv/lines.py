@@ -147,7 +147,7 @@ class Lines:
         )
 
     def pack(self, filters: Array, count: int, steps: tuple[int, int], channels: int, cells: Array) -> Array:
-        """Return `count` filters as (count / rows, channels · cells, rows), with zeros beyond count.
+        """Pack `count` filters into (count / rows, channels · cells, rows), padded with zeros, and return the array.
 
         Cell i of channel c of filter f is element f steps[0] + c steps[1] + cells[i] of filters.
         """
@@ -167,7 +167,8 @@ class Lines:
         return packed
 
     def unpack(self, sums: Array, out: Array) -> None:
-        """Store the sum of sums (groups, F / left, K / right, right, left), in order, in out (F, each), each <= K.
+        """Add up `sums` (groups, F / left, K / right, right, left) over the groups, in order, and store the result in
+        `out` (F, each), each <= K.
 
         The rows of out need not be contiguous.
         """

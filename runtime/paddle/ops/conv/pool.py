@@ -72,7 +72,8 @@ def pool(
     ceil_mode: bool,
     adaptive: bool,
 ) -> Array:
-    """Return (N, C, *places); padding never wins a maximum, and counts in a mean only if not exclusive.
+    """Return the maximum or mean of each window, (N, C, *places). Padding is never a maximum, and counts in a mean
+    only if not exclusive.
 
     A window that covers only padding gives zero. If adaptive, ksize is the number of cells: they are evenly spaced and
     may overlap.

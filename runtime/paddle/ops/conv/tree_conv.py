@@ -74,7 +74,7 @@ def _weights(nodes: Array, edges: Array, max_depth: int) -> Array:
 
 
 def _enter(window: Array, children: dict[int, list[int]], root: int, max_depth: int) -> None:
-    """Store the weights of a window (3, nodes)."""
+    """Store the weights of one window, (3, nodes)."""
     window[2, root - 1] += 1.0
     level, seen = [root], {root}
     for depth in range(1, max_depth):

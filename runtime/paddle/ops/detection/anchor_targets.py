@@ -20,7 +20,7 @@ _OUTPUTS = "LocationIndex+ ScoreIndex+ TargetBBox+ TargetLabel+ BBoxInsideWeight
 
 
 class Sample(NamedTuple):
-    """A sample of the anchors of one image.
+    """The anchors sampled from one image.
 
     Attributes:
         located: (f,) the anchors with a target box.

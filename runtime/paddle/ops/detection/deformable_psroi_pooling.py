@@ -135,7 +135,7 @@ def _classes(attrs: dict[str, Any], shifts: int) -> int:
 
 
 def _group(row: int, column: int, attrs: dict[str, Any]) -> tuple[int, int]:
-    """Return the group of a cell."""
+    """Return the position in the group grid of a pooling cell."""
     high, wide = attrs["group_size"]
     down, across = row * high // attrs["pooled_height"], column * wide // attrs["pooled_width"]
     return min(down, high - 1), min(across, wide - 1)

@@ -124,7 +124,7 @@ def _sampled(
 
 
 def _by_class(codes: Array, classes: Array, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return codes, and ones, in the columns of each row's class; only the first rows have a class."""
+    """Return box codes and weights of 1 in the columns of each row's class; only the first rows have a class."""
     targets = np.zeros((len(classes), attrs["class_nums"], 4))
     weights = np.zeros_like(targets)
     rows = np.flatnonzero(classes[: len(codes)] > 0)

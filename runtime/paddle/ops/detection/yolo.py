@@ -225,7 +225,7 @@ def _cross_entropy(x: Array, target: Array) -> Array:
 
 
 def _paid(seen: Array) -> tuple[Array, Array]:
-    """Return the objectness target of each cell and the weight of its cost."""
+    """Return the objectness target of each cell, and the weight of its cost."""
     present = seen > 1e-5
     return present, np.where(present, seen, seen > -0.5)
 

@@ -97,7 +97,7 @@ def sample_logits_grad(logits: Array, samples: Array, dscores: Array) -> Array:
 
 
 def _drawn(count: int, wanted: int, rng: np.random.Generator) -> tuple[Array, int]:
-    """Return `wanted` distinct classes, and the number of draws."""
+    """Draw classes until `wanted` distinct ones are found; return them and the number of draws."""
     found: dict[int, None] = {}
     tries = 0
     while len(found) < wanted:
@@ -112,7 +112,7 @@ def _drawn(count: int, wanted: int, rng: np.random.Generator) -> tuple[Array, in
 
 
 def _expected(classes: Array, count: int, tries: int) -> Array:
-    """Return the probability of each class to occur in the given number of draws."""
+    """Return the probability that each class occurs in the given number of draws."""
     chance = np.log((classes + 2) / (classes + 1)) / np.log(count + 1)
     return -np.expm1(tries * np.log1p(-chance))
 

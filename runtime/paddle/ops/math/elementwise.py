@@ -23,8 +23,8 @@ from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import (
     GRAD,
     NO_SLOTS,
-    Given,
     GradOp,
+    LiteralName,
     Names,
     Spec,
     gradient,
@@ -344,7 +344,7 @@ def _twice(op_type: str) -> None:
         held = {slot.name: inputs[slot.name] for slot in backward.inputs} | {"DOut": inputs["Out" + GRAD]}
         known = {slot.name for slot in second.inputs}
         given: dict[str, list[str]] = {
-            slot: [Given(name) for name in names] for slot, names in held.items() if slot in known
+            slot: [LiteralName(name) for name in names] for slot, names in held.items() if slot in known
         }
         made = {
             slot.name: [name + GRAD for name in held[slot.name.removesuffix(GRAD)]] for slot in second.outputs

@@ -26,7 +26,7 @@ _ATTRS = {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": Fals
 
 @dataclass(frozen=True)
 class _Cell:
-    """The constants of a _step.
+    """The constants of a `_step`.
 
     Attributes:
         weight: (D, 3D), whose memory holds a (D, 2D) matrix for update and reset, then a (D, D) one for the candidate.
@@ -62,7 +62,7 @@ class _Cell:
 
 
 class _Back(NamedTuple):
-    """The gradients of the gates before activation (k, 3D), and of the previous state (k, D)."""
+    """The gradients of a step: of the gates before activation (k, 3D), and of the previous state (k, D)."""
 
     gates: Array
     before: Array
@@ -83,7 +83,7 @@ def _step(g: Array, before: Array, cell: _Cell) -> tuple[Array, Array]:
 
 
 def _step_back(g: Array, before: Array, dafter: Array, cell: _Cell) -> _Back:
-    """Return the gradients of a _step; `g` is activated."""
+    """Return the gradients of a `_step`; `g` holds the activated gates."""
     xp, d = array_module(g), cell.width
     update, candidate = g[:, :d], g[:, 2 * d :]
     if cell.origin_mode:

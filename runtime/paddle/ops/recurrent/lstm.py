@@ -33,7 +33,7 @@ ATTRS = {
 
 
 def check(x: Spec, weight: Spec, bias: Spec, out_width: int, use_peepholes: bool) -> int:
-    """Check the shapes and return D.
+    """Check the shapes and return the state size D.
 
     Raises:
         ShapeError: the inputs do not match each other.

@@ -84,7 +84,7 @@ class StepGradients(NamedTuple):
 def forward(
     gates: Array, out: Array, cell: Array, weights: Weights, acts: Activations, steps: TimeSteps
 ) -> Trace:
-    """Run all steps.
+    """Run all steps of the cell.
 
     Args:
         gates: (rows, 4D) the inputs; overwritten.
@@ -218,7 +218,7 @@ def _clipped(values: Array, bound: float) -> Array:
 
 
 def _stop(gradient: Array, values: Array, bound: float) -> None:
-    """Set the gradient to zero where the values were clipped."""
+    """Set the gradient to zero at values that were clipped."""
     if bound:
         gradient[abs(values) >= bound] = 0
 

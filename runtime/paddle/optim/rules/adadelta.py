@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, descend
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("adadelta", v2="AdaDelta(rho=0.95, epsilon=1e-6)")
@@ -49,8 +49,8 @@ class Adadelta(Rule):
         "adadelta: Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
         {"rho": 0.95, "epsilon": 1e-6},
         (
-            Kept("E", "AvgSquaredGrad", "_avg_squared_grad"),
-            Kept("D", "AvgSquaredUpdate", "_avg_squared_update"),
+            StateArray("E", "AvgSquaredGrad", "_avg_squared_grad"),
+            StateArray("D", "AvgSquaredUpdate", "_avg_squared_update"),
         ),
         rate=lambda number: 1.0,
         served="",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, descend
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("adagrad", v2="AdaGrad()")
@@ -43,7 +43,7 @@ class Adagrad(Rule):
         "m += g²;  w −= ηg/(√m + ε).",
         "adagrad: Param Grad Moment LearningRate -> ParamOut MomentOut",
         {"epsilon": 1e-6},
-        (Kept("s", "Moment", "moment", fill="initial_accumulator_value"),),
+        (StateArray("s", "Moment", "moment", fill="initial_accumulator_value"),),
         rows=True,
         compiled=lambda rule: (np.float32(rule.epsilon),),
     ),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("adam", v2="Adam(beta1=0.9, beta2=0.999, epsilon=1e-8)")
@@ -51,7 +51,7 @@ class Adam(Rule):
             "lazy_mode": False,
             "min_row_size_to_use_multithread": 1000,
         },
-        (Kept("m", "Moment1", "moment1"), Kept("v", "Moment2", "moment2")),
+        (StateArray("m", "Moment1", "moment1"), StateArray("v", "Moment2", "moment2")),
         names={"lazy_mode": "", "min_row_size_to_use_multithread": ""},
         powers=("beta1", "beta2"),
         rate=lambda n: n("LearningRate") * np.sqrt(1.0 - n("Beta2Pow")) / (1.0 - n("Beta1Pow")),

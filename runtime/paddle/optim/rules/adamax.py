@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -44,7 +44,7 @@ class Adamax(Rule):
         "w −= η/(1 − β₁^t) m/n, with n the decayed largest gradient.",
         "adamax: Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
         {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-        (Kept("m", "Moment", "moment"), Kept("u", "InfNorm", "inf_norm")),
+        (StateArray("m", "Moment", "moment"), StateArray("u", "InfNorm", "inf_norm")),
         powers=("beta1",),
         rate=lambda number: number("LearningRate") / (1.0 - number("Beta1Pow")),
     ),

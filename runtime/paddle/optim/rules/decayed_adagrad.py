@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("decayed_adagrad", v2="DecayedAdaGrad(rho=0.95, epsilon=1e-6)")
@@ -42,7 +42,7 @@ class DecayedAdagrad(Rule):
         "m = ρm + (1 − ρ)g²;  w −= ηg/(√m + ε).",
         "decayed_adagrad: Param Grad Moment LearningRate -> ParamOut MomentOut",
         {"decay": 0.95, "epsilon": 1e-6},
-        (Kept("G", "Moment", "moment"),),
+        (StateArray("G", "Moment", "moment"),),
     ),
 )
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule(
@@ -25,12 +25,12 @@ from paddle.optim.rules.table import Fluid, Kept, rule
         "ftrl: Param SquaredAccumulator LinearAccumulator Grad LearningRate "
         "-> ParamOut SquaredAccumOut LinearAccumOut",
         {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
-        (Kept("n", "SquaredAccumulator", "squared"), Kept("z", "LinearAccumulator", "linear")),
+        (StateArray("n", "SquaredAccumulator", "squared"), StateArray("z", "LinearAccumulator", "linear")),
     ),
 )
 @dataclass(frozen=True)
 class Ftrl(Rule):
-    """Keeps the sum of squared gradients and the sum of gradients less what w has moved."""
+    """Keeps the sum of squared gradients, and the sum of gradients minus the movement of w."""
 
     l1: float = 0.0
     l2: float = 0.0

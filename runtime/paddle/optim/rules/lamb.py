@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, l2_norm
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule(
@@ -24,7 +24,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
         "w −= η ‖w‖/‖r‖ r, with r = m/(√v + ε) + λw.",
         "lamb: Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
         {"weight_decay": float, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
-        (Kept("m", "Moment1", "moment1"), Kept("v", "Moment2", "moment2")),
+        (StateArray("m", "Moment1", "moment1"), StateArray("v", "Moment2", "moment2")),
         arguments={"weight_decay": "lamb_weight_decay"},
         powers=("beta1", "beta2"),
         served="",

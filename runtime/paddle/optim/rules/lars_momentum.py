@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, l2_norm
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule(
@@ -21,7 +21,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
         "Momentum with a learning rate per parameter, η c‖w‖/(‖g‖ + λ‖w‖).",
         "lars_momentum: Param Grad Velocity LearningRate -> ParamOut VelocityOut",
         {"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
-        (Kept("v", "Velocity", "velocity"),),
+        (StateArray("v", "Velocity", "velocity"),),
         names={"mu": "momentum"},
         served="whole",
     ),

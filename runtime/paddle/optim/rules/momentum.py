@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, descend
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("momentum", "sparse_momentum")  # on rows the second is another matter: see `optim.sparse`
@@ -30,14 +30,14 @@ class Momentum(Rule):
         "v = μv + g;  w −= ηv, or w −= η(g + μv) with use_nesterov.",
         "momentum: Param Grad Velocity LearningRate -> ParamOut VelocityOut",
         {"mu": float, "use_nesterov": False},
-        (Kept("v", "Velocity", "velocity"),),
+        (StateArray("v", "Velocity", "velocity"),),
         names={"mu": "momentum", "use_nesterov": "nesterov"},
         compiled=lambda rule: (np.float32(rule.momentum), rule.nesterov),
     ),
 )
 @dataclass(frozen=True)
 class FluidMomentum(Rule):
-    """Fluid's momentum: v = μv + g;  w −= ηv, or with Nesterov's look ahead w −= η(g + μv).
+    """Fluid's momentum: v = μv + g; w −= ηv, or w −= η(g + μv) with Nesterov momentum.
 
     v2's rule accumulates ηg instead of g, so the two differ when the rate changes. Rows are not supported, because v
     also

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule(
@@ -47,7 +47,7 @@ class ProximalGD(Rule):
         "m += g²;  p = w − ηg/√m;  w = sign(p) max(|p| − η l1, 0)/(1 + η l2).",
         "proximal_adagrad: Param Moment Grad LearningRate -> ParamOut MomentOut",
         {"l1": 0.0, "l2": 0.0},
-        (Kept("m", "Moment", "moment"),),
+        (StateArray("m", "Moment", "moment"),),
     ),
 )
 @dataclass(frozen=True)

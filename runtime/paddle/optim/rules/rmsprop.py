@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
-from paddle.optim.rules.table import Fluid, Kept, rule
+from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("rmsprop", v2="RMSProp(rho=0.95, epsilon=1e-6)")
@@ -50,9 +50,9 @@ class RMSProp(Rule):
         "-> ParamOut MomentOut MeanSquareOut MeanGradOut?",
         {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
         (
-            Kept("m", "Moment", "momentum"),
-            Kept("G", "MeanSquare", "mean_square"),
-            Kept("F", "MeanGrad", "mean_grad"),
+            StateArray("m", "Moment", "momentum"),
+            StateArray("G", "MeanSquare", "mean_square"),
+            StateArray("F", "MeanGrad", "mean_grad"),
         ),
         names={"decay": "rho"},
     ),

@@ -53,15 +53,15 @@ class Rule(ABC):
     row_keeps: ClassVar[tuple[str, ...]] = ()
     """Names of arrays with one number for a whole row, (n, 1): only sparse parameters can use such a rule."""
     has_momentum: ClassVar[bool] = False
-    """True: parameters with a momentum also have the state array "m": see `descend`."""
+    """Whether parameters with a momentum also have the state array "m": see `descend`."""
     follows_schedule: ClassVar[bool] = True
-    """False: the rule always uses the optimizer's base rate."""
+    """Whether the rule uses the learning rate schedule; if not, it uses the optimizer's base rate."""
     handles_rows: ClassVar[bool] = False
-    """False: sparse parameters cannot use it."""
+    """Whether sparse parameters can use the rule."""
     penalises_gradient: ClassVar[bool] = False
-    """True: L1 and L2 are terms of the gradient, as in Fluid; False: they are decay, as in v2."""
+    """Whether L1 and L2 are terms of the gradient, as in Fluid, and not decay, as in v2."""
     needs_whole: ClassVar[bool] = False
-    """True: it takes norms, so that a parameter must not be updated piece by piece."""
+    """Whether the rule computes norms, so that a parameter must be updated as a whole."""
 
     @classmethod
     def defaults(cls) -> dict[str, float]:

@@ -16,7 +16,7 @@ from paddle.optim.rules.rule import Rule
 _Class = TypeVar("_Class", bound="type[Rule]")
 
 
-class Kept(NamedTuple):
+class StateArray(NamedTuple):
     """A state array of a rule, as declared for Fluid's operator and optimizer.
 
     Attributes:
@@ -61,7 +61,7 @@ class Fluid(NamedTuple):
     says: str
     operator: str
     attrs: Mapping[str, object]
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[StateArray, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
     arguments: Mapping[str, str] = MappingProxyType({})
     powers: tuple[str, ...] = ()

@@ -111,7 +111,7 @@ class Conversation:
                 self._refuse(server, message)
             for each in request.take(message):
                 yield Outgoing(server, each)
-            request.note_heard(now)
+            request.record_message(now)
             if request.is_over:
                 assert request.reply is not None
                 self.replies[server] = request.reply
@@ -120,7 +120,7 @@ class Conversation:
     def look(
         self, now: float, hint: Callable[[int], str], knows: Callable[[int], bool]
     ) -> Iterator[Outgoing]:
-        """Check the clock after some time without a message; return the messages to send next.
+        """Check the deadlines after a time without messages; return the messages to send next.
 
         Args:
             hint: returns a possible reason why a server does not answer.
@@ -133,7 +133,7 @@ class Conversation:
         self._wake(now)
         for server, request in self._open.items():
             if request.has_moved:
-                request.note_heard(now)
+                request.record_message(now)
                 request.asked_at = now  # to ask for what is on its way would put the same behind it once more
             silent_s = now - request.heard_at
             if silent_s > self._limits.timeout_s:
@@ -175,7 +175,7 @@ class Conversation:
     def _hear_wait(self, server: int, request: Request, said: Waits, text: str, now: float) -> None:
         """Process a server's report of the trainers that it is waiting for."""
         endpoint = self._endpoints[server]
-        request.note_heard(now)
+        request.record_message(now)
         if not said.is_idle:
             request.idle_since = None
         elif request.idle_since is None:
@@ -195,9 +195,9 @@ class Conversation:
             _log.warning("%s", self._last_report)
 
     def _refuse(self, server: int, reply: Message) -> None:
-        """Raise the error that a server replied with."""
+        """Raise the error in a server's reply."""
         endpoint, text = self._endpoints[server], reply.section("").as_text()
-        if isinstance(reply.record, Error) and reply.record.is_strange and len(self._endpoints) == 1:
+        if isinstance(reply.record, Error) and reply.record.is_non_finite and len(self._endpoints) == 1:
             raise ConfigError(text)
         raise _REFUSALS[type(reply.record)](f"pserver {endpoint}: {text}", endpoint)
 

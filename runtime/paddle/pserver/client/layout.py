@@ -82,12 +82,12 @@ class Layout:
         self._holders = {name: self._holders_of(name) for name in names}
 
     def tables(self, name: str) -> list[tuple[int, RowShare]]:
-        """Return the servers that hold rows of a sparse parameter, and which rows."""
+        """Return the servers that hold rows of a sparse parameter, each with its share of the rows."""
         found = [(i, share) for i, server in enumerate(self.shares) for share in server.tables]
         return [(i, share) for i, share in found if share.parameter.name == name]
 
     def holders(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
-        """Return the servers that hold rows of a sparse parameter or growing table, and which rows."""
+        """Return the servers that hold rows of a sparse parameter or growing table, each with its share of the rows."""
         return self._holders.get(name, [])
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:

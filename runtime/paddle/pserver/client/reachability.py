@@ -25,9 +25,9 @@ from typing import NamedTuple
 from paddle.endpoints import address_of, listed
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.transports.zmq import Liveness
-from paddle.pserver.wire.configuration import PortRange, told_range
+from paddle.pserver.wire.configuration import PortRange, reported_range
 from paddle.pserver.wire.message import Message
-from paddle.telling import Telling
+from paddle.telling import ReportTimes
 from paddle.threads import ServiceThread, left_to_finish
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Reaching:
         self._findings: dict[int, Finding] = {}
         self._probes: dict[int, ServiceThread[Finding]] = {}
         self._ranges: dict[str, tuple[str, PortRange]] = {}  # host -> the server there that said so
-        self._telling = Telling(timeout_s)
+        self._telling = ReportTimes(timeout_s)
         self._was_told = False
 
     @property
@@ -113,13 +113,13 @@ class Reaching:
         return not self._unmet
 
     def met(self, index: int, reply: Message) -> None:
-        """Record a server's first answer.
+        """Record the first answer of a server.
 
         Raises:
             ConfigError: it has other numbers of ports than the user specified.
         """
         self._unmet.discard(index)
-        theirs = told_range(reply)
+        theirs = reported_range(reply)
         endpoint = self._endpoints[index]
         if theirs is not None:
             self._ranges.setdefault(self._hosts[index], (endpoint, theirs))

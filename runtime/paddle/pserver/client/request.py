@@ -40,7 +40,7 @@ _ON_THEIR_WAY = (_State.SENT, _State.ASKED)
 
 
 class Request:
-    """One request.
+    """The progress of one request to one server.
 
     `chunk` returns part `index` of the gradient, `deliver` takes part `index` of the values, `place` returns where that
     part can be written directly. A push without requested values ends with the reply.
@@ -156,7 +156,7 @@ class Request:
                     self._become(index, _State.TAKEN)
         yield from self._more()
 
-    def note_heard(self, now: float) -> None:
+    def record_message(self, now: float) -> None:
         """Record a message from the server, and whether the request made progress."""
         self.heard_at = now
         if self.has_moved:

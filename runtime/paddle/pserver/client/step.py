@@ -19,7 +19,7 @@ from paddle.optim.spec import RowGradient
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.request import Request
-from paddle.pserver.client.stored_values import StoredValues, WantedRows, reply_array
+from paddle.pserver.client.stored_values import RequestedRows, StoredValues, reply_array
 from paddle.pserver.store.dense_step import DenseThreads
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.transports.transport import SharedSlabs
@@ -155,7 +155,7 @@ class TrainerStep:
         grads: Mapping[str, Array | RowGradient],
         num_samples: int,
         out: Mapping[str, Array],
-        ahead: Sequence[WantedRows] = (),
+        ahead: Sequence[RequestedRows] = (),
         *,
         is_quiet: bool = False,
     ) -> dict[int, Message]:
@@ -371,7 +371,7 @@ class _Push:
         return home.data.cast("B")
 
 
-def _asked_of(index: int, ahead: Sequence[WantedRows], *, is_near: bool) -> list[Section]:
+def _asked_of(index: int, ahead: Sequence[RequestedRows], *, is_near: bool) -> list[Section]:
     """Return the request for rows to server `index`; nothing if this node's memory has no room for them."""
     theirs = [each for each in ahead if index in each.places]
     if is_near and sum(each.nbytes_of(index) for each in theirs) > ROWS:

@@ -27,7 +27,7 @@ _PULLED = 1 << 22
 """Dense elements in one pull: ZeroMQ considers a connection broken if a frame takes longer than its heartbeats."""
 
 
-class WantedRows(NamedTuple):
+class RequestedRows(NamedTuple):
     """The requested rows of a sparse parameter.
 
     Attributes:
@@ -143,7 +143,7 @@ class StoredValues:
                 shape = (stop - start, share.width)
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
 
-    def want(self, name: str, ids: npt.NDArray[np.int64]) -> WantedRows:
+    def want(self, name: str, ids: npt.NDArray[np.int64]) -> RequestedRows:
         """Locate the rows on the servers. Raises ConfigError: the parameter is not sparse, or has no such ids."""
         layout = self._layout
         parameter = layout.parameter(name)
@@ -158,21 +158,21 @@ class StoredValues:
                 raise ConfigError(f"{what}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}")
         ids = np.ascontiguousarray(ids)
         places = {i: np.flatnonzero(share.holds(ids)) for i, share in layout.holders(name)}
-        return WantedRows(
+        return RequestedRows(
             name, ids, parameter.shape[1], {i: place for i, place in places.items() if len(place)}
         )
 
-    def rows(self, wanted: WantedRows, came: Mapping[int, Message] = _NONE) -> Array:
-        """Return rows (n, width) float32; see `rows_of`."""
+    def rows(self, wanted: RequestedRows, came: Mapping[int, Message] = _NONE) -> Array:
+        """Return rows (n, width) float32 of one parameter; see `rows_of`."""
         return self.rows_of([wanted], came)[0]
 
-    def rows_of(self, wanted: Sequence[WantedRows], came: Mapping[int, Message] = _NONE) -> list[Array]:
+    def rows_of(self, wanted: Sequence[RequestedRows], came: Mapping[int, Message] = _NONE) -> list[Array]:
         """Return rows (n, width) float32 of several parameters, each named one time, with one request per server.
 
         Args:
             came: answers of servers that may already contain some rows; the others are requested.
         """
-        lacking: dict[int, list[WantedRows]] = {}
+        lacking: dict[int, list[RequestedRows]] = {}
         for each in wanted:
             for index in each.places:
                 if index not in came or not came[index].has_section(each.name):
@@ -186,7 +186,7 @@ class StoredValues:
         return [self._put_together(each, came, replies) for each in wanted]
 
     def _put_together(
-        self, wanted: WantedRows, came: Mapping[int, Message], replies: Mapping[int, Message]
+        self, wanted: RequestedRows, came: Mapping[int, Message], replies: Mapping[int, Message]
     ) -> Array:
         found = np.empty((len(wanted.ids), wanted.width), np.float32)
         for index, place in wanted.places.items():

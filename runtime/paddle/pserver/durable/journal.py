@@ -9,7 +9,7 @@ A journal survives its process, but not its machine: a request is complete if it
 consecutively. A file is named after the first number in it; a file that is no longer needed is overwritten by the next,
 because writing to memory that is already allocated is twice as fast.
 
-A full copy of the state is stored in the same folder: see `KeptFolder`. If there is not enough room for both,
+A full copy of the state is stored in the same folder: see `StateFolder`. If there is not enough room for both,
 training continues
 without them, and they are retried later.
 """
@@ -200,7 +200,7 @@ def _write(file: int, frames: list[Frame], at: int) -> int:
     return at
 
 
-class KeptFolder:
+class StateFolder:
     """The folder in which one server's state outlives its process: a full copy, and a journal of later requests.
 
     Attributes:
@@ -259,7 +259,7 @@ class KeptFolder:
             _log.warning("%s: %s", self.path, again)
 
     def try_again(self, nbytes: int) -> bool:
-        """Begin another journal if a retry is due and there is room for `nbytes` bytes; return whether it did."""
+        """Begin another journal if a retry is due and there is room for `nbytes` bytes; return whether it began."""
         if self._clock() < self._retry_at:
             return False
         self._retry_at = self._clock() + _RETRY_S

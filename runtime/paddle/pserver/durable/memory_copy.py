@@ -19,7 +19,7 @@ from paddle.pserver.durable.checkpoint.folder import newest
 from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.durable.checkpoint.snapshot import size_of
-from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, KeptFolder
+from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, StateFolder
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
@@ -41,11 +41,11 @@ class Owner(Protocol):
         """Resume the state of another process."""
 
 
-class Kept:
+class SavedState:
     """The saved state of one engine. Belongs to the engine's thread; `adopt` returns the observer of changes."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder = KeptFolder(folder, clock)
+        self._folder = StateFolder(folder, clock)
         self._series: Series | None = None
         self._store: Store | None = None
         self._copied = 0  # requests that the copy under way holds

@@ -74,7 +74,7 @@ def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterato
 def _names(
     path: Path, shapes: Mapping[str, tuple[int, ...]], key: str, *, with_states: bool
 ) -> dict[str, str]:
-    """Return which arrays of a file to read, and their meaning."""
+    """Return the names of the arrays to read from a file, and their meanings."""
     if not key and {"ids", "rows"} <= set(shapes):
         wanted = ("ids", "rows", "ages", "states") if with_states else ("ids", "rows", "ages")
         return {name: name for name in wanted if name in shapes}

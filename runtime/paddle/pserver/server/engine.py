@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from paddle.errors import PaddleError, WireError
 from paddle.pserver.server.readers import Readers
-from paddle.pserver.server.service import NOBODY, Desk, EngineOptions, Keeper, Service, Waiting
+from paddle.pserver.server.service import NO_KEEPER, EngineInterface, EngineOptions, Keeper, Service, Waiting
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.server.training import Training
@@ -57,8 +57,8 @@ class Engine:
         options: EngineOptions,
         stamp: int,
         clock: Callable[[], float] = time.monotonic,
-        keeper: Keeper = NOBODY,
-        serve: Callable[[Desk], Service] = Training,
+        keeper: Keeper = NO_KEEPER,
+        serve: Callable[[EngineInterface], Service] = Training,
         tasks: TaskQueues | None = None,
     ) -> None:
         """Start empty.
@@ -77,7 +77,7 @@ class Engine:
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
         self._service = serve(
-            Desk(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
+            EngineInterface(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
         )
         self._readers = Readers(self._service, stamp, clock)
         self._tasks = TaskQueues(options.num_trainers, clock) if tasks is None else tasks
@@ -149,7 +149,7 @@ class Engine:
         return self._service.push_counts()
 
     def queue(self) -> Queue:
-        """Return which trainers wait for which, and which trainers lag."""
+        """Return the waiting trainers, the trainers that they wait for, and the lagging trainers."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
         return Queue(
@@ -229,7 +229,7 @@ class Engine:
         if message.stamp == self.stamp and verb not in _APART and message.trainer != READER:
             self._once(address, message, verb)  # what nearly all messages are
         elif verb is Verb.PING or verb is Verb.QUEUE:
-            self._send(address, message, self.answer_apart(address, message))
+            self._send(address, message, self.answer_separately(address, message))
         elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
         elif message.stamp != self.stamp and message.trainer == READER:
@@ -251,7 +251,7 @@ class Engine:
         # It was let in, since the process before it was away: the next process of this server does not know that.
         self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
 
-    def answer_apart(self, address: bytes, message: Message) -> Message:
+    def answer_separately(self, address: bytes, message: Message) -> Message:
         """Return the answer to a request independent of the service: PING, or a question to the task queues.
 
         Raises:
@@ -276,7 +276,7 @@ class Engine:
         """Report to a trainer without a reply which trainers it is waiting for; recover a lost request or
         reply."""
         session = self._sessions.find(message)
-        session.note_heard(address)
+        session.record_message(address)
         trainer, is_open = session.trainer, message.request == session.last and session.reply is None
         chunk = message.expect(Status).chunk
         if chunk != WHOLE:
@@ -296,7 +296,7 @@ class Engine:
     def _on_chunk(self, address: bytes, message: Message) -> None:
         """Store a chunk of the push in progress; a chunk of another or a refused request is too late and is ignored."""
         session = self._sessions.find(message)
-        session.note_heard(address)
+        session.record_message(address)
         is_refused = session.reply is not None and session.reply.verb is not Verb.OK
         if message.request != session.last or session.verb is not self._service.chunked or is_refused:
             return
@@ -310,7 +310,7 @@ class Engine:
                 self._keeper.record(message)  # it took the push back, and must do so in the next process
 
     def _once(self, address: bytes, message: Message, verb: Verb) -> None:
-        """Execute a request that is new; for the last request seen, send its reply again."""
+        """Execute a new request; for a repetition of the last request, send the reply again."""
         session = self._sessions.find(message)
         session.address, session.lost_at = address, None
         if message.request < session.last:
@@ -377,7 +377,7 @@ class Engine:
         self._out.append(Reply(session.address, session.reply))
 
     def _send(self, address: bytes, to: Message, message: Message) -> None:
-        """Answer a request outside the once-only rule."""
+        """Send an answer that is not saved for repetition."""
         self._out.append(Reply(address, message.numbered(to.trainer, to.session, to.request, self.stamp)))
 
     def _flush(self) -> list[Reply]:

@@ -118,11 +118,13 @@ class Attended:
         return _LOOK_S if self.is_at_work else self.engine.background()
 
     def _attend(self, work: _Work, address: bytes, message: Message) -> list[Reply]:
-        """Answer what can be answered, queue the rest, and report the work to peers that ask."""
+        """Answer requests that do not need the engine, queue the others, and report the work in progress to peers
+        that ask.
+        """
         verb = message.verb
         if verb in _APART:
             try:
-                said = self.engine.answer_apart(address, message)
+                said = self.engine.answer_separately(address, message)
             except PaddleError as error:
                 said = error_message(str(error))
             return [_reply(address, message, said, self.engine.stamp)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.errors import ConfigError, PserverError
-from paddle.pserver.server.service import Barrier, Desk, Shown, Waiting
+from paddle.pserver.server.service import Barrier, EngineInterface, ReaderView, Waiting
 from paddle.pserver.server.staleness import LagGate, lag_ratio
 from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
@@ -46,7 +46,7 @@ class Model:
         resumed_at: number of batches in the checkpoint that this job resumed from, or -1.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: EngineInterface) -> None:
         self._desk = desk
         self._configuration: Configuration | None = None
         self._creator = 0
@@ -89,11 +89,11 @@ class Model:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         return self.configured()
 
-    def shown(self) -> Shown | None:
+    def shown(self) -> ReaderView | None:
         """Return the model and its values; None until they are set."""
         if self._configuration is None or self.store is None or not self.is_ready:
             return None
-        return Shown(self._configuration, self.store)
+        return ReaderView(self._configuration, self.store)
 
     def forget(self, trainer: int) -> None:
         """See `Service.forget`."""
@@ -110,7 +110,7 @@ class Model:
         self._config.take()
 
     def waiting(self) -> Waiting:
-        """Return which trainers wait for the values, and for which trainer."""
+        """Return the trainers that wait for the values, and the trainer that sets them."""
         others = set(range(self._desk.options.num_trainers)) - {self._creator}
         return Waiting(
             "for the initial values", self._config, self._config.missing({*self._desk.left, *others})
@@ -163,7 +163,7 @@ class Model:
                 self._config.arrive(trainer, other)
 
     def _there(self) -> Message:
-        """Reply that the values are set, and which checkpoint the job resumed from, if any."""
+        """Reply that the values are set, and name the checkpoint that the job resumed from, if any."""
         store = self.ready()
         if store.version != self.resumed_at:
             return Message(Configured(has_values=True))
@@ -260,9 +260,9 @@ class PushAnswers:
         )
         if gradient.in_place:
             return Message(Ok(store.version, store.pass_id, store.slab_number), sections=rows)
-        if not gradient.is_answered_apart and not self._values:
+        if not gradient.is_answered_separately and not self._values:
             self._values = (Section("", store.dense()),)
-        values = () if gradient.is_answered_apart else self._values
+        values = () if gradient.is_answered_separately else self._values
         return Message(state_of(store), sections=(*values, *rows))
 
 
@@ -278,7 +278,7 @@ def _part_of_table(store: Store, message: Message) -> Message:
 
 def rows_of_tables(store: Store, message: Message) -> Message:
     """Return the answer to PULL_ROWS."""
-    store.check_asked((s.name, s.array) for s in message.sections)
+    store.check_requested((s.name, s.array) for s in message.sections)
     rows_as = check_number(message.expect(PullRows).rows_as)
     sections = tuple(
         Section(s.name, packed(store.rows_of(s.name).rows_here(s.array), rows_as)) for s in message.sections

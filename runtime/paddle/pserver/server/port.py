@@ -166,7 +166,7 @@ class Port:
             )
 
 
-def listen_beside(site: Site, *, within_node_only: bool = False) -> list[Listener]:
+def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
     """Open a listener for every transport available in addition to a port; trainers use the port in place of
     the others."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]

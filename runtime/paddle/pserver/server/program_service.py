@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from paddle.errors import PaddleError, PserverError, WireError
-from paddle.pserver.server.service import Barrier, Desk, Service, Waiting
+from paddle.pserver.server.service import Barrier, EngineInterface, Service, Waiting
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.assembled_values import Arriving
 from paddle.pserver.wire.configuration import Configuration
@@ -123,7 +123,7 @@ class ProgramService(Service):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: EngineInterface,
         program: Served,
         *,
         is_sync: bool,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.service import Barrier
-from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
+from paddle.pserver.store.gradient import Gradient, NonFiniteGradient, Slab
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.message import WINDOW, Message, Section, chunk_span
 from paddle.pserver.wire.verbs import Chunk, Repeat, Values
@@ -186,7 +186,7 @@ class Pushes:
                 if slab is not None and not gradient.is_checked:
                     store.look(slab, number)
                     gradient.is_checked = True
-        except StrangeGradient as strange:
+        except NonFiniteGradient as strange:
             trainer = members[strange.number][0]
             self.arrived.withdraw(trainer)
             raise RefusedPush(str(strange), trainer) from None
@@ -237,7 +237,7 @@ def _sections(store: Store, slab: Slab) -> list[Section | None]:
 
 @dataclass(slots=True)
 class AsyncPush:
-    """One trainer's push.
+    """The push of one trainer, as far as it has arrived.
 
     Attributes:
         gradient: the part that has arrived.

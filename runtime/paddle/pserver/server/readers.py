@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.model import rows_of_tables
-from paddle.pserver.server.service import Service, Shown
+from paddle.pserver.server.service import ReaderView, Service
 from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.walk import Cursor
 from paddle.pserver.store.gradient import Slab
@@ -156,7 +156,7 @@ class Moments:
 
 
 class Readers:
-    """Serves the readers of one server; see the module. Not thread-safe."""
+    """Serves all readers of one server; see the module. Not thread-safe."""
 
     def __init__(
         self, showing: Service, stamp: int, clock: Callable[[], float], most: int = MAX_READERS
@@ -174,7 +174,7 @@ class Readers:
         self._heard: dict[bytes, float] = {}  # by address, the one that was silent longest first
         self._waiting: dict[bytes, Message] = {}
         self._moments = Moments(clock)
-        self._handlers: Mapping[Verb, Callable[[Shown, bytes, Message], Message]] = {
+        self._handlers: Mapping[Verb, Callable[[ReaderView, bytes, Message], Message]] = {
             Verb.DESCRIBE: _describe,
             Verb.VIEW: lambda shown, address, m: self._moments.answer(shown.store, address, m),
             Verb.PULL_TABLE: _part_of_table,
@@ -257,12 +257,12 @@ class Readers:
         return reply._replace(trainer=READER, session=to.session, request=to.request, stamp=self._stamp)
 
 
-def _describe(shown: Shown, address: bytes, message: Message) -> Message:
+def _describe(shown: ReaderView, address: bytes, message: Message) -> Message:
     text = () if message.expect(Describe).is_brief else (Section.text("", shown.configuration.to_text()),)
     return Message(Ok(shown.store.version), sections=text)
 
 
-def _part_of_table(shown: Shown, address: bytes, message: Message) -> Message:
+def _part_of_table(shown: ReaderView, address: bytes, message: Message) -> Message:
     """Return rows as stored; pending decay is applied only when trainers access them."""
     table = shown.store.table(message.section("name").as_text())
     asked = message.expect(PullTable)
@@ -270,7 +270,7 @@ def _part_of_table(shown: Shown, address: bytes, message: Message) -> Message:
     return Message(Ok(), sections=(Section("", table.part(*asked)),))
 
 
-def _rows(shown: Shown, address: bytes, message: Message) -> Message:
+def _rows(shown: ReaderView, address: bytes, message: Message) -> Message:
     share = shown.store.share
     widths = {each.parameter.name: each.width for each in share.tables}
     widths |= {each.spec.name: each.spec.width for each in share.growing}
@@ -284,7 +284,7 @@ def _rows(shown: Shown, address: bytes, message: Message) -> Message:
     return rows_of_tables(shown.store, message)
 
 
-def _walk(shown: Shown, address: bytes, message: Message) -> Message:
+def _walk(shown: ReaderView, address: bytes, message: Message) -> Message:
     """Return the next rows of a growing table; no state of the reader is stored."""
     asked, name = message.expect(Walk), message.section("name").as_text()
     served = shown.store.growing.get(name)

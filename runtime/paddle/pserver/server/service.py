@@ -127,7 +127,7 @@ class EngineOptions:
     ports: tuple[int, int] | None = None
 
 
-class Shown(NamedTuple):
+class ReaderView(NamedTuple):
     """The model and values that readers see."""
 
     configuration: Configuration
@@ -155,7 +155,7 @@ class Keeper(Protocol):
         """Do a small part of the deferred work; return the number of seconds until there is more."""
 
 
-class _Nobody:
+class _NoKeeper:
     doing = ""
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
@@ -167,12 +167,12 @@ class _Nobody:
         return math.inf
 
 
-NOBODY: Keeper = _Nobody()
-"""Keeps nothing."""
+NO_KEEPER: Keeper = _NoKeeper()
+"""The keeper of a server that saves no state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class EngineInterface:
     """The interface of an engine to its service.
 
     Attributes:
@@ -187,7 +187,7 @@ class Desk:
     left: Set[int]
     answer: Callable[[int, Message], None]
     tell: Callable[[int, Message], None]
-    keeper: Keeper = NOBODY
+    keeper: Keeper = NO_KEEPER
 
 
 class Service(Protocol):
@@ -278,7 +278,7 @@ class Service(Protocol):
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Resume the state of an earlier process of this server."""
 
-    def shown(self) -> Shown | None:
+    def shown(self) -> ReaderView | None:
         """Return the values for readers; None until they are set.
 
         Raises:

@@ -35,7 +35,7 @@ class Session:
     lost_at: float | None = None
     verb: Verb = Verb.HELLO
 
-    def note_heard(self, address: bytes) -> None:
+    def record_message(self, address: bytes) -> None:
         """Record the source address of a message: if the previous connection broke, this one replaces it."""
         if self.lost_at is not None and address != self.address:
             self.address, self.lost_at = address, None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """The number of gradients that one server received from a trainer, and how many it discarded as too old."""
+    """The numbers of gradients that one server received from a trainer and discarded as too old."""
 
     trainer: int
     pushed: int

@@ -16,7 +16,7 @@ from typing import Any
 from paddle.errors import PaddleError, PserverError, WireError
 from paddle.pserver.server.model import Model, PushAnswers, state_of, values_of
 from paddle.pserver.server.pushes import AsyncPush, AsyncPushes, Pushes, RefusedPush
-from paddle.pserver.server.service import Barrier, Desk, Service, Shown, Waiting
+from paddle.pserver.server.service import Barrier, EngineInterface, ReaderView, Service, Waiting
 from paddle.pserver.server.staleness import LagGate, PushCount
 from paddle.pserver.store.gradient import Gradient, read_gradient
 from paddle.pserver.store.store import Store
@@ -37,7 +37,7 @@ class Training(Service):
     # a checkpoint is loaded, every row catches up
     long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.PULL_TABLE, Verb.LEAVE, Verb.SHRINK})
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: EngineInterface) -> None:
         """Start without a model."""
         self._options, self._left, self._answer = desk.options, desk.left, desk.answer
         self._model = Model(desk)
@@ -112,7 +112,7 @@ class Training(Service):
             _log.warning("no shared memory with trainers of this node: %s", error)
             return []
 
-    def shown(self) -> Shown | None:
+    def shown(self) -> ReaderView | None:
         """See `Service.shown`."""
         return self._model.shown()
 
@@ -266,7 +266,7 @@ class Training(Service):
         self._answer(trainer, self._outcome(lambda: PushAnswers(store).to(push.gradient)))
 
     def _advance(self) -> None:
-        """Open every barrier at which no trainer is missing any more."""
+        """Open every barrier that all trainers have reached."""
         store = self._model.store
         if store is None:
             return
@@ -313,7 +313,7 @@ class Training(Service):
             try:
                 return self._pushes.advance(store, self._left | self._finish.arrived)
             except RefusedPush as refused:
-                self._answer(refused.trainer, error_message(str(refused), is_strange=True))
+                self._answer(refused.trainer, error_message(str(refused), is_non_finite=True))
 
     def _shrink_tables(self, store: Store, asked: Sequence[tuple[int, Mapping[str, float]]]) -> Message:
         if any(least != asked[0][1] for _, least in asked):

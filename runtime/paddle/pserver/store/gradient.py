@@ -18,7 +18,7 @@ from paddle.pserver.wire.verbs import PushPull
 Slab: TypeAlias = npt.NDArray[np.float32]
 
 
-class StrangeGradient(PserverError):
+class NonFiniteGradient(PserverError):
     """A gradient contains NaN or infinity; nothing was changed.
 
     Attributes:
@@ -59,7 +59,7 @@ class Gradient:
     rows_as: int = 0
 
     @property
-    def is_answered_apart(self) -> bool:
+    def is_answered_separately(self) -> bool:
         """Return whether the values are not sent in the reply itself."""
         return self.slab is None or self.in_place or not self.wants_values
 

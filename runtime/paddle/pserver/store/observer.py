@@ -33,11 +33,11 @@ class Watch(Protocol):
         once."""
 
 
-class _Nobody:
+class _NoObserver:
     def dense(self, elements: Elements) -> None: ...
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None: ...
 
 
-UNWATCHED: Watch = _Nobody()
+UNWATCHED: Watch = _NoObserver()
 """An observer that ignores all changes."""

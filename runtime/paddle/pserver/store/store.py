@@ -22,7 +22,7 @@ from paddle.optim.learning_rate import JobRates, StepRates
 from paddle.optim.spec import OptimizerSpec, RowGradient, optimizer_of
 from paddle.pserver.sparse.serving import GrowingShare, ServedTable
 from paddle.pserver.store.dense_step import DenseStep, DoubleBuffer
-from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
+from paddle.pserver.store.gradient import Gradient, NonFiniteGradient, Slab
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
 from paddle.pserver.store.table import Table
 from paddle.pserver.wire.arithmetic import is_looked_at_once
@@ -105,7 +105,7 @@ class Store:
 
     @property
     def slab_number(self) -> int:
-        """Which of the two arrays of `share_slabs` is the slab now."""
+        """The index of the array of `share_slabs` that is the current slab."""
         return self._slabs.number
 
     def share_slabs(self) -> list[SharedArray]:
@@ -162,10 +162,10 @@ class Store:
             self.rows_of(name).check(rows)
             if name in self.growing:
                 self.growing[name].reserve([rows])
-        self.check_asked(gradient.asked.items())
+        self.check_requested(gradient.asked.items())
         gradient.expect(self._slabs.now.size)
 
-    def check_asked(self, asked: Iterable[tuple[str, npt.NDArray[np.int64]]]) -> None:
+    def check_requested(self, asked: Iterable[tuple[str, npt.NDArray[np.int64]]]) -> None:
         """Check requested row ids (n,) before memory is allocated for them.
 
         Raises:
@@ -237,7 +237,7 @@ class Store:
         try:
             self._look("gradient", Section("", slab), 0)
         except PserverError as error:
-            raise StrangeGradient(str(error), number) from None
+            raise NonFiniteGradient(str(error), number) from None
 
     def apply(self, gradient: Gradient) -> None:
         """Run a whole step with one gradient, which is complete and checked.

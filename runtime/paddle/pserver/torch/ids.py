@@ -18,7 +18,7 @@ from paddle.errors import ConfigError
 Ids = npt.NDArray[np.int64]
 
 
-class Given(NamedTuple):
+class TableIds(NamedTuple):
     """The ids for one table in a call of a module.
 
     Attributes:
@@ -69,7 +69,7 @@ def by_table(given: Any, tables: Collection[str], *, is_one: bool) -> dict[str, 
     return dict(given)
 
 
-def read(ids: Any, *, has_end: bool = False) -> Given:
+def read(ids: Any, *, has_end: bool = False) -> TableIds:
     """Parse the ids for one table.
 
     Args:
@@ -81,21 +81,21 @@ def read(ids: Any, *, has_end: bool = False) -> Given:
     """
     if not isinstance(ids, torch.Tensor) and callable(getattr(ids, "weights_or_none", None)):
         values = ids.values()
-        return Given(values, tuple(values.shape), ids.offsets(), True, ids.weights_or_none())
+        return TableIds(values, tuple(values.shape), ids.offsets(), True, ids.weights_or_none())
     ids, *more = ids if isinstance(ids, tuple) else (ids,)
     if wrong := [each for each in (ids, *more) if not isinstance(each, torch.Tensor)]:
         raise ConfigError(f"ids: expected a tensor of int64 or int32, got {type(wrong[0]).__name__}")
     if more:
         (offsets,) = more
-        return Given(ids, tuple(ids.shape), offsets, has_end)
+        return TableIds(ids, tuple(ids.shape), offsets, has_end)
     if ids.is_nested:
         if ids.layout != torch.jagged:
             ids = torch.nested.nested_tensor(list(ids.unbind()), dtype=ids.dtype, layout=torch.jagged)
-        return Given(ids.values(), tuple(ids.values().shape), ids.offsets(), has_end=True)
-    return Given(ids.reshape(-1), tuple(ids.shape))
+        return TableIds(ids.values(), tuple(ids.values().shape), ids.offsets(), has_end=True)
+    return TableIds(ids.reshape(-1), tuple(ids.shape))
 
 
-def bags_of(given: Given, weights: Any, padding_idx: int | None) -> Bags:
+def bags_of(given: TableIds, weights: Any, padding_idx: int | None) -> Bags:
     """Return bags without the padding. `weights` has the form of the ids, or is None.
 
     Raises:

@@ -92,7 +92,7 @@ class PlainSource:
         return count
 
     def wake_for(self, count: int) -> None:
-        """Let the socket report data when this number of bytes is available, or the connection is closed."""
+        """Make the socket report data once this number of bytes is available, or the connection is closed."""
         if count != self._awaited:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._awaited = count

@@ -135,7 +135,7 @@ def ports_section(dense: int, sparse: int) -> Section:
     return Section.text(_PORTS, f"{dense} {sparse}")
 
 
-def told_range(reply: Message) -> PortRange | None:
+def reported_range(reply: Message) -> PortRange | None:
     """Return the port numbers in an answer to HELLO; None if it has none."""
     for section in reply.sections:
         words = section.as_text().split() if section.name == _PORTS else []

@@ -30,7 +30,7 @@ def number_of(name: str) -> int:
 
 
 def check_number(number: int) -> int:
-    """Return an index from the wire. Raises WireError: it is not that of a wire dtype."""
+    """Check the index of a wire dtype from the wire and return it. Raises WireError: the index is invalid."""
     if number >= len(WIRE_DTYPES):
         raise WireError(f"rows are requested in format {number}: expected 0 to {len(WIRE_DTYPES) - 1}")
     return number

@@ -25,13 +25,13 @@ MAX_HEADER_BYTES = 1 << 20
 _FLOATS = np.dtype("<f4")
 
 CHUNK = 1 << 18
-"""Elements of a chunk; the last one of a slab is shorter. A slab of one chunk is sent within its message."""
+"""Elements per chunk; the last chunk of a slab is shorter. A slab of a single chunk is sent within its message."""
 
 WINDOW = 4
 """Chunks that a trainer sends ahead of the answers: it bounds what a server must keep for each."""
 
 PART = 1 << 24
-"""Elements of a part of a slab that is set or pulled as a whole; the last one is shorter."""
+"""Elements per part of a slab that is set or pulled as a whole; the last part is shorter."""
 
 READER = (1 << 32) - 1
 """`trainer` of a reader's messages."""
@@ -154,9 +154,9 @@ class Message(NamedTuple):
         raise WireError(f"{self.verb.name} message without a section named {name!r}")
 
 
-def error_message(text: str, *, is_strange: bool = False) -> Message:
-    """Return the reply that refuses a request; `is_strange`: see `verbs.Error`."""
-    return Message(Error(is_strange), sections=(Section.text("", text),))
+def error_message(text: str, *, is_non_finite: bool = False) -> Message:
+    """Return the reply that refuses a request; `is_non_finite`: see `verbs.Error`."""
+    return Message(Error(is_non_finite), sections=(Section.text("", text),))
 
 
 def chunk_count(size: int) -> int:
@@ -175,7 +175,7 @@ def part_span(start: int, size: int) -> slice:
 
 
 def reader_stamp(stamp: int) -> int:
-    """Return the number by which readers know a server that trainers know by `stamp`."""
+    """Return the stamp that readers see of a server that trainers know by `stamp`."""
     return stamp ^ (1 << 64) - 1
 
 

@@ -29,7 +29,7 @@ _QUEUE = 64
 _EVENT = struct.Struct("=hi")  # zmq_socket_monitor(3); zmq.utils.monitor brings all of asyncio along
 
 SPIN_S = 400e-6
-"""The polling time. Waking the other side and being woken by it takes about half of it."""
+"""The polling time. Waking a thread on the other side and being woken by it takes about half as long."""
 
 _FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look again after looking in vain
 _TAKEN_S = 20e-6  # two looks lie a few us apart, unless the core was somebody else's between them

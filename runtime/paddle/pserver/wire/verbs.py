@@ -216,7 +216,7 @@ class Describe(NamedTuple):
 
 
 class View(NamedTuple):
-    """A reader's PULL: the part from `start` on, as of batch `version`; `start` 0 begins with a new moment."""
+    """A reader's PULL: requests the part from `start` on as of batch `version`; `start` 0 begins a new snapshot."""
 
     start: int = 0
     version: int = 0
@@ -285,9 +285,9 @@ class Walked(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Refuses a request. `is_strange`: a gradient contains NaN or infinity; nothing was changed."""
+    """Refuses a request. `is_non_finite`: a gradient contains NaN or infinity; nothing was changed."""
 
-    is_strange: bool = False
+    is_non_finite: bool = False
 
 
 class Waits(NamedTuple):

@@ -153,7 +153,7 @@ def memories_of(group: str) -> dict[str, str]:
 
 
 def seen_by_steps(given: Any) -> Any:
-    """Declare the layer by which steps see an input of a group; return other arguments unchanged."""
+    """Declare the layer that represents an input of a group within its steps; return other arguments unchanged."""
     layer = given.input if isinstance(given, StaticInput) else given
     if not isinstance(layer, LayerOutput):
         if isinstance(given, StaticInput):

@@ -70,7 +70,7 @@ def source_image(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> tuple[int, int]:
-    """Return sizes along x and y: two numbers in `x`, or `x` and `y`, or `x` for both.
+    """Return the sizes along x and y, given as a pair `x`, as `x` and `y`, or as `x` for both.
 
     Raises:
         UsageError: one is not a whole number or is below `least`; the message begins with `what`.

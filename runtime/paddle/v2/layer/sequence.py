@@ -70,7 +70,7 @@ def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
     who = f"{which.lower()}_seq"
 
     def declare(input: LayerOutput, agg_level: str, stride: int) -> Made:
-        """Declare it."""
+        """Declare the layer."""
         if input.config.attrs.get("reverse") is own_last:
             warnings.warn(
                 f"{who} of {input.name!r} returns the row that was computed first, not the row that "

@@ -36,7 +36,7 @@ _LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
 
 
 def _weigh_classes(prefix: str, given: dict[str, Any], made: Made) -> Made:
-    """Give each input a weight with one row per class; a `layer_attr` has no effect."""
+    """Declare a weight with one row per class for each input; a `layer_attr` has no effect."""
     count, rows = int(made.attrs["inputs"]), made.bias_dims[1]  # type: ignore[arg-type]
     given.pop("layer_attr")
     given["name"] = model.current().auto_name(prefix, given["name"])

@@ -248,7 +248,7 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
 
 
 def _count(item: Any) -> int | None:
-    """Return how many numbers an item holds; None if it is not an array of numbers."""
+    """Return the number of numbers in an item; None if it is not an array of numbers."""
     try:
         return np.array(item, np.float32).size
     except (ValueError, TypeError):

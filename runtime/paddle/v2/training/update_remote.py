@@ -154,7 +154,9 @@ class RemoteUpdater(Updater):
         self._take(far)
 
     def _take(self, far: Mapping[str, Value]) -> None:
-        """Set the weights to what arrived: `far` was filled, others are views of memory of a server of this node."""
+        """Set the weights to the received values: `far` was filled; the others are views of memory of a server on
+        this node.
+        """
         lost: dict[str, Value] = {}
         for name in sorted(self._near):
             value = self._client.value_array(name)

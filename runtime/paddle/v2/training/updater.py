@@ -67,7 +67,7 @@ class Updater:
 
 
 class LocalUpdater(Updater):
-    """Training in one process: updates the scope's arrays with the same rules as a parameter server."""
+    """Updates the scope's arrays in one process, with the same rules as a parameter server."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec) -> None:
         self._machine = machine

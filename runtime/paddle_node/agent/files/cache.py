@@ -121,7 +121,7 @@ class Cache:
         self._verified.save()
 
     def aside(self) -> str:
-        """Return a new path for a file being received."""
+        """Return a new temporary path for a file being received."""
         # without the pid: after a container restart, the next agent has the same one
         return self._aside + "/" + os.urandom(16).hex()
 

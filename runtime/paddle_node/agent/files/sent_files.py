@@ -68,7 +68,7 @@ class Tailed:
         self.rewind()
 
     def rewind(self) -> None:
-        """Send it from its start."""
+        """Send the same file again from its start."""
         self.sent = new_fingerprint()
         self.reset = True
         self.is_old = False

@@ -81,7 +81,7 @@ class Tailer:
         if self.sender.is_watching:
             self.scan()
             self._tell_lost(now=True)
-            self._tell_of_left_out()
+            self._report_left_out()
         self.sender.finish()
 
     def scan(self) -> bool:
@@ -121,7 +121,7 @@ class Tailer:
                 self._led_away[path] = None
                 self._outbox.notice("%s has become a link; its target is not collected" % path)
 
-    def _tell_of_left_out(self) -> None:
+    def _report_left_out(self) -> None:
         """Report the first of the new links and special files that are not collected, and their number."""
         found = sorted(set(self._left_out.items()) - set(self._was_left_out.items()))
         if found:

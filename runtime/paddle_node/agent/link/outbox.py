@@ -173,7 +173,7 @@ class Outbox:
         self._loop.on_writable(self._fd, self.pump if blocked else None)
 
     def _write_all(self) -> bool:
-        """Write until the link is full, and return True, or until nothing waits."""
+        """Write until the link is full (return True) or the queue is empty (return False)."""
         while True:
             if self._written == self._said.end:
                 self._said.append(self._gather())

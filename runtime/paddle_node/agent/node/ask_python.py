@@ -160,7 +160,7 @@ def _release(version: str) -> str:
 
 
 def _how(status: int, limit_s: float) -> str:
-    """Describe how a process ended, from its wait status."""
+    """Describe how a process ended, given its wait status."""
     if os.WIFSIGNALED(status):
         return "was killed by signal %d (its time limit is %g s)" % (os.WTERMSIG(status), limit_s)
     return "exited with status %d" % os.WEXITSTATUS(status)

@@ -69,7 +69,7 @@ class Probe:
             listen_port=listen_ports.get(chosen.addresses[0], 0),
             listen_ports=listen_ports,
         )
-        look = _Look(self._loop, found, problems, done)
+        look = _ProbeRun(self._loop, found, problems, done)
         answered = self._python_answered(look)
         ask = partial(ask_python, self._loop, self._python, modules, asked.limit_s, answered)
         if not modules:
@@ -103,7 +103,7 @@ class Probe:
         if modules:
             ask()
 
-    def _python_answered(self, look: "_Look") -> Told:
+    def _python_answered(self, look: "_ProbeRun") -> Told:
         begun = time.monotonic()
 
         def answered(told: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]) -> None:
@@ -148,7 +148,7 @@ class Probe:
             storage.remove_mark(self._mark)
             self._mark = ""
 
-    def _root_dir_seen(self, look: "_Look", need: float, need_files: float) -> Callable[[str, Any], None]:
+    def _root_dir_seen(self, look: "_ProbeRun", need: float, need_files: float) -> Callable[[str, Any], None]:
         def seen(name: str, facts: Any) -> None:
             problem, unsafe = facts.pop("write_problem"), facts.pop("unsafe")
             self._mark = facts.pop("mark")
@@ -186,7 +186,7 @@ class Probe:
         return seen
 
 
-class _Look:
+class _ProbeRun:
     """One probe in progress: which results are still expected, which are known, and how long each took."""
 
     def __init__(self, loop: Loop, found: Dict[str, Any], problems: Problems, done: Done) -> None:
@@ -263,7 +263,7 @@ class _Look:
 
 
 def _known_at_once(variables: Sequence[str]) -> Dict[str, Any]:
-    """Return what takes no time to find out."""
+    """Return the facts that are available immediately."""
     return {
         "nics": interfaces.interfaces(),
         "variables": network.own_variables(variables),

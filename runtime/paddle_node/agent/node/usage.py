@@ -15,7 +15,7 @@ from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.node.gpu_usage import GpuUsage
 from paddle_node.contract.records import Fields
 from paddle_node.linux import proc, process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 FIRST_S = 1.0
 EVERY_S = 5.0
@@ -83,7 +83,7 @@ class Usage:
             found.append([name, round(100 * spent / since_s, 1), resident])
         return found
 
-    def _spent(self, one: Found, before: Dict[Tuple[int, int], int]) -> int:
+    def _spent(self, one: FoundProcess, before: Dict[Tuple[int, int], int]) -> int:
         """Return the ticks used since the last scan, or since the process started."""
         identity = (one.pid, one.start)
         self._ticks[identity] = one.ticks

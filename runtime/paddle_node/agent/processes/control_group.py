@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Set, Tuple
 
 from paddle_node.contract.names import JOB_ID, NODE_ID
 from paddle_node.linux import proc, process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 PREFIX = "paddle-"
 _HIERARCHIES = ("", "name=systemd", "freezer", "pids")  # the first one is version 2
@@ -42,7 +42,7 @@ def join(path: str) -> None:
             os.close(fd)
 
 
-def members(path: str) -> List[Found]:
+def members(path: str) -> List[FoundProcess]:
     """Return the live processes of a group and its children; none if the group does not exist."""
     if not os.path.basename(path).startswith(PREFIX):
         return []

@@ -23,7 +23,7 @@ MACHINE = "machine"
 Counts = Tuple[int, int]
 
 
-class Patient:
+class MonitoredProcess:
     """The monitoring state of one process."""
 
     def __init__(self, pid: int, log: TappedLog, detector: StallDetector) -> None:
@@ -33,12 +33,14 @@ class Patient:
 
 
 class Health:
-    """Monitors all processes that `patients` returns at the time of a check."""
+    """Monitors all processes that `monitored` returns at the time of a check."""
 
-    def __init__(self, loop: Loop, outbox: Outbox, patients: Callable[[], Dict[str, Patient]]) -> None:
+    def __init__(
+        self, loop: Loop, outbox: Outbox, monitored: Callable[[], Dict[str, MonitoredProcess]]
+    ) -> None:
         self._loop = loop
         self._outbox = outbox
-        self._patients = patients
+        self._monitored = monitored
         self._stalled: Set[str] = set()
         self._reported: Set[str] = set()
         self._due = time.monotonic()
@@ -54,12 +56,12 @@ class Health:
 
     def ask_stacks(self, name: str) -> None:
         """Send the `stacks` of one process once they are known."""
-        patient = self._patients()[name]
+        monitored = self._monitored()[name]
 
         def told(text: str) -> None:
             self._outbox.send("stacks", proc=name, stacks=text)
 
-        Stacks(self._loop, patient.pid, patient.log, told)
+        Stacks(self._loop, monitored.pid, monitored.log, told)
 
     def forget(self, name: str) -> None:
         """Stop monitoring a process that has ended."""
@@ -70,34 +72,34 @@ class Health:
         now = time.monotonic()
         late_s = now - self._due
         self.kills.sample()
-        for name, patient in self._patients().items():
+        for name, monitored in self._monitored().items():
             if late_s > LATE_S:
-                patient.detector.forgive(late_s)
-            self._judge(name, patient, now)
+                monitored.detector.extend_deadlines(late_s)
+            self._judge(name, monitored, now)
         self._due = now + LOOK_S
         self._loop.after(LOOK_S, self._look)
 
-    def _judge(self, name: str, patient: Patient, now: float) -> None:
-        found = process_tree.look(patient.pid)
+    def _judge(self, name: str, monitored: MonitoredProcess, now: float) -> None:
+        found = process_tree.look(monitored.pid)
         if found is None:
             return
-        stall = patient.detector.judge(now, found.state, is_traced(patient.pid))
+        stall = monitored.detector.judge(now, found.state, is_traced(monitored.pid))
         if stall is not None and name not in self._stalled:
             self._stalled.add(name)
-            self._tell(name, patient, stall)
+            self._tell(name, monitored, stall)
         elif stall is None and name in self._stalled:
             self._stalled.discard(name)
             if name in self._reported:
                 self._reported.discard(name)
                 self._outbox.send("recovered", proc=name)
 
-    def _tell(self, name: str, patient: Patient, stall: Stall) -> None:
+    def _tell(self, name: str, monitored: MonitoredProcess, stall: Stall) -> None:
         def asked(text: str) -> None:
             if name in self._stalled:  # else it already continues
                 self._reported.add(name)
                 self._outbox.send("stalled", proc=name, cause=stall.kind, what=stall.what, stacks=text)
 
-        Stacks(self._loop, patient.pid, patient.log, asked)
+        Stacks(self._loop, monitored.pid, monitored.log, asked)
 
 
 class MemoryKills:

@@ -16,7 +16,7 @@ from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.job_file import Agent, JobFile
 from paddle_node.contract.names import JOB_ID
 from paddle_node.linux import proc, process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 _LOGIN = (b"HOME", b"LOGNAME", b"SHELL", b"USER")  # a login's environment has at least one of these
 _REAPER = 1
@@ -75,7 +75,7 @@ def own_agent() -> Agent:
     return Agent(os.getpid(), own.start if own is not None else 0, tuple(outer), proc.boot_id())
 
 
-def agents(of: Traces) -> List[Found]:
+def agents(of: Traces) -> List[FoundProcess]:
     """Return the running processes of the agent, innermost first, except ancestors of this process."""
     seen = process_tree.snapshot()
     ours = process_tree.lineage(seen, os.getpid())
@@ -83,7 +83,7 @@ def agents(of: Traces) -> List[Found]:
     return [one for one, start in found if one is not None and one.start == start and one.is_alive]
 
 
-def search(of: Traces) -> Tuple[List[Found], List[Found]]:
+def search(of: Traces) -> Tuple[List[FoundProcess], List[FoundProcess]]:
     """Return the job's live processes, and doubtful ones; processes that carry the job's ID may be missing."""
     seen = process_tree.snapshot()
     excluded = process_tree.lineage(seen, os.getpid())
@@ -92,7 +92,7 @@ def search(of: Traces) -> Tuple[List[Found], List[Found]]:
         candidates.pop(pid, None)
     held = {one.pid for one in control_group.members(of.group)} - excluded
     sure: Set[int] = {pid for pid, one in candidates.items() if _is_of_session(one, of, seen)}
-    doubtful: List[Found] = []
+    doubtful: List[FoundProcess] = []
     for one in candidates.values():
         if one.pid in sure or one.parent != _REAPER or not _works_in(one.pid, of.folder):
             continue
@@ -108,7 +108,7 @@ def search(of: Traces) -> Tuple[List[Found], List[Found]]:
     return found, [one for one in doubtful if not _is_anothers(one.pid, of.job_id)]
 
 
-def _is_of_session(one: Found, of: Traces, seen: Dict[int, Found]) -> bool:
+def _is_of_session(one: FoundProcess, of: Traces, seen: Dict[int, FoundProcess]) -> bool:
     """Return whether a process is in a session that a process of the job led or leads."""
     if one.session not in of.sessions or one.terminal:
         return False

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Set
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
 from paddle_node.agent.processes import environment
-from paddle_node.agent.processes.health import Health, Patient
+from paddle_node.agent.processes.health import Health, MonitoredProcess
 from paddle_node.agent.processes.log_progress import LogProgress
 from paddle_node.agent.processes.long_values import LongValues
 from paddle_node.agent.processes.output import Output
@@ -30,11 +30,13 @@ HUNG_START_LIMIT_S = 1.0  # after a start that hung: many such starts together m
 class Running:
     """A process that was started and has not been reaped."""
 
-    def __init__(self, output: Output, report: Report, patient: Patient, progress: LogProgress) -> None:
-        self.pid = patient.pid
+    def __init__(
+        self, output: Output, report: Report, monitored: MonitoredProcess, progress: LogProgress
+    ) -> None:
+        self.pid = monitored.pid
         self.output = output
         self.report = report
-        self.patient = patient
+        self.monitored = monitored
         self.progress = progress
 
 
@@ -62,7 +64,7 @@ class Processes:
         self._long_values = LongValues()
         self._start_limit_s = START_LIMIT_S
         self._health = Health(
-            loop, outbox, lambda: {name: running.patient for name, running in self._running.items()}
+            loop, outbox, lambda: {name: running.monitored for name, running in self._running.items()}
         )
 
     def leaders(self) -> Set[int]:
@@ -134,7 +136,7 @@ class Processes:
             lambda body, partial, moment: self._outbox.line(name, body, asked.log, partial, moment),
             progress.heard if asked.patterns else None,
         )
-        self._running[name] = Running(output, report, Patient(pid, log, detector), progress)
+        self._running[name] = Running(output, report, MonitoredProcess(pid, log, detector), progress)
         for known in self._sessions.values():
             known.discard(pid)  # a pid is reused only after the session of that number is empty
         self._sessions.setdefault(name, set()).add(pid)

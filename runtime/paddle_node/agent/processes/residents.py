@@ -13,7 +13,7 @@ from typing import List
 
 from paddle_node.contract.classes import NamedTuple
 from paddle_node.linux import proc, process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 MARK = "_PADDLE_RESIDENT"
 NAME = b"paddle-resident"  # the kernel's limit
@@ -29,7 +29,7 @@ class Resident(NamedTuple):
         has_job: whether it is serving a job now.
     """
 
-    process: Found
+    process: FoundProcess
     name: str
     port: int
     wait_s: float

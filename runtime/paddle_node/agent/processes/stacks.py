@@ -14,7 +14,7 @@ from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.contract.classes import regex
 from paddle_node.linux import proc, process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 SIGNAL = signal.SIGRTMIN + 7  # not used by C libraries, profilers and runtimes
 LONGEST_WAIT_S = 2.0  # for all processes together; the launcher waits somewhat longer
@@ -75,13 +75,13 @@ class Stacks:
         self._done("\n".join(self._mute + stacks)[:TEXT_LIMIT])
 
 
-def _tree(pid: int) -> List[Found]:
+def _tree(pid: int) -> List[FoundProcess]:
     seen = process_tree.snapshot()
     pids: Set[int] = {pid} | process_tree.descendants(seen, [pid])
     return [seen[one] for one in sorted(pids) if one in seen][:MOST_PROCESSES]
 
 
-def _ask(found: Found) -> Optional[str]:
+def _ask(found: FoundProcess) -> Optional[str]:
     """Ask a process for its stacks and return None, or return a description if it cannot be asked."""
     if found.state not in _CANNOT_ANSWER and _has_handler(found.pid):
         try:
@@ -92,7 +92,7 @@ def _ask(found: Found) -> Optional[str]:
     return describe(found)
 
 
-def describe(found: Found) -> str:
+def describe(found: FoundProcess) -> str:
     """Return what /proc shows of a process, on one line."""
     children = sum(1 for one in process_tree.snapshot().values() if one.parent == found.pid)
     facts = [

@@ -57,7 +57,7 @@ class StallDetector:
         if self._alive_at is not None:
             self._alive_at = now
 
-    def forgive(self, late_s: float) -> None:
+    def extend_deadlines(self, late_s: float) -> None:
         """Extend all deadlines by the time for which the whole node was suspended."""
         self._state_since += late_s
         self._alive_at = None if self._alive_at is None else self._alive_at + late_s

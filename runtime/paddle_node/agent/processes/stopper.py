@@ -15,7 +15,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 from paddle_node.agent.link.loop import Loop
 from paddle_node.contract.names import PROC
 from paddle_node.linux import process_tree
-from paddle_node.linux.process_tree import Found
+from paddle_node.linux.process_tree import FoundProcess
 
 KILL_S = 5.0  # a killed process can hang in the kernel, for example on a dead file system
 FIRST_LOOK_S = 0.01
@@ -39,7 +39,7 @@ class Scope:
         leaders: Callable[[], Set[int]],
         sessions: Optional[Set[int]] = None,
         names: Optional[Sequence[str]] = None,
-        more: Callable[[], List[Found]] = list,
+        more: Callable[[], List[FoundProcess]] = list,
     ) -> None:
         self._marks = marks
         self._leaders = leaders
@@ -48,7 +48,7 @@ class Scope:
         self._more = more
         self._judged: Dict[Tuple[int, int], bool] = {}
 
-    def find(self) -> List[Found]:
+    def find(self) -> List[FoundProcess]:
         """Return all live processes in scope."""
         found = process_tree.members(self._marks, os.getpid(), self._judged)
         if self._sessions is None:
@@ -76,7 +76,7 @@ class Stop:
     """
 
     def __init__(
-        self, loop: Loop, scope: Scope, grace_s: float, done: Callable[[List[Found], int], None]
+        self, loop: Loop, scope: Scope, grace_s: float, done: Callable[[List[FoundProcess], int], None]
     ) -> None:
         self._loop = loop
         self._scope = scope
@@ -88,7 +88,7 @@ class Stop:
         self._ask(found)
         self._go_on(found)
 
-    def _ask(self, found: List[Found]) -> None:
+    def _ask(self, found: List[FoundProcess]) -> None:
         groups = self._scope.groups()
         for group in groups:
             for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process handles TERM once continued
@@ -105,7 +105,7 @@ class Stop:
             self._killed.update(one.pid for one in found if _send(one, signal.SIGKILL))
         self._go_on(found)
 
-    def _go_on(self, found: List[Found]) -> None:
+    def _go_on(self, found: List[FoundProcess]) -> None:
         now = time.monotonic()
         if not found or now > self._kill_at + KILL_S:
             self._done(found, len(self._killed))
@@ -120,7 +120,7 @@ def _signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _send(one: Found, number: int) -> bool:
+def _send(one: FoundProcess, number: int) -> bool:
     try:
         return process_tree.send(one, number)
     except PermissionError:

@@ -16,7 +16,7 @@ from paddle_node.agent.files.arrivals import Arrivals, DigestError, Incoming
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.relay.channel import Channel
 from paddle_node.agent.relay.tls import Identity
-from paddle_node.agent.relay.wire import AGAIN, DATA, MISSING, Want, WireError, WordReader, wants
+from paddle_node.agent.relay.wire import AGAIN, DATA, MISSING, MessageReader, Want, WireError, wants
 from paddle_node.linux.inet import family_of
 
 STALL_S = 4.0
@@ -62,7 +62,7 @@ class Taker:
         self._incoming: Optional[Incoming] = None
         self._clean = True  # every byte of the current file came from this source
         self._channel: Optional[Channel] = None
-        self._reader = WordReader()
+        self._reader = MessageReader()
         self._stall: Optional[Timer] = None
         self._here = ""
         self._over = False
@@ -100,7 +100,7 @@ class Taker:
             return
         address, port = self._sources.popleft()
         self._here = "%s:%d" % (address, port)
-        self._reader = WordReader()
+        self._reader = MessageReader()
         peer = socket.socket(family_of(address), socket.SOCK_STREAM)
         peer.setblocking(False)
         code = peer.connect_ex((address, port))
@@ -163,7 +163,7 @@ class Taker:
         except WireError as error:
             self._next_source(str(error))
         except DigestError:
-            self._lied()
+            self._digest_mismatch()
         except OSError as error:
             self._over = True
             self._hang_up()
@@ -226,7 +226,7 @@ class Taker:
             self._incoming = None
         self._clean = True
 
-    def _lied(self) -> None:
+    def _digest_mismatch(self) -> None:
         """Handle a digest mismatch of the current file."""
         self._incoming = None
         if self._clean:

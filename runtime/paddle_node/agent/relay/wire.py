@@ -72,7 +72,7 @@ class WantReader:
         return found
 
 
-class WordReader:
+class MessageReader:
     """Parses the messages of a sending node; the bytes of DATA are passed on as they arrive."""
 
     def __init__(self) -> None:

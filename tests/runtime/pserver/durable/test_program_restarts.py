@@ -17,7 +17,7 @@ from paddle.pserver.durable.program_copy import newest_copy
 from paddle.pserver.program_server import ProgramKeeper
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService
-from paddle.pserver.server.service import Desk, EngineOptions
+from paddle.pserver.server.service import EngineInterface, EngineOptions
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.named_values import (
     Rows,
@@ -46,7 +46,7 @@ class Life:
         self.keeper = ProgramKeeper(folder, self.program, journal_bytes=journal_bytes, clock=self.clock)
         services: list[ProgramService] = []
 
-        def serve(desk: Desk) -> ProgramService:
+        def serve(desk: EngineInterface) -> ProgramService:
             services.append(ProgramService(desk, self.program, is_sync=is_sync))
             return services[0]
 

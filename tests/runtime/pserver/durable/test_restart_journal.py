@@ -13,7 +13,7 @@ import pytest
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.durable.journal import Journal
-from paddle.pserver.durable.memory_copy import Kept
+from paddle.pserver.durable.memory_copy import SavedState
 from paddle.pserver.recovery import Safety
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
@@ -99,7 +99,7 @@ class Idle:
 
 def test_a_journal_of_many_small_requests_is_replaced_too(tmp_path: Path) -> None:
     configuration = Configuration((), ADAGRAD, 1, 0, 0)
-    kept = Kept(tmp_path)
+    kept = SavedState(tmp_path)
     kept.adopt(Store(configuration.share(), configuration.optimizer), configuration)
     for number in range(1, 10_003):
         kept.record(push(number, size=1), Idle())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints below one folder: which exist, which are complete, which may be removed.
+"""The checkpoints below one folder: lists them, checks that they are complete, and removes old ones.
 
 A checkpoint is complete if every server's part exists, all parts are of one job, and every file has the size and the
 checksum in its manifest. An incomplete checkpoint is skipped with a reason, never read in part. A folder on a single

@@ -81,7 +81,7 @@ class Series:
 
     @property
     def needs_copying(self) -> bool:
-        """Return whether `advance` has work to do now."""
+        """Return whether `advance` has work to do."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return, once, the part that was in progress, or why it was not written; None: no news."""
+        """Return, once, the finished part, or the reason why it was not written; None if there is nothing new."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None

@@ -206,7 +206,7 @@ class Snapshot:
         self._growing.clear()
 
     def advance(self) -> None:
-        """Copy another few megabytes."""
+        """Copy the next few megabytes."""
         if not self._sink.has_thread and self._dense.is_waiting:
             self._dense.advance()
         elif self._cursor:

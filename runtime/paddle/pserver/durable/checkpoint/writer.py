@@ -292,7 +292,7 @@ class Sink:
 
     @property
     def backlog(self) -> int:
-        """Number of bytes that were given and are not written."""
+        """The number of bytes that are queued but not written yet."""
         return self._given - self._written if self._outcome is None else 0
 
     def give(self, piece: Piece) -> None:
@@ -314,7 +314,7 @@ class Sink:
         self.defer(partial(self._publish, manifest, earlier))
 
     def outcome(self) -> Outcome:
-        """Return the manifest when it is published, or why it will not be; None: not yet."""
+        """Return the manifest once it is published, or why it was not; None while the part is in progress."""
         return self._outcome
 
     def abandon(self) -> None:

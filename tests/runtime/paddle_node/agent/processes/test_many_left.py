@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 
 from paddle_node.contract.frames import encode
-from paddle_node.linux.process_tree import Found, named
+from paddle_node.linux.process_tree import FoundProcess, named
 
 
 def test_of_very_many_processes_the_rest_is_counted() -> None:
-    one = Found(os.getpid(), 1, 1, 1, "S", 1, 0, 0)
+    one = FoundProcess(os.getpid(), 1, 1, 1, "S", 1, 0, 0)
     fields = named([one] * 100_000, "a doubt")
     assert len(fields["left"]) == 1000
     assert fields["unsure"] == "a doubt; 99000 more processes that could not be killed"
@@ -18,7 +18,7 @@ def test_of_very_many_processes_the_rest_is_counted() -> None:
 
 
 def test_few_processes_are_all_named() -> None:
-    one = Found(os.getpid(), 1, 1, 1, "S", 1, 0, 0)
+    one = FoundProcess(os.getpid(), 1, 1, 1, "S", 1, 0, 0)
     fields = named([one], "")
     assert [pid for pid, _ in fields["left"]] == [os.getpid()]
     assert fields["unsure"] == ""
