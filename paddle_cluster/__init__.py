@@ -23,4 +23,4 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        gc.freeze()  # otherwise the interpreter would scan all objects once more at its exit, in vain
+        gc.freeze()  # otherwise the interpreter would needlessly scan all objects again at its exit

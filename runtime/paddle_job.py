@@ -122,6 +122,6 @@ _waiting = {}  # name -> its newest number; of `samples` their sum
 _samples = 0.0  # of all reports: a line that is lost takes none with it
 _complained = set()
 _next_at = 0.0
-_descriptor, _pipe = _open()  # -1 once nobody reads; device and inode
+_descriptor, _pipe = _open()  # -1 once the reader has closed it; device and inode
 if _descriptor >= 0:
     atexit.register(_flush)

@@ -218,7 +218,7 @@ def prepare(plan: Plan, engine: Engine) -> threading.Thread:
     """Start to prepare the first connection; the returned thread ends when it is ready."""
 
     def work() -> None:
-        with contextlib.suppress(OSError, ImportError):  # a connection will fail likewise, and report it
+        with contextlib.suppress(OSError, ImportError):  # the connection then reports it
             packed_agent(folder=plan.settings.state.jobs / MEMORIES)
             engine.prepare()
 

@@ -20,7 +20,7 @@ from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.probed import NodeAddress
 
 _TASK = (
-    '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # the rest of TF_CONFIG besides its list
+    '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # the size of TF_CONFIG without its list
 )
 _NAMED = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # these require the exact name of the interface
 _NCCL = "NCCL_SOCKET_IFNAME"

@@ -27,7 +27,7 @@ from paddle_node.contract.classes import dataclass
 
 KEPT = 4000
 KEPT_BYTES = 4 << 20
-EVENT_BYTES = 200  # approximate size of an event besides its text
+EVENT_BYTES = 200  # approximate size of an event without its text
 
 
 @dataclass(frozen=True)

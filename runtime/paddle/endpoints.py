@@ -13,7 +13,7 @@ from paddle.errors import ConfigError
 from paddle_node.contract.flags import MAX_PORT
 
 _PORT_DIGITS = 5
-_SHOWN = 100  # characters of what somebody wrote
+_SHOWN = 100  # characters of a user's text in messages
 
 
 def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) -> tuple[str, int]:
@@ -106,7 +106,7 @@ def _host(text: str, shown: str) -> str:
     if not text or any(letter.isspace() or letter in "/@," for letter in text):
         raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a valid host name")
     try:
-        text.encode("idna")  # what looking it up does first, and no OSError comes of
+        text.encode("idna")  # the first step of resolving a name, which does not raise OSError
     except UnicodeError as error:
         raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a valid host name: {error}") from None
     if not set(text) - set("0123456789."):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _TOP_PAD = 16 << 20
 _MOST_BEFORE_2_35 = 32 << 20
-# By these a user tunes the C library: what they say goes first.
+# Variables by which users tune the C library; their settings take precedence.
 _TUNED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 
 
@@ -71,8 +71,8 @@ def tell(mallopt: Callable[[int, int], int], kept: RetainedMemory) -> None:
     Args:
         mallopt: mallopt(3), which returns 0 for a refused value.
     """
-    # glibc before 2.35 refuses larger thresholds. Left at its 128 KiB this would not grow by itself any more, once
-    # the other two are set, and every larger block would be mapped anew.
+    # glibc before 2.35 refuses larger thresholds. Once the other two are set, the default of 128 KiB no longer grows by
+    # itself, and every larger block would be mapped again.
     if not mallopt(_M_MMAP_THRESHOLD, kept.blocks):
         mallopt(_M_MMAP_THRESHOLD, min(kept.blocks, _MOST_BEFORE_2_35))
     mallopt(_M_TRIM_THRESHOLD, kept.free)

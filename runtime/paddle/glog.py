@@ -103,9 +103,9 @@ class _FileHandler(_LineHandler):
     def _begin_another(self) -> None:
         try:
             path, descriptor = _create(self._folder, self._program)
-        except OSError:  # it goes on in the same file
+        except OSError:  # continue in the same file
             return
-        if path == self._paths[-1]:  # names differ by the second: it goes on in the same file until then
+        if path == self._paths[-1]:  # names contain the second: continue in the same file until the next one
             os.close(descriptor)
             return
         os.close(self._descriptor)

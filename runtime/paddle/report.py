@@ -189,7 +189,7 @@ class Reporter:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
-                # Half a line would garble the next one: once begun, it gets the time to end.
+                # Half a line would garble the next one, so a line that was begun gets the time to be completed.
                 wait_s = (
                     deadline if len(rest) == len(line) else deadline + _READY_TIMEOUT_S
                 ) - time.monotonic()

@@ -39,8 +39,8 @@ from paddle.sealing import (
 
 Bytes = bytes | memoryview
 
-_BESIDE = 16 << 10  # of small pieces, beside whole large ones
-# What one system call takes, and each connection has twice: fewer pieces cost calls, more of them leave the caches.
+_BESIDE = 16 << 10  # bytes of small pieces, in addition to whole large ones
+# Bytes per system call; each connection has two such buffers. Smaller ones cost calls, larger ones leave the caches.
 _BUFFER = 2 * (PIECE + OVERHEAD) + _BESIDE
 _JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
 

@@ -44,8 +44,8 @@ TOKEN_BYTES = 16
 NONCE_BYTES = 32
 MOST_PIECES = 1 << 32
 
-# At most 2^22 * 2^14 blocks of the cipher for each key: 2^36, far from where GCM's bounds wear thin (2^64 of them
-# tell it from chance; TLS 1.3 asks for new keys after 2^38).
+# At most 2^22 * 2^14 = 2^36 cipher blocks for each key, far below GCM's limits (after 2^64 blocks, the output can be
+# distinguished from random data; TLS 1.3 requires new keys after 2^38).
 REKEY_EVERY = 1 << 22
 
 _NAME = b"paddle sealed stream"

@@ -199,7 +199,7 @@ def connect_group(me: Membership) -> Group:
     if me.size == 1:
         return Group(0, [[0]], Watch(0, {}, me.endpoints, me.timeout_s), None, None)
     with contextlib.ExitStack() as stack:
-        # Before the meeting: whoever is called afterwards listens by then.
+        # Listen before the rendezvous, so that every rank listens before another one connects to it.
         listener = stack.enter_context(listen(me)) if me.rank else None
         met = meet(me)
         watch = Watch(me.rank, met.links, me.endpoints, me.timeout_s)

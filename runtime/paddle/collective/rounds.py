@@ -28,9 +28,9 @@ from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.group import Group
 from paddle.errors import ConfigError
 
-_PART = 1 << 20  # elements that are summed at once: what a round needs beside the arrays
+_PART = 1 << 20  # elements that are summed at a time; bounds the memory of a round in addition to the arrays
 _STANCE, _GIVES = 0, 1
-_ENDING_S = 10.0  # for the thread to say why it ends
+_ENDING_S = 10.0  # the time in which the thread reports why it ends
 
 Flat = npt.NDArray[Any]
 
@@ -213,7 +213,7 @@ class Rounds:
         """Wait for the next round; return False if there is none because all ranks have left."""
         while True:
             with self._changed:
-                # Others may go on at once: the base that all settled on must be taken before it moves again.
+                # Other ranks may continue immediately, so the settled base must be copied before it moves again.
                 self._changed.wait_for(
                     lambda: not self._untaken or self._giving_up is not None, self._group.timeout_s
                 )

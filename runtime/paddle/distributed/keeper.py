@@ -29,11 +29,11 @@ KILL_S = 5.0  # how long killed processes may take to be gone
 AGAIN_S = 0.2  # until those are asked that were just being started, or had children in the meantime
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
-LONELY_S = 2.0  # the same after whoever started us was killed: who did that is in a hurry
+LONELY_S = 2.0  # the same after the parent process was killed, when a quick end is expected
 
 DRAIN = signal.SIGUSR1
-LOG_LINES, LOG_BYTES = 20, 16384  # shown of the log of who failed
-SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
+LOG_LINES, LOG_BYTES = 20, 16384  # of the log of a failed process, shown to the user
+SERVERS_S = 2.0  # servers exit on their own when all trainers have reported their end
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MARGIN_S = 5.0
 
@@ -291,7 +291,7 @@ class Keeper:
         failed = [(worker, code) for worker, code in ended if code != 0]
         if not failed:
             return False
-        self._ask_to_end()  # before anything is said: a screen may be slow
+        self._ask_to_end()  # before any message, because a terminal may be slow
         for worker, code in failed:
             self._say(f"{worker.name} failed: {how(code)}")
             if worker.log is not None:
@@ -352,7 +352,7 @@ def run(workers: Sequence[Worker]) -> int:
             except Exception as error:  # noqa: BLE001 - whatever it is must be told, and the workers ended
                 say(f"the process that supervises the others failed: {error!r}")
             finally:
-                os._exit(code)  # what our callers do on their way out is the other process's
+                os._exit(code)  # cleanup by the callers belongs to the other process
         theirs.close()
         code = _wait_for(child, ours, alarms)
         left = kill_all(alarms)

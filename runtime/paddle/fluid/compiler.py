@@ -94,7 +94,7 @@ class CompiledProgram:
 
     def _over(self, executor: Executor) -> DataParallel:
         if self._parallel is None:
-            from paddle.fluid.parallel.data_parallel import DataParallel  # brings collective training
+            from paddle.fluid.parallel.data_parallel import DataParallel  # imports collective training
 
             assert self._settings is not None
             loss_name, strategy, places = self._settings

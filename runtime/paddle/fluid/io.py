@@ -120,7 +120,7 @@ def save_inference_model(
     targets = [target_vars] if isinstance(target_vars, (Variable, str)) else list(target_vars)
     program = (main_program or default_main_program()).clone(for_test=True)
     block = program.global_block()
-    # What is computed after an update must not ask for the gradients behind it.
+    # Targets computed after an update must not depend on the gradients of that update.
     block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role & OpRole.OPTIMIZE)]
     names = []
     for number, target in enumerate(targets):

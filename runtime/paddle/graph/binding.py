@@ -26,7 +26,7 @@ from paddle.ops.base.body import Body
 from paddle.ops.base.registry import NO_SLOTS, attribute_of
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
-# Stands for a set of variables that may have sequences: any variable may.
+# As a set of variables that may have sequences: all variables.
 ALL: Collection[str] = ("*",)
 
 Registers: TypeAlias = list[Any]

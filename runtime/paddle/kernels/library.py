@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).resolve().parent
-BUILT = "built"  # folder of the libraries, beside the sources
+BUILT = "built"  # folder of the libraries, next to the sources
 
 ABI = 1
 """Incremented when the lookup or the calling convention of functions changes."""

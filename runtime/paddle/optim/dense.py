@@ -15,9 +15,9 @@ from paddle.optim.clip import clip_by_value
 from paddle.optim.rules.rule import Array, Step, decay, penalised
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 
-# So many elements at a time, that a rule's intermediate results stay in the processor's cache.
+# Elements per slice, so few that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
-# So many are announced at a time: whoever copies them then leaves them in a cache.
+# Elements announced to observers at a time, so few that a copy leaves them in a cache.
 _ANNOUNCED = 1 << 19
 
 

@@ -69,7 +69,7 @@ class RowStep:
 Rows = npt.NDArray[np.int64]
 
 _ALPHA_LIMIT = 1e6
-# Rows brought to the present at a time, so that a huge table needs little extra memory.
+# Rows whose decay is applied at a time, so that a huge table needs little extra memory.
 _ROWS = 1 << 14
 
 

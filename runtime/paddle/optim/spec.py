@@ -22,7 +22,7 @@ from paddle.optim.rules.table import HYPER_RANGES, OTHER_RANGE, RULES
 from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES
 
 _MAX_DISCARD_RATIO = 1e6
-# Offsets in bytes must fit into 64 bits, whatever an element takes.
+# Offsets in bytes must fit in 64 bits for elements of any size.
 _MAX_SIZE = 1 << 60
 
 SCHEDULES = (*SAMPLE_SCHEDULES, *STEP_SCHEDULES)

@@ -126,7 +126,7 @@ class Server:
         self._options = options
         routers, cores = count * len(options.addresses), len(os.sched_getaffinity(0))
         self._context = Context(options.keys, max(min(routers, _MAX_IO_THREADS, cores // 2), 1))
-        # Where every core may have a port's thread at work, one that looks for news keeps others from theirs.
+        # If there are as many port threads as cores, a polling thread would delay the others.
         self._spin_s = None if routers < cores else 0.0
         try:
             self._routers = self._bind(count, () if earlier is None else earlier.ports)
@@ -150,7 +150,7 @@ class Server:
             begun.append(attended)
             port = Port(router, attended, open_listeners(site))
             _log.info("Starting parameterServer[%d]", number)
-            # Trainers of the earlier process hear of us meanwhile, however long it takes.
+            # Trainers of the earlier process get answers during the recovery, even if it takes long.
             attended.begin(partial(self._guarded[number].recover, number), "starting")
             thread = ServiceThread(port.serve, name=f"pserver-{number}", failed=partial(self._fail, number))
             _log.info("tcp server start on %s", published(address, router.port))

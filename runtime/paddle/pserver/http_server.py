@@ -118,7 +118,7 @@ class TableHTTPServer(HTTPServer):
             given = headers.get("Authorization", "").encode("utf-8", "replace")
             return hmac.compare_digest(given, b"Bearer " + self._token)
         host = headers.get("Host", "").rpartition(":")[0] or headers.get("Host", "")
-        return host.strip("[]") in _LOCAL  # else a page of another site could ask by a name of its own
+        return host.strip("[]") in _LOCAL  # a page of another site names its own host
 
     def reserve(self, nbytes: int) -> bool:
         """Reserve memory for a request, or return False: `release` must be called first."""

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 _JOIN_S = 30.0
 _LOOK_S = 1.0
 _READING_S = 2.0
-_STAMP = 1  # of no server: whoever hears it has no session
+_STAMP = 1  # not the stamp of a server: a client that receives it has no session
 
 
 class ProgramKeeper:
@@ -331,7 +331,7 @@ def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> 
             if was_sent and asked.verb is Verb.HELLO and asked.trainer < trainers:
                 told.add(asked.trainer)
                 listening.add(address)
-                # A trainer whose connection breaks before it looks at what came over it takes us for dead.
+                # A trainer whose connection breaks before it has read the message assumes that the server is dead.
                 deadline = min(deadline, time.monotonic() + _READING_S) if len(told) == trainers else deadline
         listening.difference_update(router.lost())
     return told

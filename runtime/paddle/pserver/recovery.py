@@ -186,7 +186,7 @@ class Safekeeper:
             return math.inf
         done = self._clock()
         if done - now < _NOTHING_S:
-            # nothing to copy until whoever writes has got on
+            # nothing to copy until the writing thread has made progress
             self._next_at = self._idle_at = done + _POLL_S
         else:
             self._next_at = done + _REST * (done - now)

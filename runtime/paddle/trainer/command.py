@@ -22,7 +22,7 @@ from paddle.v2 import settings
 from paddle.v2.errors import UsageError
 from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, TRAIN_FLAGS, Value
 
-# flags that the launcher sets, whatever the command line says
+# flags that the launcher sets, regardless of the command line
 _OF_THE_JOB = frozenset(
     ["nics", "num_gradient_servers", "port", "ports_num", "ports_num_for_sparse", "pservers", "trainer_id"]
 )

@@ -152,7 +152,7 @@ def _run(path: Path) -> None:
         near = "" if path.exists() or path.is_absolute() else f"; it was searched for in {Path.cwd()}"
         raise UsageError(f"cannot read the configuration {path}: {why}{near}") from error
     folder = str(path.parent.absolute())
-    if folder not in sys.path:  # for the modules beside it
+    if folder not in sys.path:  # for modules in the same directory
         sys.path.insert(0, folder)
     scope: dict[str, Any] = {name: globals()[name] for name in __all__}
     scope |= {"__file__": str(path), "__name__": "__paddle_config__", "xrange": range}

@@ -268,7 +268,7 @@ def _layer_from_json(content: dict[str, Any]) -> LayerConfig:
     links = [dict(link) for link in content["inputs"]]
     content["inputs"] = tuple(_build(InputConfig, {**link, "attrs": _attrs(link["attrs"])}) for link in links)
     content["attrs"] = _attrs(content["attrs"])
-    # files of earlier versions say nothing of error clipping
+    # files of earlier versions do not contain error clipping
     content.setdefault("error_clipping_threshold", 0.0)
     content["extras"] = _build(Extras, {item.name: content.pop(item.name) for item in fields(Extras)})
     return _build(LayerConfig, content)

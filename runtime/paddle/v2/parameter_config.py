@@ -101,7 +101,7 @@ class ParameterConfig:
             )
 
 
-# The message numbers its fields as they stand here, and these types say how each is written.
+# The fields are numbered in this order in the message; their types determine the encoding.
 _FIELDS: dict[int, tuple[str, str]] = {
     number: (each.name, str(each.type)) for number, each in enumerate(fields(ParameterConfig), 1)
 }

@@ -104,7 +104,7 @@ def init(**arguments: object) -> None:
     """
     _state.settings = resolve(arguments, JobEnvironment.read())
     Device(_state.settings.device).check()
-    if _state.settings.trainer_count > 1:  # scripts say 1 and mean no number
+    if _state.settings.trainer_count > 1:  # scripts pass 1 without meaning a number of threads
         COMPUTE.resize(_state.settings.trainer_count)
 
 

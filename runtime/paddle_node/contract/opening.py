@@ -5,7 +5,7 @@ Part of an agent's greeting, so it imports nothing.
 """
 
 PROTOCOL_VERSION = 2
-WELCOME = b"+"  # an agent has taken a connection that a login brought
+WELCOME = b"+"  # an agent has accepted a connection that a login passed on
 PREFIX_SIZE = 12  # lengths of the header (4 bytes) and the body (8 bytes), big-endian
 
 

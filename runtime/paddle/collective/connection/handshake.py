@@ -22,7 +22,7 @@ from paddle_node.linux.descriptors import memory_file
 
 HANDSHAKE_S = 10.0
 _GREETING = b"PADDLE-COLLECTIVE-1\n"
-_CIPHERS = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"  # level 1 and above refuse whatever has no certificate
+_CIPHERS = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"  # level 1 and above refuse ciphers without a certificate
 _NONCE = 32
 # ffdhe2048 of RFC 7919.
 _GROUP = b"""-----BEGIN DH PARAMETERS-----

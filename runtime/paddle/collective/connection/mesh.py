@@ -83,8 +83,8 @@ def connected(
             mesh.take_calls(listener, lower)
         for rank in higher:
             mesh.await_accepted(rank)
-        # A rank that comes late to a sum takes nothing: to the kernel that looks like one that is lost, to whose news
-        # another connection listens.
+        # A rank that is late for a sum receives nothing, which to the kernel looks like a lost rank. The rendezvous
+        # connections report lost ranks.
         for stream in mesh.streams.values():
             prepare(stream.sock, max(me.timeout_s, UNSENT_S))
     except BaseException:

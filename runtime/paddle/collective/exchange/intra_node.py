@@ -71,7 +71,7 @@ class IntraNode:
         self._slots = data.reshape(len(ranks), 2, SLOTS, CHUNK)
         self._views: dict[np.dtype[np.generic], Slots] = {}
         self._posted = self._summed = 0
-        self._is_taken = False  # what was posted, and no slot is used: everybody has what they need of it
+        self._is_taken = False  # whether all ranks have read the posted data, so that no slot is in use
         self._base = self._place * _RANK_WORDS
         self._sleepers = [(base + _SLEEPS, slab.wake_ups[place]) for place, base in self._others]
         self._fence = threading.Lock()
@@ -149,7 +149,7 @@ class IntraNode:
         if own is None:
             pieces.copy_to(0, size, ours)
             own = ours
-        else:  # nobody else needs the part that we sum
+        else:  # no other rank needs the part that this rank sums
             ours[:start], ours[stop:size] = own[:start], own[stop:]
         self._count_post(task)
         self._wait(_POSTED, self._posted, task)

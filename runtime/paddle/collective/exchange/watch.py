@@ -80,7 +80,7 @@ class Watch:
         """
         if not self._hear_some(max(self._deadline - time.monotonic(), 0), descriptors):
             raise self._overdue()
-        self._deadline = time.monotonic() + self.timeout_s  # it goes on: large arrays may take their time
+        self._deadline = time.monotonic() + self.timeout_s  # there is progress; large arrays may take long
         for rank, done in self.left.items():
             if done <= self.number:
                 self._unequal(rank)
@@ -100,7 +100,7 @@ class Watch:
         self._idle = True
         try:
             while True:
-                # News are taken also where nothing is waited for, lest they pile up.
+                # Notices are read even if no wait is in progress, so that they do not accumulate.
                 ready = self._hear_some(0 if self.called >= number else None, [(wake_up, select.POLLIN)])
                 for rank in self.left:
                     self._unequal(rank)

@@ -11,7 +11,7 @@ from paddle.fluid.program.program import Program
 
 __all__ = ["memory_usage", "op_freq_statistic"]
 
-_LEAST, _MOST = 1.05, 1.1  # the original's estimate of a run's memory besides its variables
+_LEAST, _MOST = 1.05, 1.1  # the original's factors for a run's additional memory
 _UNITS = ("B", "KB", "MB")
 
 

@@ -171,7 +171,7 @@ def _number(stream: BinaryIO, form: struct.Struct, what: str) -> int:
 
 
 def _exactly(stream: BinaryIO, size: int, what: str) -> bytes:
-    # A size from a damaged file must not make us ask for that much memory.
+    # Do not allocate memory for a size read from a damaged file.
     at = stream.tell()
     left = stream.seek(0, 2) - at
     stream.seek(at)

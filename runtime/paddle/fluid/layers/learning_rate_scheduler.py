@@ -141,6 +141,6 @@ def _progress(decay_steps: int, staircase: bool) -> Variable:
     return floor(passed) if staircase else passed
 
 
-_decay_step_counter = lr_step_counter  # the original's name, which scripts with schedules of their own call
+_decay_step_counter = lr_step_counter  # the original's name, called by scripts with custom schedules
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -42,7 +42,7 @@ _MEETING = ("allreduce", "broadcast")
 _SYNCHRONISED = {"batch_norm": "sync_batch_norm", "batch_norm_grad": "sync_batch_norm_grad"}
 _POSTING = "post_gradients"  # in no table of operators, and in no file
 _SERVED = (OpRole.RPC, OpRole.DIST)
-# What runs once, with the gradients of all places; also their way to parameter servers.
+# Operators that run once, with the gradients of all places, including the sending to parameter servers.
 _UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
 
 
@@ -113,7 +113,7 @@ class DataParallel:
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
             raise FluidError(f"expected one feed for each of {self.device_count} places, got {len(parts)}")
-        # The first place runs in the scope itself; the others are fed what they were given.
+        # The first place runs in the scope itself; the other places get their feeds.
         parts[0] = keep_persistable(parts[0], self._source.global_block(), scope)
         self._meet(scope)
         with (

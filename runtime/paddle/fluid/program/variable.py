@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
 
-_END = 2**31 - 1  # of an axis, whatever its size
+_END = 2**31 - 1  # of an axis of any size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:

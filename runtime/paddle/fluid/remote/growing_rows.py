@@ -94,7 +94,7 @@ class GrowingRows:
 
     def kept(self) -> Iterator[Rows]:
         """Yield all rows in blocks: (n, width), or in the form of `_whole` if the rule has states."""
-        if "_table" not in vars(self):  # nobody asked yet, and all rows are those that were loaded
+        if "_table" not in vars(self):  # no request created the table: only loaded rows
             yield from self._loaded_rows()
             return
         height = self._table.clock if self._table.parts > 1 else self._height
@@ -213,7 +213,7 @@ class GrowingRows:
     def _write(
         self, path: Path, width: int, height: int, values: Callable[[Block], Any], rule: str = ""
     ) -> None:
-        # Nothing changes the table meanwhile: all copies have the same rows in the same order.
+        # The table does not change meanwhile, so all copies have the same rows in the same order.
         ids, rows = (iter(self._table.snapshot()) for _ in range(2))
         shape = (len(self._table), width)
         write_rows(path, shape, height, (block.ids for block in ids), map(values, rows), rule)

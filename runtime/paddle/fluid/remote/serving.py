@@ -133,7 +133,7 @@ def _reporting(endpoint: str, asked: str) -> Iterator[Reporter]:
     if not asked.endswith(":0"):
         yield reporter
         return
-    # The original's name, which its tests look for.
+    # The original's name, which its tests search for.
     path = Path(tempfile.gettempdir()) / f"paddle.{os.getpid()}.port"
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

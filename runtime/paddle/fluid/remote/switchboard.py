@@ -112,7 +112,7 @@ class Switchboard:
     def _made(self, program: Program) -> _Plan:
         if not any(op.type in SENDING for op in program.global_block().ops):
             return _Plan(program, ())
-        from paddle.fluid.remote.connection import Connection  # brings the wire of servers
+        from paddle.fluid.remote.connection import Connection  # imports the wire protocol of servers
 
         connections = [each for each in program._connections if isinstance(each, Connection)]
         if not connections:

@@ -76,7 +76,7 @@ def _is_exact(integers: Any, converted: Any) -> bool:
     """Return whether integers are exact in another dtype; floats count only if they surely convert back."""
     if converted.dtype.kind != "f":
         return bool((converted == integers).all())
-    returns = abs(converted) < np.float64(1 << 63)  # beyond, the way back differs between processors
+    returns = abs(converted) < np.float64(1 << 63)  # larger values depend on the processor
     return bool(returns.all() and (converted.astype(integers.dtype) == integers).all())
 
 

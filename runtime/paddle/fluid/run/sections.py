@@ -198,7 +198,7 @@ class Sections:
         feed = {name: batch.values[name] for name in section.reads if name in batch.values}
         found = self._executors[at].run(section.program, feed, fetches, self._scope, batch.number)
         for name, value in zip(fetches, found, strict=True):
-            # An output that the operator left out, and that its gradient does not look at.
+            # An output that the operator omitted and that its gradient does not read.
             spec = section.program.global_block().var(name)
             empty = np.zeros([max(size, 0) for size in spec.shape], spec.dtype)
             batch.values[name] = empty if value is None else value

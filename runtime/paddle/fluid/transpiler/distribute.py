@@ -79,7 +79,7 @@ class DistributeTranspiler:
         self.table_name: str | None = None
         self._tables: list[growing.GrowingTable] = []
         self._placed: list[Placed] = []
-        self._unseen: list[str] = []  # servers whose ports nobody has waited for
+        self._unseen: list[str] = []  # servers whose ports have not been waited for
         self._check(self.config)
 
     @_takes_old_calls

@@ -172,7 +172,7 @@ def place(
     Raises:
         FluidError: there is nothing to train.
     """
-    # Sorted again: whoever optimised its memory has its updates in another order.
+    # Sorted again, because memory_optimize changes the order of the updates.
     names = sorted(name for name in pairs if block.var(name).trainable)  # type: ignore[attr-defined]
     if not names:
         raise FluidError("the program has no updates: call minimize before transpile")

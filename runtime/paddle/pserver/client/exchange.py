@@ -134,7 +134,7 @@ class Conversation:
         for server, request in self._open.items():
             if request.has_moved:
                 request.record_message(now)
-                request.asked_at = now  # to ask for what is on its way would put the same behind it once more
+                request.asked_at = now  # requesting data that is already in transit would only send it twice
             silent_s = now - request.heard_at
             if silent_s > self._limits.timeout_s:
                 endpoint = self._endpoints[server]

@@ -37,7 +37,7 @@ _PROBE_S = 0.8
 _AGAIN = 0.5  # of the time waited so far
 _LONGEST_S = 10.0
 _PROBES = 16  # at a time
-_KEY_DIFFERS = 20  # connections broken off in a row: damage on the way does not do that
+_KEY_DIFFERS = 20  # consecutive broken connections; damage in transit does not cause so many
 _JOIN_S = 1.0
 _NOTHING_SEEN = "no answer; check that it is running"
 _KEY = "it closes connections while they are being established: its PADDLE_JOB_KEY or --wire may differ"
@@ -103,7 +103,7 @@ class Reaching:
         self._look_at = dict.fromkeys(self._unmet, self._first_look_s)
         self._findings: dict[int, Finding] = {}
         self._probes: dict[int, ServiceThread[Finding]] = {}
-        self._ranges: dict[str, tuple[str, PortRange]] = {}  # host -> the server there that said so
+        self._ranges: dict[str, tuple[str, PortRange]] = {}  # host -> (server, its port range)
         self._telling = ReportTimes(timeout_s)
         self._was_told = False
 

@@ -181,7 +181,7 @@ class Request:
         is_answered = self.reply is not None
         while not is_answered and self._on_their_way < WINDOW and self._next < len(self._states):
             index = self._next
-            self._next += 1  # first: whoever takes may stop after any of them
+            self._next += 1  # before the yield, because the consumer may stop after any message
             if self._states[index] is _State.WAITING:
                 self._become(index, _State.SENT)
                 yield self._message(index)

@@ -178,7 +178,7 @@ class TrainerSession:
             whole=rule_of(optimizer).needs_whole,
             growing=tables,
         )
-        # Server 0 decides who came first: whoever it lets wait asks the others when all values are there.
+        # Server 0 decides which trainer came first; the others query the remaining servers once all values are set.
         everyone = [*self._everyone]
         turns = [everyone[:1], everyone[1:]] if first_comes else [everyone]
         num_dense = len(self._everyone) - self._num_sparse
@@ -198,7 +198,7 @@ class TrainerSession:
         self._stored.send(missing, flat)
         for name, pieces in rows.items():
             self._stored.send_rows(missing, name, pieces)
-        # Server 0 last: it lets others go on to all servers.
+        # Server 0 last: its answer lets other trainers continue with all servers.
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             self._exchange.run({i: Message(Ready()) for i in turn})
 

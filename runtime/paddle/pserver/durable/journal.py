@@ -170,7 +170,7 @@ class Journal:
     def _open(self, first: int) -> None:
         path = self._path(first)
         if self._free is not None:
-            # its old requests have numbers that are over: nobody takes them for new ones
+            # its old requests have past numbers, so they are not mistaken for new ones
             os.rename(self._free, path)
             self._free = None
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -255,7 +255,7 @@ class StateFolder:
                     path.unlink()
             (self.path / _GONE).write_text(text, encoding="utf-8")
         except OSError as again:
-            # the next process then knows no trainer, and refuses whoever comes with a session of before
+            # the next process then knows no trainer and refuses those with an earlier session
             _log.warning("%s: %s", self.path, again)
 
     def try_again(self, nbytes: int) -> bool:

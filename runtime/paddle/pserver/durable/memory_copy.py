@@ -48,7 +48,7 @@ class SavedState:
         self._folder = StateFolder(folder, clock)
         self._series: Series | None = None
         self._store: Store | None = None
-        self._copied = 0  # requests that the copy under way holds
+        self._copied = 0  # requests that the copy in progress includes
         self._limit = MIN_JOURNAL_BYTES
 
     def recover(self, owner: Owner, watch: Callable[[Store, Configuration], None]) -> list[Message]:

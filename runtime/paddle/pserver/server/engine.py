@@ -30,7 +30,7 @@ from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 
-# What is not carried out once: it may come as often as somebody likes.
+# Requests that may be repeated and are executed each time.
 _APART = frozenset({Verb.PING, Verb.HELLO, Verb.STATUS, Verb.CHUNK})
 # A barrier waits this many times barrier_timeout_s for a trainer that is not connected, then it fails.
 _ABSENT_FACTOR = 5
@@ -211,9 +211,7 @@ class Engine:
         if not waiting:
             self._waiting_since = None
             return self._flush()
-        if (
-            self._waiting_since is None or version != self._told_version
-        ):  # whoever waits now waits for other pushes
+        if self._waiting_since is None or version != self._told_version:
             self._waiting_since, self._told_version = now, version
             self._reported_at = now
         if now - self._reported_at >= self._timeout_s:

@@ -17,9 +17,9 @@ from paddle.pserver.wire.message import READER, Message, Section, error_message
 from paddle.pserver.wire.verbs import Verb, Waits
 from paddle.threads import ServiceThread, left_to_finish
 
-_SOON_S = 0.05  # most of it is over by then, and nobody need hear of it
-_LOOK_S = 0.02  # how often to look whether it is over
-_MANY = 4096  # requests that wait at most; what else comes is as good as lost on the way
+_SOON_S = 0.05  # most work ends within this time and is not reported
+_LOOK_S = 0.02  # interval at which the end of the work is checked
+_MANY = 4096  # maximum number of waiting requests; further ones are dropped as if lost in transit
 _ASKS = frozenset({Verb.HELLO, Verb.STATUS})
 _APART = frozenset({Verb.PING, Verb.QUEUE})  # need no trainers and no values
 

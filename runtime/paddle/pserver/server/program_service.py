@@ -275,7 +275,7 @@ class ProgramService(Service):
         try:
             self._program.apply(trainer, pending.values)
         except PaddleError as error:
-            # answered here: what it did is done again by whoever repeats this server's requests
+            # answered and recorded like other requests, because a restarted server repeats it with the same effect
             self._desk.answer(trainer, error_message(str(error)))
             return
         self._steps += 1

@@ -46,8 +46,8 @@ class Pushes:
         self._computed = 0
         self._used: list[bool] = []
         self._ready: list[Section | None] = []
-        self._cut: set[int] = set()  # trainers that were told to repeat what had been used up
-        self._given: dict[int, list[Section | None]] = {}  # what each trainer's last push was answered with
+        self._cut: set[int] = set()  # trainers that were asked to repeat a push whose chunks had been used
+        self._given: dict[int, list[Section | None]] = {}  # the answer to each trainer's last push
 
     @property
     def lacking(self) -> list[int]:

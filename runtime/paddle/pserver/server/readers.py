@@ -48,11 +48,11 @@ from paddle.pserver.wire.verbs import (
 
 _COPIES = 2
 _REST = 9.0  # times what copying took
-_HOLD_S = 120.0  # then a copy goes even if somebody is in the middle of it, who must begin again
+_HOLD_S = 120.0  # then a copy is dropped even if a reader is in the middle of it, which must start again
 _UNREAD_S = 5.0
 _log = logging.getLogger(__name__)
 
-_MOST_LEFT = 1 << 20  # ids of rows that left; after more, all rows are read anew
+_MOST_LEFT = 1 << 20  # ids of removed rows; after more, all rows are read again
 
 MAX_READERS = 1024
 _SILENT_S = 60.0  # then a reader gives its place to another if there is no other place; it may come back
@@ -209,7 +209,7 @@ class Readers:
             raise PserverError(f"a reader cannot send the request {message.verb.name}")
         shown = self._showing.shown()
         if shown is None:
-            # What waits is answered by `tick`, where nobody hears of a refusal.
+            # Waiting requests are answered by `tick`, which cannot report a refusal.
             if message.verb is not Verb.DESCRIBE:
                 raise PserverError(
                     "the tensors have no values yet: a reader must request their description first"

@@ -125,7 +125,7 @@ class Training(Service):
         handler = self._handlers.get(message.verb)
         if handler is None:
             raise WireError(f"a server of the v2 API does not accept the request {message.verb.name}")
-        self._async_pushes.withdraw(trainer)  # it asks for something else, so nothing more of that comes
+        self._async_pushes.withdraw(trainer)  # the rest of the push will not arrive
         handler(trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:

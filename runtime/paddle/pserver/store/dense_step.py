@@ -137,7 +137,7 @@ class DenseStep:
         self.is_plain = self._plain is not None
         self._threads = DenseThreads(cores)
         size = slabs.now.size
-        # Of memory that nobody touches until more than two gradients are added up.
+        # This memory is not touched until more than two gradients are added up.
         self._scratch = [np.empty(min(_PIECE, size), np.float32) for _ in range(self._threads.count)]
 
     def add(self, span: slice, gradients: Sequence[Slab], worker: int = 0, *, look: bool = False) -> Descent:

@@ -46,7 +46,7 @@ _BEFORE_CHUNK = struct.Struct("<IHQ")
 _BUFFER = 16 << 10
 _MAX_PARTS = 256  # in one system call
 _MAX_QUEUE = 256
-# While so much of an array is missing, waking up for less of it costs more than it brings.
+# While more than this is missing from an array, waking up for less costs more than it saves.
 _WAKE_FOR = 256 << 10
 # A connection over which nothing gets through is given up about as soon as ZeroMQ gives up its own.
 _KEEP_ALIVE = {"idle_s": 5, "pause_s": 2, "count": 3, "unsent_ms": 10_000}

@@ -36,8 +36,8 @@ _MAX_IO_THREADS = 4
 _HEARTBEAT_MS = 1000
 _HEARTBEAT_TIMEOUT_MS = 4000
 _RECONNECT_MS = 100
-# Failures by protocol error are not asked for: reporting one makes ZeroMQ 4.3.5 forget that it is one, and the
-# broken connection stays as it is.
+# Events for protocol errors are not requested: after reporting one, ZeroMQ 4.3.5 no longer treats it as an error and
+# leaves the broken connection open.
 _CLIENT_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _SERVER_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _CLOSED = (errno.EPIPE, errno.ECONNRESET)  # the peer closed before it sent anything malformed

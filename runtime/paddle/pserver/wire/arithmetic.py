@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float32]
 KERNELS = library.Kernels(inspect="pnpp", descend="pppfpnp:i", look="pp", receive="ipnpnp")
 """The loops of `dense.c`."""
 
-_COMPILED_FROM_BYTES = 1 << 16  # below it calling them costs what they save
+_COMPILED_FROM_BYTES = 1 << 16  # below this size, calling the loops costs as much as they save
 _MASK = 0xFFFFFFFFFFFFFFFF
 _WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
 

@@ -26,13 +26,13 @@ from paddle.pserver.wire.message import MAX_FRAME_BYTES
 LINGER_MS = 500
 _HANDSHAKE_MS = 5000
 _QUEUE = 64
-_EVENT = struct.Struct("=hi")  # zmq_socket_monitor(3); zmq.utils.monitor brings all of asyncio along
+_EVENT = struct.Struct("=hi")  # zmq_socket_monitor(3); zmq.utils.monitor would import all of asyncio
 
 SPIN_S = 400e-6
 """The polling time. Waking a thread on the other side and being woken by it takes about half as long."""
 
-_FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look again after looking in vain
-_TAKEN_S = 20e-6  # two looks lie a few us apart, unless the core was somebody else's between them
+_FEWEST, _MOST = 8, 64  # consecutive short waits after which polling is tried again, having failed
+_TAKEN_S = 20e-6  # two polls are a few microseconds apart, unless another thread had the core in between
 
 
 class Poll(Protocol):

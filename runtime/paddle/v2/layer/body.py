@@ -149,7 +149,7 @@ class Body:
         """Return to the enclosing block; return the outputs, and the inputs and attributes of the body's operator."""
         emitter, inner = self.emitter, self.emitter.block
         made = {name for op in inner.ops for name in op.writes}
-        # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
+        # A value that a step passes through gets a separate name, since outputs have the same name inside and outside.
         outs, states = (
             [each if each.name in made else self._copied(each) for each in values]
             for values in (outputs, after)

@@ -151,7 +151,7 @@ def tensor(a: LayerOutput, b: LayerOutput, size: int, param_attr: WeightAttr) ->
 @emits("tensor", together=None)
 def _tensor(emitter: Emitter, config: LayerConfig) -> Variable:
     a, b = emitter.inputs(config)
-    # As in the original, the parameter holds one matrix after the other, whatever the order of its dims.
+    # As in the original, the parameter holds one matrix after the other, regardless of the order of its dims.
     weight = emitter.shaped_parameter(config.inputs[0].parameter, [config.size, a.shape[1], b.shape[1]])
     value = emitter.op("bilinear_tensor_product", {"X": a, "Y": b, "Weight": weight})
     return emitter.add_bias(value, config.bias)

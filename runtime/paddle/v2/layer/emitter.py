@@ -171,7 +171,7 @@ class Emitter:
                 raise UsageError(
                     f"layer {self._layer!r} cannot use {name!r} ({config.input_type or config.type}) as numbers"
                 )
-            # Where samples say how high and wide an image is, its rows may have another size than the layer.
+            # If samples determine the height and width of an image, its rows may have a different size from the layer.
             batch = 0 if -1 in self._images[name].shape[1:] else -1
             self._rows[name] = self.reshape(self._images[name], [batch, config.size])
         return self._rows[name]

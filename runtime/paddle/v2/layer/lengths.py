@@ -88,7 +88,7 @@ def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
         if config.type == "group_output":
             together = _steps(layers, str(config.attrs["group_name"]))
             origins = [known.get(each) for each in together]
-            # Of sub-sequences a step may put out a row or a sequence; what they meet there is seen with a batch.
+            # A step over sub-sequences may output a row or a sequence; which one is only known with a batch.
             known[name] = None if any(each and each.levels > 1 for each in origins) else origins[0]
             if known[name] is None:
                 together = []

@@ -268,7 +268,7 @@ def _index(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
             "number itself, or declare a list of numbers as integer_value_sequence"
         )
     ids = value.astype(np.int64).reshape(-1, 1)
-    if kind.dim > 1:  # integer_value(1) says nothing of a range: scripts declare plain numbers so
+    if kind.dim > 1:  # integer_value(1) declares no range: scripts use it for plain numbers
         _check_range(ids.ravel(), kind, name, place, may_be=NO_WORD)
     feed[name] = ids
 

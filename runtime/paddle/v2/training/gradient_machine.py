@@ -244,7 +244,7 @@ class GradientMachine:
 
     def _make(self, is_test: bool, moves_statistics: bool) -> _Runnable:
         made = _Runnable(self.network, self._costs, is_test=is_test, moves_statistics=moves_statistics)
-        # Whatever may be read later has to be in the program before its first run; what nobody reads never runs.
+        # Layers that may be read later must be in the program before its first run; unread ones are never computed.
         for name, config in self.network.layers.items():
             if not config.group:
                 made.emitter.readable(name)

@@ -72,8 +72,8 @@ class RemoteUpdater(Updater):
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
             self._client.configure(specs, optimizer, self._first_values(settings))
-            # A trainer that was started again goes on with the pass that the others are in, a job that goes on from a
-            # checkpoint begins in the middle of a pass.
+            # A restarted trainer continues with the current pass of the other trainers; a job resumed from a checkpoint
+            # begins in the middle of a pass.
             resumed = None if settings.environment.restart_count else self._client.resumed
             is_late = settings.environment.restart_count or resumed is not None
             self.passes_over = self._client.rejoin() if is_late else 0
@@ -130,7 +130,7 @@ class RemoteUpdater(Updater):
 
     def table(self, name: str) -> Value:
         """Fetch and return all rows of a sparse parameter."""
-        self._ahead = None  # servers decay all rows before they hand out whole tables
+        self._ahead = None  # servers apply pending decay to all rows before they send whole tables
         table = np.empty(self._sparse[name].shape, np.float32)
         self._client.pull({name: table})
         return table

@@ -216,7 +216,7 @@ class Outbox:
         if frame is not None:
             self._data_at = time.monotonic()
             return frame
-        # A flow that had no chunk may have had something to report: nothing else would wake us for it.
+        # A flow without a chunk may still have queued a report, for which there is no other wake-up.
         return self._control.popleft() if self._control else None
 
     def _add_line(self, fields: Dict[str, Any], body: bytes) -> None:

@@ -128,7 +128,7 @@ class Reading:
         except (OSError, MemoryError) as error:
             self._ready.put(CheckpointError(f"{file.path}: {error}"))
         finally:
-            self._ready.put(CheckpointError("the files were not read completely"))  # nobody waits for ever
+            self._ready.put(CheckpointError("the files were not read completely"))  # ends each wait
 
     def _read(self, file: DataFile, data: Input) -> None:
         found = self._bytes
@@ -242,7 +242,7 @@ class Input:
             except OSError as error:
                 if not self._is_direct or error.errno != errno.EINVAL:
                     raise
-                go_through_cache(self._file)  # it was asked too much, and says so only now
+                go_through_cache(self._file)  # direct I/O is not supported, which is only reported here
                 self._is_direct = False
                 continue
             if not count:
@@ -267,7 +267,7 @@ class PieceBytes:
         self._pool = pool
         self._data: Input | None = None
         self._block, self._next = _NONE, 0
-        self._is_used = False  # whether somebody has a view of the block
+        self._is_used = False  # whether a view of the block exists
         self._used_up: list[Memory] = []
 
     def begin(self, data: Input) -> None:

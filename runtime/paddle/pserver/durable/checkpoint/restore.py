@@ -54,14 +54,14 @@ def load(
         ) in store.growing.items():  # rows of more servers may exceed the budget: the oldest leave
             numbers = [part.numbers[name] for part in parts if name in part.numbers]
             served.table.clock = int(max((each.get("clock", 0) for each in numbers), default=0))
-        # The files of several servers are read by each of them: that the disk brings them once is worth the cache.
+        # Each of several servers reads all files, so the page cache saves repeated reads from the disk.
         with Reading(root, files, past_cache=len(parts) == 1) as reading:
             number, last = 0, None
             for file, piece in reading:
                 if file is not last:
                     number, last = number + 1, file
                     told(f"{number} of {len(files)} files")
-                # dense parameters are whole in every file; rows build upon those of the files before
+                # every file contains whole dense parameters, but only the rows that changed since the previous file
                 loader.take(piece, is_latest=file in latest)
         loader.finish([part.numbers for part in parts])
     except (ConfigError, PserverError, KeyError, ValueError, IndexError, TypeError, ArithmeticError) as error:

@@ -142,7 +142,7 @@ class Series:
         """Abandon the checkpoint in progress; complete ones are retained."""
         if self._sink is not None:
             if self._snapshot is not None:
-                self._snapshot.cancel()  # or its thread would go on to the end
+                self._snapshot.cancel()  # otherwise its thread would copy to the end
             self._sink.abandon()
             for name, mask in self._taken.items():
                 self._changed[name] |= mask

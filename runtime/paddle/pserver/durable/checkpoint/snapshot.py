@@ -77,7 +77,7 @@ class Copying:
     def write(self, writer: PartWriter) -> None:
         """Write all pieces that the owner does not take; called in the part's thread."""
         while (nbytes := self._next_bytes()) is not None:
-            # Whoever waits for the piece in our hands then waits for memory, not for the disk.
+            # A thread that waits for the piece in progress then waits for a copy in memory, not for the disk.
             writer.make_room(nbytes)
             with self._changed:
                 taken = self._take_last()
@@ -173,7 +173,7 @@ class Snapshot:
         self._cursor = dict.fromkeys(self._todo, 0)
         self._growing: dict[str, TableSnapshot] = {}
         self._floats = np.empty(0, np.float32)  # of the block that the part's thread is at
-        self._is_idle = True  # that thread will not look at the tables again unless it is told to
+        self._is_idle = True  # whether that thread waits for a request to read the tables
         for name, served in store.growing.items():
             growing = served.table.snapshot(since=(since or {}).get(name))
             self._growing[name] = growing

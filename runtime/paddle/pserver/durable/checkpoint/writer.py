@@ -148,10 +148,10 @@ class DiskOutput:
             except OSError as error:
                 if not self._is_direct or error.errno != errno.EINVAL:
                     raise
-                go_through_cache(self._file)  # it was asked too much, and says so only now
+                go_through_cache(self._file)  # direct I/O is not supported, which is only reported here
                 self._is_direct = False
         if not self._is_direct:
-            # has the disk begin now instead of at the fsync; nobody reads it here soon
+            # makes the disk start writing now instead of at the fsync; the data is not read again soon
             os.posix_fadvise(self._file, self._at, length, os.POSIX_FADV_DONTNEED)
         self._at += count
 
