@@ -38,7 +38,7 @@ print((steps(10) - before) // 10)
 QUIET = """
 import paddle.v2 as paddle
 from paddle import fluid
-from paddle.freed_memory import Kept, kept
+from paddle.freed_memory import RetainedMemory, kept
 from paddle.ops.base import kernels
 from paddle.pserver.wire.keys import Context
 Context(None).close()
@@ -47,9 +47,9 @@ x = paddle.layer.data("x", paddle.data_type.dense_vector(2))
 cost = paddle.layer.sum_cost(paddle.layer.fc(x, 1))
 trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())
 executor = fluid.Executor(fluid.CPUPlace())
-print(kept() == Kept(0, 0))
+print(kept() == RetainedMemory(0, 0))
 trainer.train(lambda: iter([[([1.0, 2.0],)]]), num_passes=1)
-print(kept() == Kept(0, 0))
+print(kept() == RetainedMemory(0, 0))
 """
 
 

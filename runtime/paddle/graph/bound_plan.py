@@ -83,7 +83,7 @@ class BoundPlan:
         """Run one time; see `Executor.run`.
 
         Raises:
-            LodFound: compile another plan, with this variable among those with LoD.
+            UnexpectedLod: compile another plan, with this variable among those with LoD.
         """
         if scope is not self._scope or scope.layout != self._layout:
             self._bind(scope)

@@ -217,7 +217,7 @@ class Store:
         """Do the same as `add` for all chunks of whole gradients, on several cores; check for NaN and infinity.
 
         Raises:
-            StrangeGradient: a gradient contains NaN or infinity; the message names the parameter.
+            NonFiniteGradient: a gradient contains NaN or infinity; the message names the parameter.
         """
         self._tell_of_step(slice(0, self._slabs.now.size))
         if self._step.add_whole(slabs):
@@ -232,7 +232,7 @@ class Store:
             number: index of the gradient in the error.
 
         Raises:
-            StrangeGradient: it contains NaN or infinity; the message names the parameter.
+            NonFiniteGradient: it contains NaN or infinity; the message names the parameter.
         """
         try:
             self._look("gradient", Section("", slab), 0)

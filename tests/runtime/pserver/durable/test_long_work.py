@@ -33,7 +33,7 @@ SGD = OptimizerSpec("sgd", learning_rate=1.0)
 _SLOW = """
 import os, runpy, sys
 from paddle.pserver import recovery
-from paddle.pserver.durable.memory_copy import Kept
+from paddle.pserver.durable.memory_copy import SavedState
 fifo, *flags = sys.argv[1:]
 def slow(work):
     def slowly(*arguments):
@@ -42,7 +42,7 @@ def slow(work):
             open(fifo).close()
         return found
     return slowly
-recovery.load, Kept.recover = slow(recovery.load), slow(Kept.recover)
+recovery.load, SavedState.recover = slow(recovery.load), slow(SavedState.recover)
 sys.argv = ["paddle", "pserver", *flags]
 runpy.run_module("paddle", run_name="__main__", alter_sys=True)
 """
