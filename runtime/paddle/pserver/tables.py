@@ -229,7 +229,7 @@ def convert(
         ConfigError: the file cannot be read or written.
     """
     with FolderWriter(Path(to), kind) as folder:
-        pieces = read_file(Path(path), key, with_states=False)
+        pieces = read_file(Path(path), key, is_foreign=True)
         first = next(pieces, None)
         if first is None:
             raise ConfigError(f"{path} contains no rows")

@@ -101,7 +101,9 @@ class Description:
             made = cls(**fields)
             made._check()
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}; expected an exported table") from None
+            raise ConfigError(
+                f"cannot read {path}: {error.strerror}; expected a complete exported table: copy or export it again"
+            ) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from None
         return made
@@ -117,6 +119,8 @@ class Description:
         ):
             if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
                 raise ValueError(f"expected whole numbers, got {numbers}")
+        if not self.clocks or len(self.since) not in (0, len(self.clocks)):
+            raise ValueError(f"batches {self.clocks} of servers, and changes after {self.since}")
         if not 0 < self.width <= MAX_WIDTH:
             raise ValueError(f"rows of {self.width}")
         for name in (self.table, self.rule, self.digest, *self.files):
@@ -185,8 +189,9 @@ class FolderWriter:
         """Rename the folder to its final name; return it.
 
         Raises:
-            ConfigError: a folder of that name already exists.
+            ConfigError: a folder of that name, or a base of a later batch, already exists.
         """
+        self._refuse_later(said)
         removed = np.concatenate([NO_IDS, *self._removed])
         if len(removed):
             np.save(self._folder / REMOVED, removed)
@@ -213,27 +218,40 @@ class FolderWriter:
         _sync(self._root)
         return final
 
+    def _refuse_later(self, said: Description) -> None:
+        """Refuse a base that nobody would read, since a later one of another run is there."""
+        for base in self._root.glob(f"{BASE}-*"):
+            if not said.since and base.name > said.name and Description.read(base).table == said.table:
+                raise ConfigError(
+                    f"{base} is of a later batch of table {said.table} than {said.name}, probably of another run, "
+                    "and would be used instead: move it, or export into another directory"
+                )
+
 
 def folders_of(path: Path) -> list[Path]:
     """Return the newest base below a path and the deltas after it, in order; or the path if it is one of them.
 
     Raises:
-        ConfigError: there is no base.
+        ConfigError: there is no base, a folder is incomplete, or a delta does not follow the one before.
     """
     if (path / MANIFEST).is_file():
+        if since := Description.read(path).since:
+            raise ConfigError(
+                f"{path} has only rows that changed after batch {min(since)}: give the directory that has the base, too"
+            )
         return [path]
-    found = sorted(each for each in path.glob(f"{BASE}-*") if (each / MANIFEST).is_file())
+    found = sorted(path.glob(f"{BASE}-*"))
     if not found:
         raise ConfigError(f"{path} contains no exported table: expected {MANIFEST}, or a folder {BASE}-...")
-    chain, at = [found[-1]], Description.read(found[-1])
-    others = {Description.read(each).table for each in found} - {at.table}
+    chain, at = [found[-1]], _described(found[-1])
+    others = {_described(each).table for each in found} - {at.table}
     if others:
         raise ConfigError(
             f"{path} contains tables {', '.join(sorted((*others, at.table)))}: name the directory "
             "of one, or export each into a directory of its own"
         )
-    for delta in sorted(each for each in path.glob(f"{DELTA}-*") if (each / MANIFEST).is_file()):
-        said = Description.read(delta)
+    for delta in sorted(path.glob(f"{DELTA}-*")):
+        said = _described(delta)
         # Rows can leave between two batches.
         is_later = min(said.clocks) > min(at.clocks) or said.since == at.clocks
         if said.table != at.table or not is_later:
@@ -253,6 +271,14 @@ def folders_of(path: Path) -> list[Path]:
         chain.append(delta)
         at = said
     return chain
+
+
+def _described(folder: Path) -> Description:
+    """Return the description of a folder in a chain."""
+    said = Description.read(folder)
+    if said.name != folder.name:
+        raise ConfigError(f"{folder}: its {MANIFEST} belongs to {said.name}: restore the folder's name")
+    return said
 
 
 def are_different(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -320,7 +346,7 @@ def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRow
 
 def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
     if path.is_file() or path.suffix:
-        yield read_file(path, key, with_states=False)
+        yield read_file(path, key, is_foreign=True)
         return
     folders = folders_of(path)
     removed = [read_removed(folder) for folder in folders[1:]]

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle.errors import ConfigError
 from paddle.pserver.exported import npz_file, parquet_file, safetensors_file
@@ -42,26 +43,28 @@ def format_of(path: Path) -> ModuleType:
     raise ConfigError(f"{path}: unknown file type; expected one of {known}")
 
 
-def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterator[TableRows]:
+def read_file(path: Path, key: str = "", *, is_foreign: bool = False) -> Iterator[TableRows]:
     """Yield the rows of a file in bounded pieces.
 
     Args:
         path: a file with `ids`, `rows` and perhaps `ages` and `states`; or with a matrix whose row i has the id i.
-        key: name of the matrix; required if there are several.
-        with_states: whether to read states if there are any.
+        key: name of the matrix; required if there are several. If the file also has `ids`, they are its ids.
+        is_foreign: whether another program wrote the file: states are not read, and ids may not repeat.
 
     Raises:
-        ConfigError: it is not a valid file, or has neither.
+        ConfigError: it is not a valid file, or has neither; an id is repeated, which is found before the first piece.
     """
     module = format_of(path)
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
     shapes = module.shapes(path)
-    names = _names(path, shapes, key, with_states=with_states)
+    names = _names(path, shapes, key, with_states=not is_foreign)
     lengths = {shapes[name][0] for name in names.values()}
     if len(lengths) > 1:
         raise ConfigError(f"{path}: arrays of different lengths: {shapes}")
     width = max(sum(shapes[name][1] for name in names.values() if shapes[name][1:]), 1)
+    if is_foreign and len(shapes[names.get("ids", names["rows"])]) == 1:
+        _check_distinct(path, module.read(path, {"ids": names["ids"]}, PIECE))
     start = 0
     for arrays in module.read(path, names, max(PIECE // width, 1)):
         n = len(arrays["rows"])
@@ -85,4 +88,21 @@ def _names(
             f"{path}: expected arrays ids and rows, or a single matrix; name the embedding's "
             f"weight by its key. The file has {there}"
         )
+    beside = [name for name, shape in shapes.items() if shape == shapes[matrices[0]][:1]]
+    if "ids" in beside:
+        return {"ids": "ids", "rows": matrices[0]}
+    if beside and not key:
+        raise ConfigError(
+            f"{path}: the ids of {matrices[0]} could be {' or '.join(beside)}: name these columns ids and rows, or "
+            f"give the key {matrices[0]} if row i has the id i"
+        )
     return {"rows": matrices[0]}
+
+
+def _check_distinct(path: Path, pieces: Iterator[Mapping[str, npt.NDArray[np.generic]]]) -> None:
+    """Check that no id of a file is repeated. Raises ConfigError: one is."""
+    ids = np.sort(np.concatenate([np.zeros(0, np.int8), *(piece["ids"] for piece in pieces)]))
+    if (is_repeated := ids[1:] == ids[:-1]).any():
+        raise ConfigError(
+            f"{path}: id {ids[1:][is_repeated][0]} is repeated: write one row per id, such as the last one"
+        )

@@ -46,12 +46,12 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the arrays in a file. Raises ConfigError: it is not a valid file."""
+    """Return the shapes of a file's arrays of any kind. Raises ConfigError: it is not a valid file."""
     with _opened(path) as archive:
         found = {}
         for member in archive.namelist():
             with archive.open(member) as file:
-                found[member.removesuffix(".npy")] = _head(file)[0]
+                found[member.removesuffix(".npy")] = _any_head(file)[0]
         return found
 
 
@@ -75,14 +75,21 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise ConfigError(f"cannot read {path} as npz: {error}") from None
 
 
-def _head(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _any_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = _NPY.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"an array in unknown version {version}")
     read_head = _NPY.read_array_header_1_0 if version == (1, 0) else _NPY.read_array_header_2_0
-    shape, is_fortran, dtype = read_head(file)
-    if dtype.kind not in _KINDS or not 0 < len(shape) <= 2 or (is_fortran and len(shape) == 2):
+    found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read_head(file)
+    return found
+
+
+def _head(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    shape, is_fortran, dtype = _any_head(file)
+    if dtype.kind not in _KINDS or not 0 < len(shape) <= 2:
         raise ValueError(f"an array {shape} {dtype}: expected numbers in one or two dimensions")
+    if is_fortran and len(shape) == 2:
+        raise ValueError(f"an array {shape} in Fortran order: save numpy.ascontiguousarray(array)")
     if min(shape) < 0 or (shape[1:] and not 0 < shape[1] <= MAX_WIDTH):
         raise ValueError(f"an array {shape}")
     return shape, dtype

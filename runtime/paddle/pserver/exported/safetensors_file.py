@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,11 @@ from paddle.errors import ConfigError
 from paddle.pserver.exported.columns import MAX_WIDTH, Column
 
 SUFFIX = ".safetensors"
-_CODES = {"<f4": "F32", "<i8": "I64", "<i4": "I32", "<f2": "F16", "<f8": "F64"}
+_CODES = {"<f4": "F32", "<i8": "I64", "<i4": "I32", "<f2": "F16", "<f8": "F64", "<u8": "U64", "<u4": "U32"}
 _DTYPES = {code: np.dtype(name) for name, code in _CODES.items()}
 _BF16 = "BF16"
 _MAX_HEADER = 16 << 20
+_T = TypeVar("_T")
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
@@ -38,8 +39,8 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the arrays in a file. Raises ConfigError: it is not a valid file."""
-    return {name: shape for name, (_, shape, _) in _header(path).items()}
+    """Return the shapes of a file's arrays of any kind. Raises ConfigError: it is not a valid file."""
+    return _header(path, lambda each, *_: tuple(map(int, each["shape"])))
 
 
 def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
@@ -51,7 +52,7 @@ def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, 
     Raises:
         ConfigError: it is not a valid file.
     """
-    header = _header(path)
+    header = _header(path, _place, names.values())
     arrays = {}
     for called, name in names.items():
         code, shape, at = header[name]
@@ -74,8 +75,10 @@ def _widened(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
-    """Return dtype, shape and position of each array."""
+def _header(
+    path: Path, parse: Callable[[Mapping[str, Any], int, int], _T], names: Container[str] | None = None
+) -> dict[str, _T]:
+    """Return what `parse` makes of the entry of each array, or of those with these names."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -85,7 +88,9 @@ def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
     try:
         data = json.loads(text)
         found = {
-            name: _place(each, 8 + length, size) for name, each in data.items() if name != "__metadata__"
+            name: parse(each, 8 + length, size)
+            for name, each in data.items()
+            if name != "__metadata__" and (names is None or name in names)
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot read its safetensors header: {error}") from None

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,6 +151,53 @@ def test_a_batch_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"000005 and delta-0.* of table t"):
         list(read_start(tmp_path / "a", "", WIDTH, "adagrad"))
     assert delta.name == "delta-000000000004"
+
+
+def test_an_incomplete_chain_is_refused_instead_of_read_in_part(tmp_path: Path) -> None:
+    job, rng, chain = InProcessJob(1, num_dense=1), np.random.default_rng(1), tmp_path / "chain"
+    with begun(job, PLAIN) as client, reader_of(job) as reader:
+        made: Path | None = None
+        for _ in range(3):
+            push(client, rng, 2)
+            made = export(reader, "t", chain, since=made)
+    base, first, last = sorted(chain.iterdir())
+
+    def refused(why: str, path: Path = chain) -> None:
+        with pytest.raises(ConfigError, match=why):
+            list(read_start(path, "", WIDTH, "adagrad"))
+
+    refused(f"{last.name} has only rows that changed after batch 4", last)
+    manifest = (last / "manifest.json").read_text()
+    for text in (
+        "",
+        manifest.replace('"clocks"', '"odd"'),
+        re.sub(r'"since": \[[^]]*]', '"since": []', manifest),
+    ):
+        (last / "manifest.json").write_text(text)
+        refused(last.name)
+    (last / "manifest.json").unlink()
+    refused(f"{last.name}/manifest.json: No such file or directory; expected a complete")
+    shutil.rmtree(last)
+    os.truncate(first / "rows-0-of-1.safetensors", 100)
+    refused(first.name)
+    shutil.rmtree(base)
+    refused("contains no exported table")
+
+
+def test_a_base_before_one_of_another_run_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for batches in (5, 3):
+        job = InProcessJob(1, num_dense=1)
+        with begun(job, PLAIN) as client, reader_of(job) as reader:
+            push(client, rng, batches)
+            if batches == 5:
+                export(reader, "t", tmp_path)
+            else:
+                with pytest.raises(
+                    ConfigError, match="base-000000000005 is of a later batch of table t than base"
+                ):
+                    export(reader, "t", tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["base-000000000005"]
 
 
 def test_a_restored_table_knows_the_batches_up_to_its_checkpoint() -> None:

@@ -20,7 +20,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable, Initial, Reader
 from paddle.pserver.client.declaration import declare
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.exported.columns import Spool
+from paddle.pserver.exported.columns import PIECE, Spool
 from paddle.pserver.exported.folder import Description, FolderWriter, read_start
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.sparse.budget import Budget
@@ -196,7 +196,9 @@ def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
         return
     header, at = {}, 0
     for name, array in arrays.items():
-        kind = {"float32": "F32", "float16": "F16", "int64": "I64", "uint16": "BF16"}[str(array.dtype)]
+        kind = {"float32": "F32", "float16": "F16", "int64": "I64", "uint16": "BF16", "bool": "BOOL"}[
+            str(array.dtype)
+        ]
         header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
     text = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
@@ -320,6 +322,10 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
         ({"states": np.zeros(4, np.float32)}, r"expected states \(4, k\)"),
         ({"rows": np.zeros((4, 0), np.float32)}, r"an array \(4, 0\)"),
         ({"ids": np.array([0, 1, 2, 1 << 63], np.uint64)}, "id 9223372036854775808 .*int64"),
+        ({"ids": np.zeros((4, 2), np.int64)}, r"expected ids \(n,\) of whole numbers"),
+        ({"ids": np.arange(4.0)}, r"expected ids \(n,\) of whole numbers"),
+        ({"rows": np.ones((WIDTH, 4), np.float32).T}, r"\(4, 3\) in Fortran order: save numpy.ascontig"),
+        ({"rows": np.array([{}] * 4, object)}, r"an array \(4,\) object: expected numbers"),
     ],
 )
 def test_odd_arrays_of_a_file_are_refused(tmp_path: Path, odd: dict[str, np.ndarray], why: str) -> None:
@@ -327,6 +333,40 @@ def test_odd_arrays_of_a_file_are_refused(tmp_path: Path, odd: dict[str, np.ndar
     np.savez(tmp_path / "a.npz", **(good | odd))
     with pytest.raises(ConfigError, match=why):
         list(read_file(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_models_file_has_arrays_of_other_kinds(tmp_path: Path, kind: str) -> None:
+    weight = np.random.default_rng(0).standard_normal((50, WIDTH)).astype(np.float32)
+    others = {"bn.num_batches": np.array(7), "conv": np.ones((2, 2, 3, 3), np.float32)}
+    save(path := tmp_path / f"model.{kind}", {"emb": weight, "mask": np.ones(3, bool), **others})
+    (piece,) = read_file(path, is_foreign=True)
+    assert np.array_equal(piece.rows, weight)
+    with pytest.raises(ConfigError, match=r"The file has .*mask \(3,\)"):
+        list(read_file(path, "mask"))
+
+
+def test_the_ids_of_a_matrix_are_never_guessed(tmp_path: Path) -> None:
+    ids, rows = np.array([9, -4, 5], ">i4"), np.ones((3, WIDTH), ">f8")
+    save(tmp_path / "a.npz", {"ids": ids, "emb": rows})
+    (piece,) = read_file(tmp_path / "a.npz", "emb")
+    assert (piece.ids.tolist(), piece.ids.dtype, piece.rows.dtype) == ([9, -4, 5], np.int64, np.float32)
+    save(tmp_path / "b.npz", {"user_id": ids, "emb": rows})
+    with pytest.raises(ConfigError, match=r"ids of emb could be user_id: .* ids and rows, .* the key emb"):
+        list(read_file(tmp_path / "b.npz"))
+    (piece,) = read_file(tmp_path / "b.npz", "emb")
+    assert piece.ids.tolist() == [0, 1, 2]
+
+
+def test_a_repeated_id_is_found_before_any_row_is_used(tmp_path: Path) -> None:
+    ids = np.arange(PIECE // WIDTH + 9)  # two pieces
+    ids[-1] = ids[3]
+    np.savez(tmp_path / "a.npz", ids=ids, rows=np.ones((len(ids), WIDTH), np.float32))
+    with pytest.raises(ConfigError, match=r"a.npz: id 3 is repeated"):
+        next(read_file(tmp_path / "a.npz", is_foreign=True))
+    with pytest.raises(ConfigError, match=r"a.npz: id 3 is repeated"):
+        convert(tmp_path / "a.npz", tmp_path / "to", table="users")
+    assert not list((tmp_path / "to").iterdir())
 
 
 def test_compressed_archives_of_all_kinds_are_refused_when_damaged(tmp_path: Path) -> None:
