@@ -22,7 +22,7 @@ class InprocServers:
     """Engines by endpoint. Thread-safe."""
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
-        self._engines = dict(engines)
+        self.engines = dict(engines)
         # Guards the engines and the boxes: an engine is not thread-safe, and clients call from their own threads.
         # Replies go into queues under it, and nobody waits with it: so it cannot be waited for in a circle.
         self._lock = threading.Lock()
@@ -36,12 +36,12 @@ class InprocServers:
     def kill(self, endpoint: str) -> None:
         """End a server: from now on it is lost to everybody."""
         with self._lock:
-            del self._engines[endpoint]
+            del self.engines[endpoint]
 
     def tick(self) -> None:
         """Let every engine look at its clock."""
         with self._lock:
-            for engine in self._engines.values():
+            for engine in self.engines.values():
                 self._deliver(engine.tick())
 
     def register(self, index: int, box: queue.SimpleQueue[Incoming]) -> bytes:
@@ -55,8 +55,8 @@ class InprocServers:
         """Break the connection behind an address."""
         with self._lock:
             self._boxes.pop(address, None)
-            if endpoint in self._engines:
-                self._engines[endpoint].lose(address)
+            if endpoint in self.engines:
+                self.engines[endpoint].lose(address)
 
     def deliver(self, endpoint: str, address: bytes, message: Message) -> None:
         """Hand a message to an engine and its replies to their boxes.
@@ -65,14 +65,14 @@ class InprocServers:
             PserverLost: the server was killed.
         """
         with self._lock:
-            if endpoint not in self._engines:
+            if endpoint not in self.engines:
                 raise PserverLost(f"pserver {endpoint} is gone", endpoint)
-            self._deliver(self._engines[endpoint].handle(address, _copy(message)))
+            self._deliver(self.engines[endpoint].handle(address, _copy(message)))
 
     def is_alive(self, endpoint: str) -> bool:
         """Return whether a server was not killed."""
         with self._lock:
-            return endpoint in self._engines
+            return endpoint in self.engines
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
         for reply in replies:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from paddle.errors import PaddleError, WireError
+from paddle.errors import WireError
 from paddle.pserver.server.readers import Readers
 from paddle.pserver.server.service import NO_KEEPER, EngineInterface, EngineOptions, Keeper, Service, Waiting
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
@@ -21,7 +21,7 @@ from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.server.training import Training
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, ports_section
-from paddle.pserver.wire.message import READER, Message, Section, error_message
+from paddle.pserver.wire.message import READER, REFUSALS, Message, Section, error_message, refusal
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Ask, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
 from paddle.reader.leases import Holder
@@ -92,8 +92,8 @@ class Engine:
         self.handled += 1
         try:
             self._dispatch(address, message)
-        except PaddleError as error:
-            self._send(address, message, error_message(str(error)))
+        except REFUSALS as error:
+            self._send(address, message, refusal(error))
         return self._flush()
 
     def background(self) -> float:
@@ -302,8 +302,8 @@ class Engine:
         try:
             for each in self._service.take_chunk(session.trainer, message):
                 self._keeper.record(each)
-        except PaddleError as error:
-            self._answer(session, error_message(str(error)))
+        except REFUSALS as error:
+            self._answer(session, refusal(error))
             if not is_partial:
                 self._keeper.record(message)  # it took the push back, and must do so in the next process
 
@@ -329,8 +329,8 @@ class Engine:
             catches_up = isinstance(message.record, PullTable) and not message.record.start
             if (catches_up or not is_read) and not self._service.is_partial(session.trainer):
                 self._keeper.record(message)
-        except PaddleError as error:
-            self._answer(session, error_message(str(error)))
+        except REFUSALS as error:
+            self._answer(session, refusal(error))
             if gave_up:
                 self._keeper.record(message)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from paddle.errors import PaddleError
 from paddle.pserver.server.engine import Engine, Reply
-from paddle.pserver.wire.message import READER, Message, Section, error_message
+from paddle.pserver.wire.message import READER, REFUSALS, Message, Section, refusal
 from paddle.pserver.wire.verbs import Verb, Waits
 from paddle.threads import ServiceThread, left_to_finish
 
@@ -125,8 +125,8 @@ class Attended:
         if verb in _APART:
             try:
                 said = self.engine.answer_separately(address, message)
-            except PaddleError as error:
-                said = error_message(str(error))
+            except REFUSALS as error:
+                said = refusal(error)
             return [_reply(address, message, said, self.engine.stamp)]
         work.put_off(address, message)
         if verb not in _ASKS:

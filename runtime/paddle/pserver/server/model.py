@@ -84,10 +84,13 @@ class Model:
         return self.store
 
     def ready(self) -> Store:
-        """Return the store with its values. Raises PserverError: the values are not set yet."""
+        """Return the store with its values. Raises PserverError: they are not set yet, or are of no whole batch."""
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
-        return self.configured()
+        store = self.configured()
+        if store.failure:
+            raise PserverError(store.failure)
+        return store
 
     def shown(self) -> ReaderView | None:
         """Return the model and its values; None until they are set."""

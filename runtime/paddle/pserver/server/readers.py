@@ -216,6 +216,8 @@ class Readers:
                 )
             self._waiting[address] = message
             return None
+        if shown.store.failure and message.verb is not Verb.DESCRIBE:
+            raise PserverError(shown.store.failure)
         return self._signed(message, self._handlers[message.verb](shown, address, message))
 
     def lose(self, address: bytes) -> None:

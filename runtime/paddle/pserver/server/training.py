@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from paddle.errors import PaddleError, PserverError, WireError
+from paddle.errors import PserverError, WireError
 from paddle.pserver.server.model import Model, PushAnswers, state_of, values_of
 from paddle.pserver.server.pushes import AsyncPush, AsyncPushes, Pushes, RefusedPush
 from paddle.pserver.server.service import Barrier, EngineInterface, ReaderView, Service, Waiting
@@ -21,7 +21,7 @@ from paddle.pserver.server.staleness import LagGate, PushCount
 from paddle.pserver.store.gradient import Gradient, read_gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.message import REFUSALS, Message, error_message, refusal
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.table_rows import read_scores
 from paddle.pserver.wire.verbs import Ok, PushPull, Verb
@@ -65,7 +65,8 @@ class Training(Service):
     def is_quiet(self) -> bool:
         """Return whether `facts` and the store together are the complete state: values are set and no gradient
         waits."""
-        return self._model.is_ready and not (self._pushes.arrived.arrived or self._shrink.arrived)
+        is_between = not (self._pushes.arrived.arrived or self._shrink.arrived)
+        return is_between and self._model.is_ready and not self._model.configured().failure
 
     def push_counts(self) -> tuple[PushCount, ...]:
         """See `Service.push_counts`."""
@@ -139,7 +140,7 @@ class Training(Service):
             return whole.messages
         try:
             is_new = self._pushes.put(store, trainer, message)
-        except PaddleError:
+        except REFUSALS:
             self._pushes.withdraw(trainer)
             raise
         if is_new and not self._pushes.is_halfway:
@@ -258,9 +259,9 @@ class Training(Service):
         try:
             if lag.accept(trainer):
                 store.apply(push.gradient)
-        except PaddleError as error:
+        except REFUSALS as error:
             # answered here: that it was counted is part of the state
-            self._answer(trainer, error_message(str(error)))
+            self._answer(trainer, refusal(error))
             return
         self._log_statistics(store)
         self._answer(trainer, self._outcome(lambda: PushAnswers(store).to(push.gradient)))
@@ -290,16 +291,16 @@ class Training(Service):
         """Return the reply to all trainers at a barrier; an error becomes an error reply, sent to each of them."""
         try:
             return work()
-        except PaddleError as error:
-            return error_message(str(error))
+        except REFUSALS as error:
+            return refusal(error)
 
     def _apply(self, store: Store) -> None:
         """Apply the batch if it is complete."""
         try:
             pushes = self._advanced(store)
-        except PaddleError as error:
+        except REFUSALS as error:
             for trainer, _ in self._pushes.take():
-                self._answer(trainer, error_message(str(error)))
+                self._answer(trainer, refusal(error))
             return
         if pushes:
             self._log_statistics(store)

@@ -63,7 +63,7 @@ class HashTable:
         self._steps = Steps(optimizer, spec.parameter, spec.budget)
         self._index = new_index()
         parts, per_row = 1 + len(self._steps.states), self._steps.per_row
-        self._slabs = Slabs(spec.width, parts, spec.initial, allocate, per_row)
+        self._slabs = Slabs(spec.width, parts, spec.initial, allocate, per_row, spec.name)
         # Which rows a table with a disk has does not depend on its memory.
         sightings = 0 if spec.budget.disk else spec.budget.memory // 4
         self._waiting = WaitingRoom(spec.entry, spec.max_age, sightings)
@@ -336,7 +336,7 @@ class HashTable:
 
     def _reserve(self, count: int) -> None:
         self.spec.check_room(len(self), count)
-        self._slabs.reserve(count)
+        self._slabs.reserve(count, self._index.nbytes)
 
     def _make(self, ids: Ids) -> Numbers:
         numbers = self._slabs.take(len(ids))

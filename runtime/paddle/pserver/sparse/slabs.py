@@ -27,6 +27,8 @@ _SLABS_ALONE, _SLABS_AT_ONCE = 4, 16
 small pages, with which lookups are 8 % slower."""
 _MAX_BITS = 20
 _TICK_BYTES = 4
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_HEADROOM = 4 << 20
 _LARGE_BYTES = 16 << 20
 _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, _MOST_PACE_BYTES = 9, 4 << 20, 64 << 20
 _PACE_SHIFT = 3
@@ -38,7 +40,7 @@ _SPARE_SHIFT, _MOST_FREE_SHIFT = 6, 4
 def map_memory(nbytes: int) -> Memory:
     """Return zeroed memory that is committed when it is touched, in huge pages where the machine has them."""
     more = _HUGE_PAGE if nbytes >= _SLAB_BYTES // 2 else 0
-    memory = mmap.mmap(-1, nbytes + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(-1, nbytes + more, flags=_PRIVATE)
     found = np.frombuffer(memory, np.uint8)
     if not more:
         return found
@@ -62,6 +64,7 @@ class Slabs:
         initial: Initial,
         allocate: Callable[[int], Memory] = map_memory,
         per_row: int = 0,
+        name: str = "",
     ) -> None:
         """Start empty.
 
@@ -70,7 +73,9 @@ class Slabs:
             parts: 1 + number of states.
             per_row: number of states with one number per row; they follow the values in their part.
             allocate: returns writeable, zeroed, 64-byte aligned memory of the given number of bytes.
+            name: the table's, for errors.
         """
+        self._name = name
         self.parts, self.part = parts, width + per_row
         self._allocate = allocate
         self.row_bytes = 4 * self.part * parts + _TICK_BYTES
@@ -94,20 +99,27 @@ class Slabs:
         """Bytes of all rows used so far with their ticks, freed or not, and of the list of free rows."""
         return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
-    def reserve(self, count: int) -> None:
-        """Reserve the given number of rows.
+    def reserve(self, count: int, beside: int = 0) -> None:
+        """Reserve the given number of rows, and check that there is memory for the arrays of a batch and the index.
+
+        Args:
+            count: number of rows.
+            beside: bytes of the index, which can grow by an eighth at once.
 
         Raises:
             PserverError: there is no memory for them; no row was taken.
         """
-        while self._used + count - self._num_free > len(self._slabs) << self._bits:
-            try:
+        try:
+            while self._used + count - self._num_free > len(self._slabs) << self._bits:
                 self._add_slab()
-            except (OSError, MemoryError, ValueError) as error:
-                raise PserverError(
-                    f"no memory for more than {len(self)} rows of {self.row_bytes} bytes: {error}. Use "
-                    "more servers, an entry filter, eviction by age or a memory budget"
-                ) from None
+            # A limit such as RLIMIT_AS is noticed before a batch changes anything.
+            mmap.mmap(-1, _HEADROOM + beside // 4 + 2 * count * self.row_bytes, flags=_PRIVATE).close()
+        except (OSError, MemoryError, ValueError) as error:
+            raise PserverError(
+                f"table {self._name}: no memory for {count} more rows; its {len(self)} rows of {self.row_bytes} bytes "
+                f"and their index take {self.nbytes + beside} bytes: {error}. Use more servers, an entry filter, "
+                "eviction by age or a memory budget"
+            ) from None
 
     def expect(self, count: int) -> None:
         """Have memory touched for `count` rows that are needed soon, unless half of it already is."""

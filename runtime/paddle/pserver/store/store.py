@@ -9,7 +9,8 @@ never decreases.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,7 @@ class Store:
         tables: the rows of all sparse parameters here, by name.
         growing: growing tables, by name.
         num_chunks: number of chunks of the slab.
+        failure: why the values are of no whole batch; empty: they are.
         shrunk_at: batch after which growing tables were last shrunk.
         is_plain: whether `add` returns values: the rule has no state, so that a step can be taken back.
     """
@@ -58,6 +60,7 @@ class Store:
         self.pass_id = 0
         self.pass_version = 0
         self.shrunk_at = -1
+        self.failure = ""
         self._watch: Watch = UNWATCHED
         grown = [part.spec.parameter for part in share.growing]
         cut = [*(part.parameter for part in share.dense), *(part.parameter for part in share.tables)]
@@ -255,11 +258,16 @@ class Store:
         """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
 
         Raises:
-            PserverError: a growing table has no room for new rows; nothing was changed.
+            PserverError: a growing table has no room for new rows; nothing was changed. Or there was no memory for the
+                whole step: see `failure`.
         """
-        rates = self._rates
         for name, growing in self.growing.items():
             growing.reserve([each[name] for each in rows if name in each])
+        with self._whole():
+            self._commit(rows)
+
+    def _commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
+        rates = self._rates
         if self._step.is_plain:
             self._slabs.swap()
             for updater in self.updaters:
@@ -278,8 +286,9 @@ class Store:
     def catch_up(self) -> None:
         """Apply pending updates to all sparse rows."""
         rates = self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
-        for name, table in self._row_holders():
-            table.catch_up(rates.of(name))
+        with self._whole():
+            for name, table in self._row_holders():
+                table.catch_up(rates.of(name))
 
     def check_scores(self, least: Mapping[str, float]) -> None:
         """Check that these growing tables can be shrunk. Raises PserverError: one is unknown, or has no scores."""
@@ -296,14 +305,32 @@ class Store:
     def shrink(self, least: Mapping[str, float]) -> None:
         """Drop the rows of growing tables whose score is below a least one, by table name; see `check_scores`."""
         self.shrunk_at = self.version
-        for name, score in least.items():
-            self.growing[name].table.shrink(score)
+        with self._whole():
+            for name, score in least.items():
+                self.growing[name].table.shrink(score)
 
     def finish_pass(self) -> None:
         """End a pass: sparse rows catch up, and the pass number of schedules advances."""
         self.catch_up()
         self.pass_id += 1
         self.pass_version = self.version
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Around a change that must be complete: raise PserverError, and set `failure`, if memory runs out in it."""
+        try:
+            yield
+        except MemoryError as error:
+            self.failure = (
+                f"memory ran out after batch {self.version}, and the next change is incomplete: "
+                f"{error or 'an allocation failed'}; {self._sizes()}. All requests are refused now: resume from a "
+                "checkpoint, with more servers or with GrowingTable(memory=...)"
+            )
+            raise PserverError(self.failure) from None
+
+    def _sizes(self) -> str:
+        sizes = [f"table {name}: {each.table.nbytes} bytes" for name, each in self.growing.items()]
+        return ", ".join([*sizes, f"dense values: {self._slabs.now.nbytes} bytes"])
 
     def _tell_of_step(self, span: slice) -> None:
         """Notify the watch that a span of later values is computed, if it overwrites those before the last step."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import WireError
+from paddle.errors import PaddleError, WireError
 from paddle.pserver.wire.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
 from paddle.pserver.wire.verbs import VERBS, Error, Record, Verb
 
@@ -157,6 +157,20 @@ class Message(NamedTuple):
 def error_message(text: str, *, is_non_finite: bool = False) -> Message:
     """Return the reply that refuses a request; `is_non_finite`: see `verbs.Error`."""
     return Message(Error(is_non_finite), sections=(Section.text("", text),))
+
+
+REFUSALS = (PaddleError, MemoryError)
+"""What a request can raise; the peer gets `refusal`."""
+
+
+def refusal(error: BaseException) -> Message:
+    """Return the reply to a request that raised one of `REFUSALS`."""
+    if not isinstance(error, MemoryError):
+        return error_message(str(error))
+    return error_message(
+        f"this pserver has no memory for the request: {error or 'an allocation failed'}. Use more servers, or limit "
+        "growing tables with GrowingTable(memory=...)"
+    )
 
 
 def chunk_count(size: int) -> int:
