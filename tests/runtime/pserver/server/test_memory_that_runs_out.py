@@ -57,7 +57,8 @@ def test_a_limit_of_the_address_space_refuses_a_batch_whole(width: int) -> None:
                 with Reader.connect(server.endpoints, server.sparse_endpoints, job_key=KEY) as reader:
                     assert reader.version() == done
                     rows.append(reader.pull_rows("t", np.arange(NEW * (done + 1))))
-    assert np.array_equal(*rows)
+    limited, unlimited = rows
+    assert np.array_equal(limited, unlimited)
 
 
 def test_a_step_that_memory_cuts_is_told_to_all_and_nothing_is_answered_from_it(
