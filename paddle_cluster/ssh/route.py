@@ -31,6 +31,7 @@ SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _BOTH_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _TOKEN = regex("%(.?)")
 _TOKEN_OR_VARIABLE = regex(r"%(.?)|\$\{([^}]*)\}")
+_NEEDLESS_BRACKETS = regex(r"\[([^\]:]*)\]")  # `ssh -G` prints an IPv4 address of ProxyJump in brackets
 
 
 class ExpansionError(ValueError):
@@ -131,7 +132,7 @@ def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine
         user=user,
         host=name,
         port=port,
-        jump=one("proxyjump"),
+        jump=_NEEDLESS_BRACKETS.sub(r"\1", one("proxyjump")),
         proxy_command=expand(one("proxycommand"), _TOKEN),
         keys=tuple(dict.fromkeys(path for path in keys.values() if path.is_file())),
         missing_keys=tuple(

@@ -83,7 +83,7 @@ def check(hop: HostConfig, found: Mapping[str, list[str]], name: str) -> None:
         return default if value == "none" else value
 
     assert (hop.host, hop.user, str(hop.port)) == (one("hostname"), one("user"), one("port"))
-    assert hop.jump == one("proxyjump")
+    assert hop.jump == re.sub(r"\[([0-9.]+)\]", r"\1", one("proxyjump"))
     assert hop.proxy_command == expanded(one("proxycommand"), found, name)
     assert hop.key_alias == one("hostkeyalias")
     keys = [expanded(key, found, name) for key in found["identityfile"] if key != "none"]

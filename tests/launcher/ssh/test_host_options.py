@@ -253,8 +253,14 @@ def test_where_nothing_is_configured_no_ssh_is_started(
 
 @pytest.mark.parametrize(
     ("section", "queries"),
-    [("Host node-*\n  Port 2222\n", 1), ("Match exec true\n  Port 2222\n", 3)],
-    ids=["supported", "only by ssh"],
+    [
+        ("Host node-*\n  Port 2222\n", 1),
+        ("Match exec true\n  Port 2222\n", 3),
+        ("Host node-*\n  Port 2222\n  ProxyJump 192.0.2.1\nHost 192.0.2.1\n  User ada\n", 1),
+        ("Host node-*\n  Port 2222\n  ProxyJump a@192.0.2.1:23,192.0.2.2:24\n", 1),
+        ("Host node-*\n  Port 2222\n  ProxyJump [2001:db8::1]:23\n", 1),
+    ],
+    ids=["supported", "only by ssh", "IPv4 jump host", "two jump hosts", "IPv6 jump host"],
 )
 def test_ssh_resolves_one_host_if_it_agrees_with_our_reader_about_it(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, queries: int
@@ -271,6 +277,24 @@ def test_ssh_resolves_each_host_if_it_disagrees_with_our_reader(
     answer = 'test "$1" = -V && echo OpenSSH_9.2p1 || printf "hostname h\\nport 2299\\n"'
     assert _routes(client, tmp_path, monkeypatch, "Host node-*\n  Port 2222\n", answer) == ["2299"] * 3
     assert (tmp_path / "asked").read_text().count("-G") == 3
+
+
+def test_ssh_resolves_each_host_after_its_first_query_failed(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ssh"
+    program.write_text(
+        f"#!/bin/sh\ntest $1 = -V && echo OpenSSH_9.2p1 && exit\necho . >>{tmp_path}/asked\n"
+        f"test $(wc -l <{tmp_path}/asked) = 1 && exit 255\nprintf 'hostname h\\nport 2299\\n'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    client.config.write_text("Host node-*\n  Port 2222\n")
+    logins = client.logins()
+    with pytest.raises(ConnectError, match="node-0"):
+        logins.route(parse_host("ada@node-0"))
+    assert [logins.route(parse_host(f"ada@node-{at}"))[-1] for at in range(3)] == ["ada@h:2299"] * 3
+    assert (tmp_path / "asked").read_text().count(".") == 4
 
 
 def _routes(
