@@ -59,7 +59,7 @@ _RUN = regex(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a format that every Python 3 reads
-_KEPT_AS = "agent-3"  # format version, in the names of cached files
+_KEPT_AS = "agent-4"  # format version, in the names of cached files
 EVERYTHING = "everything"  # in place of the interpreter's magic number: the agent has all modules
 
 # Any Python from 2.7 on reads the first line, and it must report nothing else. With a buffer of one byte, exactly
@@ -197,11 +197,11 @@ def _digest(value: Any) -> str:
 
 
 def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
+    from paddle_cluster.connection.agent_code import compiled  # imports ast; the code is cached
+
     modules = {}
     for name, source in sources.items():
-        # level 2 strips docstrings
-        code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
-        modules[name] = (source, marshal.dumps(code))
+        modules[name] = (source, marshal.dumps(compiled(source, f"{name.replace('.', '/')}.py")))
     reconnect = {name: modules[name] for name in RECONNECT}
     first = {name: modules.pop(name) for name in FIRST}
     nothing = b""

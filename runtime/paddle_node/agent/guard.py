@@ -16,8 +16,9 @@ import sys
 import time
 
 from paddle_node.agent.link.sign_of_life import LOOK_S, Vigil
+from paddle_node.agent.processes import control_group
 from paddle_node.contract.names import JOB_ID, NODE_ID, STATE_DIR
-from paddle_node.linux import proc
+from paddle_node.linux import proc, process_tree
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
@@ -91,8 +92,6 @@ class Watcher:
 
     def note_wait(self, waited_s: float) -> None:
         """Check the watcher after one more wait of the guard."""
-        from paddle_node.linux import process_tree  # imported late, where time does not matter
-
         found = process_tree.look(self._pid)
         self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
         if self._stopped_s >= STOPPED_S:
@@ -129,7 +128,7 @@ def _guard(received: bytes, watcher: Watcher) -> int:
     marks = _marks(marks_read)
     _clean(marks)
     _forget_state(marks)
-    _remove_group(marks)
+    control_group.remove(marks)
     watcher.wake()
     return _explain(status)
 
@@ -222,8 +221,6 @@ def _marks(pipe: int) -> "dict[str, str]":
 
 
 def _clean(marks: "dict[str, str]") -> None:
-    from paddle_node.linux import process_tree  # imported late, where time does not matter
-
     deadline = time.monotonic() + CLEAN_S
     while time.monotonic() < deadline:
         found = process_tree.members(marks, os.getpid())
@@ -252,12 +249,6 @@ def _forget_state(marks: "dict[str, str]") -> None:
         from paddle_node.agent.files import disk  # imported late, where time does not matter
 
         disk.remove_tree(path)
-
-
-def _remove_group(marks: "dict[str, str]") -> None:
-    from paddle_node.agent.processes import control_group  # imported late, where time does not matter
-
-    control_group.remove(marks)
 
 
 def _reap() -> None:

@@ -148,7 +148,7 @@ class _Standard:
             given = {name: getattr(member, name) for name in names if getattr(member, name) is not _MISSING}
             return dataclasses.field(**given)
 
-        members = [(name, Any, standard(member)) for name, member in cls.__fields__.items()]
+        members = [(name, object, standard(member)) for name, member in cls.__fields__.items()]
         made: Any = dataclasses.make_dataclass(
             cls.__name__, members, init=False, repr=False, eq=False, kw_only=True
         )

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the agent's modules to bytecode of about half the usual size, which every node receives and imports.
+
+Annotations of functions, imports and blocks for type checkers, docstrings, and column positions are left out. The
+annotations of records and the line numbers of tracebacks remain.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from types import CodeType
+
+from paddle_node.contract import classes
+
+_LONGEST = 8  # code units that one entry of the table of lines describes
+_LINE, _NO_LINE = 13, 15  # kinds of its entries: a line without columns, and no line
+
+
+def compiled(source: bytes, path: str) -> CodeType:
+    """Return a module's code.
+
+    Args:
+        path: the file's name in tracebacks.
+    """
+    module = ast.parse(source, path)
+    module.body = [node for statement in module.body for node in _at_run_time(statement)]
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+    _leave_typing_out(module)
+    return _without_columns(compile(module, path, "exec", dont_inherit=True, optimize=2))
+
+
+def _at_run_time(statement: ast.stmt) -> list[ast.stmt]:
+    """Return the statement, or the branch of `if TYPE_CHECKING` that the agent executes."""
+    if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
+        return statement.orelse if statement.test.id == "TYPE_CHECKING" else [statement]
+    return [statement]
+
+
+def _leave_typing_out(module: ast.Module) -> None:
+    """Remove the import of `typing` unless code uses it; names of types become None."""
+    imports = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module == "typing"]
+    names = {alias.name for node in imports for alias in node.names}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Subscript, ast.Call)):
+            made_of = node.value.value if isinstance(node.value, ast.Subscript) else node.value.func
+            if isinstance(made_of, ast.Name) and made_of.id in names:
+                node.value = ast.copy_location(ast.Constant(None), node.value)
+    needed = names.intersection(_used(module))
+    if needed == {"NamedTuple"}:  # the standard one compiles functions for every class
+        imports[0].module = classes.__name__
+        imports[0].names = [alias for alias in imports[0].names if alias.name in needed]
+    elif not needed:
+        module.body = [node for node in module.body if node not in imports]
+
+
+def _used(node: ast.AST) -> Iterator[str]:
+    """Yield the names that code uses, except in annotations: they are never evaluated."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    for name, value in ast.iter_fields(node):
+        if name != "annotation":
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from _used(child)
+
+
+def _without_columns(code: CodeType) -> CodeType:
+    table, last = bytearray(), code.co_firstlineno
+    for start, end, line in code.co_lines():
+        units = (end - start) // 2
+        for at in range(0, units, _LONGEST):
+            kind = _NO_LINE if line is None else _LINE
+            table.append(0x80 | kind << 3 | min(units - at, _LONGEST) - 1)
+            if line is not None:
+                table.extend(_signed(line - last))
+                last = line
+    inner = (_without_columns(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_linetable=bytes(table), co_consts=tuple(inner))
+
+
+def _signed(number: int) -> Iterator[int]:
+    """Yield the bytes of a number: six bits in each, the least first; the last bit is the sign."""
+    rest = abs(number) << 1 | (number < 0)
+    while rest > 63:
+        yield rest & 63 | 64
+        rest >>= 6
+    yield rest
