@@ -24,7 +24,7 @@ from paddle_cluster.connection.carrier import Carrier, Decoder, Stream
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.send_queue import Frame, SendQueue
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass, regex
+from paddle_node.contract.classes import NamedTuple, dataclass, regex
 from paddle_node.contract.frames import FrameError
 from paddle_node.contract.records import Fields, RecordError
 from paddle_node.contract.replay import ACK_EACH
@@ -36,8 +36,7 @@ MOST_BYTES = 8 << 20
 _NO_SHELL = regex(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class MessageEvent:
+class MessageEvent(NamedTuple):
     """A frame that an agent sent.
 
     Attributes:

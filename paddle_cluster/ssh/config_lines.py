@@ -64,6 +64,9 @@ class ConfigLine:
     keyword: str
     rest: str
 
+    def __hash__(self) -> int:
+        return self.number
+
     @property
     def has_variables(self) -> bool:
         """Return whether it contains a token or a variable, which only `ssh` expands in an Include."""
@@ -121,6 +124,8 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a pattern list of ssh_config or known_hosts matches a name; `!` before a pattern excludes it."""
 
     def fits_one(pattern: str) -> bool:
+        if "*" not in pattern and "?" not in pattern:
+            return name == pattern
         return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
     is_excluded = any(pattern[:1] == "!" and fits_one(pattern[1:]) for pattern in patterns)

@@ -26,6 +26,7 @@ BROKEN = (OSError, EOFError, paramiko.SSHException)  # errors of the library on 
 QUIET_S = 15.0  # after this many seconds without a byte, a connection checks that its peer is alive
 STACK_SIZE = 512 << 10
 JOIN_S = 1.0
+READ_AHEAD = 1 << 13
 
 # Authenticated and in hardware: they cost a third of the library's first choice with its MAC.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
@@ -57,6 +58,21 @@ class NothingInCommonError(paramiko.SSHException):  # type: ignore[misc]
         self.offered = tuple(name for name in offered if not name.startswith(("ext-info-", "kex-strict-")))
 
 
+class _ReadAhead:
+    """A socket that is read less often: the library reads the length and the rest of each packet separately."""
+
+    def __init__(self, sock: Any) -> None:
+        self.send, self.close = sock.send, sock.close
+        self._recv = sock.recv
+        self._arrived = b""
+
+    def recv(self, most: int) -> bytes:
+        """Return at most the given number of bytes."""
+        arrived = self._arrived or self._recv(max(most, READ_AHEAD))
+        self._arrived = arrived[most:]
+        return bytes(arrived[:most])
+
+
 class _Packets(Packetizer):  # type: ignore[misc]
     """A packet layer without a timer thread per handshake.
 
@@ -65,6 +81,9 @@ class _Packets(Packetizer):  # type: ignore[misc]
     """
 
     is_greeted = False
+
+    def __init__(self, socket: Any) -> None:
+        super().__init__(_ReadAhead(socket))
 
     def start_handshake(self, timeout: float) -> None:
         """Do nothing: `Transport.start_client` has a deadline."""
@@ -101,6 +120,12 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         security.kex = _first(KEX, security.kex)
         wanted = [algorithm for name in key_types for algorithm in SIGNATURES.get(name, (name,))]
         security.key_types = _first(wanted, security.key_types)
+
+    def _log(self, level: int, msg: Any, *args: Any) -> None:
+        """Log nothing: the lines are never shown, and many describe every packet."""
+
+    def _parse_debug(self, m: paramiko.Message) -> None:
+        """Ignore the server's debug messages, which the library would format for its log."""
 
     def start(self) -> None:
         """Start the thread with the small stack that it needs: there may be thousands."""

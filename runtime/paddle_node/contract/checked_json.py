@@ -22,7 +22,7 @@ def loads(data: bytes | str) -> Any:
     """
     text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
     try:
-        value = json.loads(text, parse_int=_whole)
+        value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if text.count("[") + text.count("{") > DEPTH:
@@ -48,6 +48,9 @@ _TOO_DEEP = f"it is nested more than {DEPTH} levels deep"
 def _whole(text: str) -> int | float:
     value = int(text) if len(text) <= _DIGITS else 1 << 64
     return value if -(1 << 63) <= value < 1 << 64 else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
 
 
 def _check_depth(value: Any) -> None:

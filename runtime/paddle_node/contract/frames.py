@@ -22,6 +22,7 @@ WINDOW = 2 << 20
 FRAME_COST = 1 << 10  # what a collected frame counts in addition to its body
 
 _PREFIX = struct.Struct("!IQ")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class FrameError(ValueError):
@@ -42,7 +43,7 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
     Raises:
         FrameError: header or body exceed the limits.
     """
-    header = json.dumps(dict(fields, kind=kind), separators=(",", ":")).encode()
+    header = _ENCODER.encode(dict(fields, kind=kind)).encode()
     if len(header) > MAX_HEADER or len(body) > MAX_BODY:
         raise FrameError(
             "%s: a header of %d or a body of %d bytes is too long" % (kind, len(header), len(body))

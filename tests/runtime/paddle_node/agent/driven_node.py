@@ -149,7 +149,7 @@ class Node:
                 seen = "\n".join(str(event)[:400] for event in self.seen[-8:])
                 raise AssertionError(f"no {what} within {timeout_s} s; seen last:\n{seen}") from None
             if isinstance(event, MessageEvent):
-                event = Heard(**vars(event))
+                event = Heard(*event)
             self.seen.append(event)
             if isinstance(event, Heard) and event.kind == "file":
                 self._keep(event)
