@@ -17,6 +17,7 @@ from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
 from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.job_file import JobFound
+from paddle_node.contract.to_launcher import Cleaned, JobEnded, JobsFound
 
 END_S = 30.0
 CLEAN_S = 600.0  # allows for slow disks and thousands of files
@@ -89,12 +90,12 @@ class Known(NamedTuple):
 
     jobs: list[NodeJob]
     residents: list[NodeResident]
-    failed: list[NodeAnswer]
+    failed: list[NodeAnswer[JobsFound]]
 
 
 def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
     """Query the jobs and resident agents that nodes know of."""
-    answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
+    answers = visit(nodes, login, "jobs", JobsFound, 10.0)
     return Known(
         [job for answer in answers for job in _jobs(answer)],
         [resident for answer in answers for resident in residents(answer)],
@@ -104,18 +105,20 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
 
 def end(
     job_id: str, nodes: Sequence[NodeEntry], login: SshSettings, grace_s: float = GRACE_S
-) -> list[NodeAnswer]:
-    """End a job on its nodes without touching anything else on them; the answers are `JobEnded`."""
-    return visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
+) -> list[NodeAnswer[JobEnded]]:
+    """End a job on its nodes without touching anything else on them."""
+    return visit(nodes, login, "end_job", JobEnded, END_S + grace_s, job_id=job_id, grace_s=grace_s)
 
 
-def clean(nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool) -> list[NodeAnswer]:
-    """Remove the directories of ended jobs from nodes, or only report which would be removed; they answer `Cleaned`.
+def clean(
+    nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool
+) -> list[NodeAnswer[Cleaned]]:
+    """Remove the directories of ended jobs from nodes, or only report which would be removed.
 
     Args:
         older_s: minimum time since the job's end, in seconds.
     """
-    return visit(nodes, login, "clean", "cleaned", CLEAN_S, older_s=older_s, dry_run=dry_run)
+    return visit(nodes, login, "clean", Cleaned, CLEAN_S, older_s=older_s, dry_run=dry_run)
 
 
 def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, conf: str) -> list[JobRecord]:
@@ -158,12 +161,12 @@ def _record(mine: Sequence[NodeJob], login: SshSettings, conf: str) -> JobRecord
     )
 
 
-def _jobs(answer: NodeAnswer) -> list[NodeJob]:
-    jobs: Sequence[JobFound] = () if answer.record is None else answer.record.jobs
+def _jobs(answer: NodeAnswer[JobsFound]) -> list[NodeJob]:
+    jobs = () if answer.record is None else answer.record.jobs
     return [_job(answer.node, job) for job in jobs if is_job_id(job.job_id)]
 
 
-def residents(answer: NodeAnswer) -> list[NodeResident]:
+def residents(answer: NodeAnswer[JobsFound] | NodeAnswer[Cleaned]) -> list[NodeResident]:
     """Return the resident agents that an answer names."""
     return (
         [] if answer.record is None else [NodeResident(answer.node, *one) for one in answer.record.residents]

@@ -11,7 +11,7 @@ import queue
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.settings import SshSettings
@@ -23,6 +23,8 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector, make_room
 from paddle_node.contract.classes import dataclass
 
+R = TypeVar("R")  # the record of an answer
+
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
 LEASE_S = 30.0
 PING_S = 5.0
@@ -32,7 +34,7 @@ ENDS_S = 3.0  # for all connections in total
 
 
 @dataclass(frozen=True)
-class NodeAnswer:
+class NodeAnswer(Generic[R]):
     """The answer of a node.
 
     Attributes:
@@ -41,7 +43,7 @@ class NodeAnswer:
     """
 
     node: NodeEntry
-    record: Any
+    record: R | None
     error: str = ""
     hostname: str = ""
 
@@ -50,15 +52,15 @@ def visit(
     nodes: Sequence[NodeEntry],
     login: SshSettings,
     request: str,
-    answer: str,
+    answer: type[R],
     patience_s: float,
     **fields: Any,
-) -> list[NodeAnswer]:
+) -> list[NodeAnswer[R]]:
     """Send a request to every node; block until all have answered, failed, or timed out.
 
     Args:
         request: the kind of frame to send after `hello`.
-        answer: the kind of frame that answers it.
+        answer: the record of the frame that answers it.
         patience_s: time for the answer beyond login and start, in seconds.
         fields: fields of the request.
 
@@ -69,7 +71,7 @@ def visit(
     return _Round(nodes, login, (request, fields), answer, patience_s).run()
 
 
-class _Round:
+class _Round(Generic[R]):
     """One request to many nodes; everything except the logins runs on the caller's thread."""
 
     def __init__(
@@ -77,7 +79,7 @@ class _Round:
         nodes: Sequence[NodeEntry],
         login: SshSettings,
         request: tuple[str, dict[str, Any]],
-        answer: str,
+        answer: type[R],
         patience_s: float,
     ) -> None:
         self._nodes = nodes
@@ -88,10 +90,10 @@ class _Round:
         is_local = bool(nodes) and parse_host(nodes[0].host).is_local
         self._connector = Connector(self._events, LocalEngine() if is_local else SshEngine(login))
         self._links: dict[int, Link] = {}
-        self._answers: dict[int, NodeAnswer] = {}
+        self._answers: dict[int, NodeAnswer[R]] = {}
         self._hostnames: dict[int, str] = {}
 
-    def run(self) -> list[NodeAnswer]:
+    def run(self) -> list[NodeAnswer[R]]:
         for index, node in enumerate(self._nodes):
             self._connector.connect(index, node.name, parse_host(node.host), node.python)
         deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // MAX_AT_ONCE)
@@ -149,7 +151,7 @@ class _Round:
             self._hostnames[event.node_id] = event.message.hostname[:HOSTNAME_KEPT]
         elif event.kind == "failed":
             self._note(event.node_id, None, f"it refused: {event.message.detail}")
-        elif event.kind == self._answer:
+        elif isinstance(event.message, self._answer):
             parts = [f"its answer is incomplete: {fault}" for fault in event.faults[:SHOWN]]
             if len(event.faults) > SHOWN:
                 parts.append(f"{len(event.faults) - SHOWN} more rows are missing")
@@ -159,6 +161,6 @@ class _Round:
         if event.node_id in self._answers:
             self._links[event.node_id].send("bye", grace_s=0.0, drain_s=0.0)
 
-    def _note(self, index: int, said: Any, error: str) -> None:
+    def _note(self, index: int, said: R | None, error: str) -> None:
         hostname = self._hostnames.get(index, "")
         self._answers.setdefault(index, NodeAnswer(self._nodes[index], said, error, hostname))

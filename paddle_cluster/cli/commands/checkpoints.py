@@ -28,6 +28,7 @@ from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Saves
+from paddle_node.contract.to_launcher import CheckpointsFound
 
 USAGE = f"""\
 {PROGRAM} checkpoints [JOB] [-p WORKSPACE]
@@ -191,7 +192,7 @@ def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> NodeChe
     Args:
         folder: the folder of pserver checkpoints, relative to ROOT_DIR or absolute; or empty.
     """
-    answers = visit(nodes, login, "checkpoints", "checkpoints_found", LISTING_S, folder=folder)
+    answers = visit(nodes, login, "checkpoints", CheckpointsFound, LISTING_S, folder=folder)
     wrong = [one for one in answers if one.error]
     not_asked = {one.node.name: visible(one.error) for one in wrong if one.record is None}
     left_out = {one.node.name: visible(one.error) for one in wrong if one.record is not None}

@@ -53,7 +53,11 @@ def run(argv: Sequence[str]) -> ExitCode:
         _print_result(one, dry_run)
     if any(one.error for one in answers):
         return ExitCode.LOST
-    return ExitCode.NOT_CLEAN if any(one.record.stayed for one in answers) else ExitCode.DONE
+    return (
+        ExitCode.NOT_CLEAN
+        if any(one.record is None or one.record.stayed for one in answers)
+        else ExitCode.DONE
+    )
 
 
 def _seconds(text: str) -> float:
@@ -63,11 +67,11 @@ def _seconds(text: str) -> float:
     return float(int(number) * _UNITS[unit])
 
 
-def _print_result(one: NodeAnswer, dry_run: bool) -> None:
-    if one.error:
+def _print_result(one: NodeAnswer[Cleaned], dry_run: bool) -> None:
+    cleaned = one.record
+    if cleaned is None:
         show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
         return
-    cleaned: Cleaned = one.record
     total = sum(size for size, _ in cleaned.jobs)
     went = "would be removed" if dry_run else "removed"
     ended = counted(len(cleaned.jobs), "job")

@@ -24,7 +24,6 @@ from paddle_cluster.screen.writer import show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, is_job_id, places
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.to_launcher import JobEnded
 
 USAGE = f"""\
 {PROGRAM} stop [JOB] [--force]
@@ -162,17 +161,17 @@ def _stop_on_nodes(where: StatePlaces, given: CommandArguments) -> ExitCode:
 def _end_on_nodes(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
     answers = node_jobs.end(job_id, nodes, login)
     for one in answers:
-        if one.error:
+        ended = one.record
+        if ended is None:
             show(f"! {one.node.name}: could not be queried: {visible(one.error)}")
             continue
-        ended: JobEnded = one.record
         done = "; ".join(ended.told)
         show(f"  {one.node.name}: {done or 'no process of the job was found'}")
         for pid, command in ended.left:
             show(f"! NOT CLEANED on {one.node.name}: pid {pid} {command}")
         if ended.unsure:
             show(f"! {one.node.name}: {ended.unsure}")
-    clean = not any(one.error or one.record.left for one in answers)
-    sure = clean and not any(one.record.unsure for one in answers)
+    clean = not any(one.record is None or one.record.left for one in answers)
+    sure = clean and not any(one.record is None or one.record.unsure for one in answers)
     show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines marked !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN
