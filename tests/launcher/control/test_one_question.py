@@ -15,6 +15,7 @@ from paddle_cluster.config.options import SshClient
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.one_question import visit
+from paddle_node.contract.to_launcher import JobsFound
 
 NODES = 6
 OF_ANOTHER_VERSION = """#!{python}
@@ -39,7 +40,7 @@ def few_files() -> Iterator[None]:
 @pytest.mark.usefixtures("few_files")
 def test_many_nodes_are_asked_whatever_the_soft_limit_of_open_files(tmp_path: Path) -> None:
     nodes = [NodeEntry(i, f"n{i}", "local", str(tmp_path / f"n{i}"), "", "python3") for i in range(NODES)]
-    answers = visit(nodes, SshSettings(config=Path(), known_hosts=Path()), "jobs", "jobs_found", 10.0)
+    answers = visit(nodes, SshSettings(config=Path(), known_hosts=Path()), "jobs", JobsFound, 10.0)
     assert [answer.error for answer in answers] == [""] * NODES
 
 
@@ -56,7 +57,8 @@ def test_a_row_that_cannot_be_read_voids_no_other_row_of_an_answer(
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     node = NodeEntry(0, "n0", "local", str(tmp_path), "", "python3")
-    (answer,) = visit([node], SshSettings(config=Path(), known_hosts=Path()), "jobs", "jobs_found", 10.0)
+    (answer,) = visit([node], SshSettings(config=Path(), known_hosts=Path()), "jobs", JobsFound, 10.0)
+    assert answer.record is not None
     assert {job.job_id for job in answer.record.jobs if job.since} == {"good"}
     assert "its answer is incomplete: n0: jobs_found.jobs[].since must be seconds since 1970" in answer.error
 
@@ -67,5 +69,5 @@ def test_a_node_that_cannot_be_logged_in_to_comes_with_what_to_do(
     monkeypatch.setenv("PATH", "/nowhere")
     node = NodeEntry(0, "n0", "ada@n0", str(tmp_path), "", "python3")
     ssh = SshSettings(client=SshClient.OPENSSH, config=Path(), known_hosts=Path())
-    (answer,) = visit([node], ssh, "jobs", "jobs_found", 10.0)
+    (answer,) = visit([node], ssh, "jobs", JobsFound, 10.0)
     assert "`ssh` is not in PATH. Install OpenSSH's client" in answer.error
