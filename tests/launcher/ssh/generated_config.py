@@ -50,7 +50,9 @@ def _path(kind: str) -> st.SearchStrategy[str]:
 
 _files = st.one_of(_path("key"), st.sampled_from(["~/.ssh/id_ed25519", "none", "~/.ssh/of-%r"]))
 _jumps = st.lists(
-    st.sampled_from([*GATES, "ada@gate", "gate:2222", "bob@[fe80::1]:22", "10.0.0.7:33"]), min_size=1, max_size=2
+    st.sampled_from([*GATES, "ada@gate", "gate:2222", "bob@[fe80::1]:22", "10.0.0.7:33"]),
+    min_size=1,
+    max_size=2,
 ).map(",".join)
 _known = st.lists(_path("known"), min_size=1, max_size=3).map(" ".join)
 
