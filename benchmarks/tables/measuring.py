@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,9 +78,10 @@ def weigh(report: Report, side: Ours, resident: int) -> None:
     """Report the memory of a row besides its floats."""
     table = side.table
     report.add("live_rows", len(table), "rows")
-    beside = (table.nbytes - table.payload_bytes) / len(table)
+    payload = 4 * math.prod(table.shape) * len(table)
+    beside = (table.nbytes - payload) / len(table)
     report.add("bytes_beside_payload", beside, "bytes/row", "counted")
-    grown = (resident - table.payload_bytes) / len(table)
+    grown = (resident - payload) / len(table)
     report.add("bytes_beside_payload_resident", grown, "bytes/row", "what the process grew by")
 
 

@@ -12,12 +12,12 @@ void KERNEL(rows_read)(const struct rows *rows, const uint32_t *numbers, const i
                        float *restrict out) {
     int64_t kind = as_zero ? ZERO : rows->kind, width = rows->width;
     for (ptrdiff_t i = -AHEAD; i < n; i++) {
-        if (i + AHEAD < n && numbers[i + AHEAD] != ABSENT) fetch(row_of(rows, numbers[i + AHEAD]), width);
+        if (i + AHEAD < n && numbers[i + AHEAD] != ABSENT) fetch(row_of(rows, numbers[i + AHEAD]), value_cells(rows));
         if (i < 0) continue;
         if (numbers[i] == ABSENT)
             draw(rows, kind, ids[i], out + i * width);
         else
-            memcpy(out + i * width, row_of(rows, numbers[i]), (size_t)(4 * width));
+            read_values(rows, row_of(rows, numbers[i]), out + i * width);
     }
 }
 
@@ -36,21 +36,26 @@ void KERNEL(rows_gather)(const struct rows *rows, const uint32_t *numbers, ptrdi
             for (int64_t part = 1; part < count; part++) memset(parts + (part * n + i) * width, 0, (size_t)(4 * width));
             ticks[i] = tick;
         } else {
-            const float *row = row_of(rows, numbers[i]);
-            for (int64_t part = 0; part < count; part++)
-                memcpy(parts + (part * n + i) * width, row + part * width, (size_t)(4 * width));
+            const float *row = row_of(rows, numbers[i]), *rest = row + value_cells(rows);
+            read_values(rows, row, parts + i * width);
+            memcpy(parts + i * width + rows->width, rest, (size_t)(4 * (width - rows->width)));
+            for (int64_t part = 1; part < count; part++)
+                memcpy(parts + (part * n + i) * width, rest + part * width - rows->width, (size_t)(4 * width));
             ticks[i] = *tick_of(rows, numbers[i]);
         }
     }
 }
 
 /* Undo rows_gather: write parts and ticks back. */
-void KERNEL(rows_scatter)(const struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const float *restrict parts,
+void KERNEL(rows_scatter)(struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const float *restrict parts,
                           const uint32_t *ticks) {
     int64_t width = rows->part, count = rows->floats / width;
     for (ptrdiff_t i = 0; i < n; i++) {
-        for (int64_t part = 0; part < count; part++)
-            memcpy(row_of(rows, numbers[i]) + part * width, parts + (part * n + i) * width, (size_t)(4 * width));
+        float *row = row_of(rows, numbers[i]), *rest = row + value_cells(rows);
+        write_values(rows, row, parts + i * width);
+        memcpy(rest, parts + i * width + rows->width, (size_t)(4 * (width - rows->width)));
+        for (int64_t part = 1; part < count; part++)
+            memcpy(rest + part * width - rows->width, parts + (part * n + i) * width, (size_t)(4 * width));
         *tick_of(rows, numbers[i]) = ticks[i];
     }
 }

@@ -10,14 +10,18 @@
  * Values and each state are a part of a row: `part` elements, the row's width, or more where the part of the values ends
  * with numbers that the row has one time, such as row-wise AdaGrad's.
  *
- *     slab     address | row 0: values, state 1, state 2 | row 1 | .. | row 2^bits - 1 |     4 * floats bytes each
+ *     slab     address | row 0: values, state 1, state 2 | row 1 | .. | row 2^bits - 1 |     4 * cells bytes each
  *                      | tick 0 | tick 1 | .. | tick 2^bits - 1 |                            4 bytes each
+ *
+ * The width first elements of a row can be halves, in (width + 1) / 2 cells; all else is float32. Loops widen them, and
+ * narrow what they write: arrays outside of slabs have float32.
  *
  * Ticks lie apart: a search for old rows, or for changed ones, reads 4 bytes of each and not the row.
  */
 #ifndef PADDLE_ROWS_H
 #define PADDLE_ROWS_H
 
+#include "halves.h"
 #include "mathematics.h"
 #include "mixing.h"
 
@@ -32,17 +36,37 @@ struct rows {
     int64_t bits, floats, width, part;
     uint64_t key;
     double mean, spread;
-    int64_t kind;
+    int64_t kind, cells, is_half;
+    uint32_t largest; /* magnitude of a half written, as bits */
 };
 
 INLINE float *row_of(const struct rows *rows, uint32_t number) {
     int64_t place = (int64_t)number & (((int64_t)1 << rows->bits) - 1);
-    return (float *)rows->slabs[number >> rows->bits] + place * rows->floats;
+    return (float *)rows->slabs[number >> rows->bits] + place * rows->cells;
 }
 
 INLINE uint32_t *tick_of(const struct rows *rows, uint32_t number) {
     int64_t place = (int64_t)number & (((int64_t)1 << rows->bits) - 1);
-    return (uint32_t *)rows->slabs[number >> rows->bits] + (rows->floats << rows->bits) + place;
+    return (uint32_t *)rows->slabs[number >> rows->bits] + (rows->cells << rows->bits) + place;
+}
+
+/* Return how many cells the values of a row take. */
+INLINE int64_t value_cells(const struct rows *rows) { return rows->cells - (rows->floats - rows->width); }
+
+/* Copy a row's values to out (width,). */
+INLINE void read_values(const struct rows *rows, const float *row, float *restrict out) {
+    if (rows->is_half)
+        widen((const uint16_t *)row, out, rows->width);
+    else
+        memcpy(out, row, (size_t)(4 * rows->width));
+}
+
+/* Write a row's values (width,). */
+INLINE void write_values(struct rows *rows, float *row, const float *restrict values) {
+    if (rows->is_half)
+        rows->largest = narrow(values, (uint16_t *)row, rows->width, rows->largest);
+    else
+        memcpy(row, values, (size_t)(4 * rows->width));
 }
 
 INLINE void fetch(const float *floats, int64_t count) {
@@ -50,7 +74,7 @@ INLINE void fetch(const float *floats, int64_t count) {
 }
 
 INLINE void fetch_row(const struct rows *rows, uint32_t number) {
-    fetch(row_of(rows, number), rows->floats);
+    fetch(row_of(rows, number), rows->cells);
     PREFETCH(tick_of(rows, number));
 }
 
@@ -85,6 +109,7 @@ static void draw(const struct rows *rows, int64_t kind, int64_t id, float *restr
             if (at + 1 < width) out[at + 1] = (float)(mean + spread * (r * sin(phi)));
         }
     }
+    if (rows->is_half) round_to_halves(out, width);
 }
 
 /* What is added up: the gradients of row i are those at order[starts[i] : starts[i + 1]] of values (m, width). */

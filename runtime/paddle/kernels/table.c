@@ -112,13 +112,13 @@ void KERNEL(table_lookup)(const struct index *index, const struct rows *rows, co
         uint32_t number = i < 0 ? ABSENT : numbers[i % AHEAD];
         if (i + AHEAD >= 0 && i + AHEAD < n) {
             uint32_t next = numbers[(i + AHEAD) % AHEAD] = number_of(ids[i + AHEAD], key, index);
-            if (next != ABSENT) fetch(row_of(rows, next), width);
+            if (next != ABSENT) fetch(row_of(rows, next), value_cells(rows));
         }
         if (i < 0) continue;
         if (number == ABSENT)
             draw(rows, kind, ids[i], out + i * width);
         else
-            memcpy(out + i * width, row_of(rows, number), (size_t)(4 * width));
+            read_values(rows, row_of(rows, number), out + i * width);
     }
 }
 
@@ -127,6 +127,8 @@ void KERNEL(table_lookup)(const struct index *index, const struct rows *rows, co
  * that a change touches as few cache lines as there can be:
  *
  *     w: part floats | state 1: part | state 2: part |       no states: SGD; one: AdaGrad; two: Adam
+ *
+ * Values that are halves are changed in a copy, which is float32: `rest` is what follows the values in the row.
  */
 enum { DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM };
 
@@ -159,15 +161,16 @@ INLINE void score_row(float *score, const struct score *by, uint32_t age, const 
 
 #define EACH for (int64_t j = 0; j < width; j++)
 
-static void step(float *restrict w, const float *restrict g, int64_t width, int64_t part, const struct formula *formula) {
+static void step(float *restrict w, float *rest, const float *restrict g, int64_t width, int64_t part,
+                 const struct formula *formula) {
     const float *f = formula->factors;
-    float eta = f[0];
+    float eta = f[0], *first = rest + (part - width), *second = first + part;
     switch (formula->kind) {
     case DESCENT: /* w -= eta g */
         EACH w[j] -= eta * g[j];
         break;
     case MOMENTUM: { /* m = mu m - eta g;  w += m */
-        float *restrict m = w + part, mu = f[1];
+        float *restrict m = first, mu = f[1];
         EACH {
             float moved = m[j] * mu - eta * g[j];
             m[j] = moved;
@@ -176,7 +179,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, int6
         break;
     }
     case ADAGRAD: { /* s += g^2;  w -= eta (1/sqrt(s + epsilon)) g: the root's inverse is rounded, then multiplied */
-        float *restrict s = w + part, epsilon = f[1];
+        float *restrict s = first, epsilon = f[1];
         EACH {
             s[j] += g[j] * g[j];
             w[j] -= eta * (1.0f / sqrtf(s[j] + epsilon)) * g[j];
@@ -184,7 +187,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, int6
         break;
     }
     case ADAGRAD_MOMENTUM: { /* s += g^2;  m = mu m - eta (1/sqrt(s + epsilon)) g;  w += m */
-        float *restrict s = w + part, *restrict m = w + 2 * part, epsilon = f[1], mu = f[2];
+        float *restrict s = first, *restrict m = second, epsilon = f[1], mu = f[2];
         EACH {
             s[j] += g[j] * g[j];
             float moved = m[j] * mu - eta * (1.0f / sqrtf(s[j] + epsilon)) * g[j];
@@ -194,7 +197,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, int6
         break;
     }
     case FLUID_ADAGRAD: { /* s += g^2;  w -= eta g/(sqrt(s + s0) + epsilon): in memory states begin with 0, not s0 */
-        float *restrict s = w + part, start = f[1], epsilon = f[2];
+        float *restrict s = first, start = f[1], epsilon = f[2];
         EACH {
             s[j] += g[j] * g[j];
             w[j] -= eta * g[j] / (sqrtf(s[j] + start) + epsilon);
@@ -202,7 +205,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, int6
         break;
     }
     case ROW_ADAGRAD: { /* s += sum of g^2 / width;  w -= eta g/(sqrt(s + s0) + epsilon): one s for the row */
-        float *restrict s = w + width, sum = 0.0f;
+        float *restrict s = rest, sum = 0.0f;
         EACH sum += g[j] * g[j];
         *s += sum / (float)width;
         float root = sqrtf(*s + f[1]) + f[2];
@@ -212,7 +215,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, int6
     default: { /* m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= alpha m/(sqrt(v) + epsilon): alpha has the
                 * correction by the batch in it, and 1 - b comes rounded once from float64, since 1 - float32(b) is
                 * another number */
-        float *restrict m = w + part, *restrict v = w + 2 * part;
+        float *restrict m = first, *restrict v = second;
         float beta1 = f[1], rest1 = f[2], beta2 = f[3], rest2 = f[4], epsilon = f[5];
         EACH {
             m[j] = m[j] * beta1 + rest1 * g[j];
@@ -239,18 +242,20 @@ INLINE void decay(float *restrict w, int64_t width, float l1, float l2, float ba
     }
 }
 
-/* Take one step of a row with the sum of its gradients; g: (width,) for this function's use. */
-INLINE void change_row(const struct rows *rows, uint32_t number, int64_t id, int fresh, const struct sums *sums, int64_t i,
+/* Take one step of a row with the sum of its gradients; g: (2 * width,) for this function's use. */
+INLINE void change_row(struct rows *rows, uint32_t number, int64_t id, int fresh, const struct sums *sums, int64_t i,
                        const struct formula *formula, uint32_t tick, float caught_up, float *restrict g) {
     int64_t width = rows->width;
-    float *row = row_of(rows, number);
+    float *row = row_of(rows, number), *rest = row + value_cells(rows), *w = rows->is_half ? g + width : row;
     uint32_t *last = tick_of(rows, number);
     /* 31 bits that wrap: the difference is right as long as no row is older than ticks.MAX_AGE. */
     uint32_t age = (tick - *last) & 0x7FFFFFFFu;
     if (fresh) {
-        draw(rows, rows->kind, id, row);
-        memset(row + width, 0, (size_t)(4 * (rows->floats - width)));
+        draw(rows, rows->kind, id, w);
+        memset(rest, 0, (size_t)(4 * (rows->floats - width)));
         age = 1;
+    } else if (rows->is_half) {
+        widen((const uint16_t *)row, w, width);
     }
     float batches = (float)(age ? age : 1);
     *last = tick; /* without the top bit: from now on the row had a gradient */
@@ -260,25 +265,26 @@ INLINE void change_row(const struct rows *rows, uint32_t number, int64_t id, int
         EACH g[j] = sum[j] < -most ? -most : sum[j] > most ? most : sum[j];
         sum = g;
     }
-    step(row, sum, width, rows->part, formula);
-    if (formula->score) score_row(row + formula->score->at, formula->score, age ? age : 1, sums, i);
+    step(w, rest, sum, width, rows->part, formula);
+    if (formula->score) score_row(rest + formula->score->at - width, formula->score, age ? age : 1, sums, i);
     if (formula->l1 != 0.0f || formula->l2 != 0.0f)
-        decay(row, width, formula->l1, formula->l2, batches < caught_up ? batches : caught_up);
+        decay(w, width, formula->l1, formula->l2, batches < caught_up ? batches : caught_up);
+    if (rows->is_half) write_values(rows, row, w);
 }
 
 /* Take one step of rows (n,) with the sums of their gradients; those that are ABSENT are left out.
  *
  *     fresh: (n,); these rows hold nothing: they are drawn first, states 0
  *     caught_up: batches since all rows were decayed
- *     g: (width,) for this function's use
+ *     g: (2 * width,) for this function's use
  */
-static void change(const struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
+static void change(struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
                    ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick, float caught_up,
                    float *restrict g) {
     for (ptrdiff_t i = -AHEAD; i < n; i++) {
         ptrdiff_t next = i + AHEAD;
         if (next < n && numbers[next] != ABSENT) {
-            if (!fresh[next]) fetch(row_of(rows, numbers[next]), rows->floats); /* else it is written without being read */
+            if (!fresh[next]) fetch(row_of(rows, numbers[next]), rows->cells); /* else it is written without being read */
             PREFETCH(tick_of(rows, numbers[next]));
         }
         if (i >= 0 && numbers[i] != ABSENT)
@@ -286,7 +292,7 @@ static void change(const struct rows *rows, const uint32_t *numbers, const int64
     }
 }
 
-void KERNEL(rows_change)(const struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
+void KERNEL(rows_change)(struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
                          ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick,
                          float caught_up, float *restrict g) {
     change(rows, numbers, ids, fresh, n, sums, formula, tick, caught_up, g);
@@ -294,7 +300,7 @@ void KERNEL(rows_change)(const struct rows *rows, const uint32_t *numbers, const
 
 /* Find equal ids of a batch and their rows, and make rows; then take a step of them with the sums of values (n, width),
  * unless there is no formula, or an id without a row, or more rows were made than are ready. */
-void KERNEL(table_update)(struct batch *b, const struct rows *rows, const float *values, const struct formula *formula,
+void KERNEL(table_update)(struct batch *b, struct rows *rows, const float *values, const struct formula *formula,
                           uint32_t tick, float caught_up, float *restrict g) {
     struct sums sums = {values, b->order, b->starts};
     b->made = b->absent = 0;

@@ -28,11 +28,11 @@ from paddle.pserver.durable.checkpoint.folder import Checkpoint, newest
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.snapshot import NUMBERS
-from paddle.pserver.exported.columns import ROW_DTYPES
 from paddle.pserver.exported.folder import BASE, DELTA, Description, FolderWriter
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.reader import Reader
-from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, Sightings
+from paddle.pserver.sparse.blocks import NO_IDS, Header, Lineage, Sightings
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.sparse.walk import Cursor, Source, TableRows
 from paddle.pserver.wire.configuration import Configuration
@@ -41,12 +41,13 @@ _AT_ONCE = 1 << 14
 
 
 class ListedTable(NamedTuple):
-    """A growing table of a checkpoint or a job: name, width, update rule, and number of its servers."""
+    """A growing table of a checkpoint or a job: name, width, update rule, number of its servers, and dtype."""
 
     name: str
     width: int
     rule: str
     servers: int
+    dtype: str
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class Saved:
     def tables(self) -> list[ListedTable]:
         """Return the growing tables of the checkpoint."""
         return [
-            ListedTable(name, spec.width, self.rule(name), len(self.holders(name)))
+            ListedTable(name, spec.width, self.rule(name), len(self.holders(name)), spec.dtype)
             for name, spec in self._specs.items()
         ]
 
@@ -119,14 +120,7 @@ class Saved:
             with Reading(self._found.root, part.files) as reading:
                 for _, piece in reading:
                     if piece.parameter == name and not piece.place:
-                        served.table.fill(
-                            Block(
-                                *(
-                                    np.require(piece.arrays[each], requirements=("C", "A", "W"))
-                                    for each in Block._fields
-                                )
-                            )
-                        )
+                        served.fill(piece.arrays)
         except (KeyError, ValueError, PserverError) as error:
             raise CheckpointError(f"{part.folder}: cannot read rows of {name}: {error}") from None
         none = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
@@ -138,7 +132,9 @@ class Saved:
 def listed(reader: Reader) -> list[ListedTable]:
     """Return the growing tables of a running job."""
     return [
-        ListedTable(name, info.shape[1], reader.rule(name), len(reader.holders(name)))
+        ListedTable(
+            name, info.shape[1], reader.rule(name), len(reader.holders(name)), reader.table(name).dtype
+        )
         for name, info in reader.tensors.items()
         if info.growing
     ]

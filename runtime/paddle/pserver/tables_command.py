@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from paddle.pserver.exported.columns import ROW_DTYPES
 from paddle.pserver.exported.folder import Description
 from paddle.pserver.exported.formats import FORMATS
 from paddle.pserver.reader import Reader
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.tables import ListedTable, Saved, convert, export, listed
 
 _EPILOG = """The job's servers are given by --servers or PADDLE_PSERVERS_IP_PORT_LIST; its secret is read from the
@@ -72,6 +72,7 @@ def _show(tables: Sequence[ListedTable], *, is_json: bool) -> None:
     for each in tables:
         _say(
             f"{each.name}: rows of width {each.width}, {each.rule}, {each.servers} server{'s' * (each.servers > 1)}"
+            f"{', float16' * (each.dtype == 'float16')}"
         )
     if not tables:
         _say("no growing tables")

@@ -8,6 +8,7 @@ import pytest
 
 from paddle.kernels import library
 from paddle.pserver.sparse import index, rows
+from paddle.pserver.sparse.halves import cells_of
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, grouped_plainly
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import CompiledRows, PlainRows
@@ -51,11 +52,14 @@ def test_indices_agree(count: int) -> None:
 @pytest.mark.parametrize("count", [0, 1, 3, 25, 26, 40])
 @pytest.mark.parametrize("width", [1, 2, 7, 64])
 @pytest.mark.parametrize("kind", ["constant", "uniform", "normal"])
-def test_rows_agree_with_nan_and_infinities_in_them(count: int, width: int, kind: str) -> None:
+@pytest.mark.parametrize("is_half", [False, True])
+def test_rows_agree_with_nan_and_infinities_in_them(count: int, width: int, kind: str, is_half: bool) -> None:
     rng = np.random.default_rng(width)
-    forms = [form(BITS, width, PARTS, Initial(kind, 0.5, 2.0, 3)) for form in (CompiledRows, PlainRows)]
+    initial = Initial(kind, 0.5, 2.0, 3)
+    forms = [form(BITS, width, PARTS, initial, is_half=is_half) for form in (CompiledRows, PlainRows)]
+    cells = cells_of(width, width * PARTS, is_half=is_half)
     for _ in range(3):
-        slab = rng.standard_normal((width * PARTS + 1) << BITS).astype(np.float32)
+        slab = rng.standard_normal((cells + 1) << BITS).astype(np.float32)
         slab[:: 5 * width] = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0], np.float32))
         for form in forms:
             form.add(slab.copy().view(np.uint8))
@@ -73,6 +77,7 @@ def test_rows_agree_with_nan_and_infinities_in_them(count: int, width: int, kind
         form.set_ticks(numbers[::2].copy(), ticks[::2].copy())
         form.gather(numbers, parts, ticks)
         found.append([each.tobytes() for each in (*out, parts, ticks, form.ticks(numbers))])
+    assert forms[0].largest == forms[1].largest
     assert found[0] == found[1]
 
 

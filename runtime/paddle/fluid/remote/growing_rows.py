@@ -97,10 +97,10 @@ class GrowingRows:
         if "_table" not in vars(self):  # no request created the table: only loaded rows
             yield from self._loaded_rows()
             return
-        height = self._table.clock if self._table.parts > 1 else self._height
+        height = self._table.clock if self._table.shape[0] > 1 else self._height
         for block in self._table.snapshot():
             yield Rows(block.ids, self._whole(block), height)
-        if self._table.parts > 1 and not len(self._table):
+        if self._table.shape[0] > 1 and not len(self._table):
             yield Rows(np.zeros(0, np.int64), np.zeros((0, _columns(self._table)), np.float32), height)
 
     def take_up(self, rows: Value) -> None:
@@ -116,7 +116,7 @@ class GrowingRows:
 
     def _enter(self, table: HashTable, rows: Rows) -> None:
         width = self._spec.width
-        if table.parts == 1 or rows.values.shape[1] != _columns(table):
+        if table.shape[0] == 1 or rows.values.shape[1] != _columns(table):
             if rows.values.shape[1] != width:
                 _log.warning(
                     "table %r: the states that another update rule saved for its rows are not used: %s "
@@ -204,7 +204,7 @@ class GrowingRows:
         try:
             states.unlink(missing_ok=True)
             self._write(path, width, self._height, lambda block: block.parts[0])
-            if table.parts > 1:
+            if table.shape[0] > 1:
                 line = rule_line(self._optimizer)
                 self._write(states, _columns(table) - width, table.clock, self._states, line)
         except OSError as error:
@@ -221,7 +221,7 @@ class GrowingRows:
 
 def _columns(table: HashTable) -> int:
     """Return the width of rows with the complete state of the rule."""
-    return table.parts * table.spec.width + CLOCKS
+    return table.shape[0] * table.spec.width + CLOCKS
 
 
 def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> list[GrowingRows]:

@@ -25,8 +25,6 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = {
     "ages": np.dtype("<i4"),
     "states": np.dtype("<f4"),
 }
-ROW_DTYPES = ("float32", "float16")
-"""Dtypes of rows in files; ids, ages and states have one dtype each."""
 PIECE = 1 << 20
 """Elements that are read from a file at once, or one row."""
 MAX_WIDTH = 1 << 20
@@ -72,7 +70,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path, width: int, states: int | None, dtype: str = "float32") -> None:
-        """Start in an existing folder; `states`: numbers of each row, or None; `dtype`: one of `ROW_DTYPES`."""
+        """Start in an existing folder; `states`: numbers of each row, or None; `dtype`: one of `halves.ROW_DTYPES`."""
         self.count, self.digest = 0, 0
         self._dtypes = {**DTYPES, "rows": np.dtype(dtype).newbyteorder("<")}
         self._sizes = {"ids": (), "rows": (width,), "ages": ()} | (

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from paddle.errors import CheckpointError
 from paddle.optim.spec import RowGradient
+from paddle.pserver.sparse.halves import cells_of, packed, unpacked
 
 NO_IDS = np.zeros(0, np.int64)
+_CELLS = "cells"
+"""Of a stored block: its rows, if values are float16."""
 
 
 class Block(NamedTuple):
@@ -28,6 +32,52 @@ class Block(NamedTuple):
     ids: npt.NDArray[np.int64]
     parts: npt.NDArray[np.float32]
     ticks: npt.NDArray[np.uint32]
+
+    def stored(self, halves: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays for a checkpoint, by name; `halves`: see `TableSpec`."""
+        if not halves:
+            return self._asdict()
+        cells = packed(self.parts, halves, is_half=True)
+        return {"ids": self.ids, _CELLS: cells.view(np.uint32), "ticks": self.ticks}
+
+    @classmethod
+    def read(
+        cls, arrays: Mapping[str, npt.NDArray[Any]], table: str, shape: tuple[int, int], halves: int
+    ) -> Block:
+        """Return a block whose arrays are copies or views of those of `stored`.
+
+        Args:
+            table: its name, for errors.
+            shape: parts and part.
+
+        Raises:
+            CheckpointError: they are of a table of another dtype, or have other dtypes or shapes.
+        """
+        if (_CELLS in arrays) != bool(halves):
+            there, here = ("float16", "float32") if _CELLS in arrays else ("float32", "float16")
+            raise CheckpointError(
+                f"table {table}: the checkpoint has rows of dtype {there}, the table has dtype {here}: resume with "
+                f"dtype={there!r}, or export the table from the checkpoint and give its directory as start"
+            )
+        ids, rows, ticks = (
+            np.require(arrays[name], requirements=("C", "A", "W"))
+            for name in ("ids", _CELLS if halves else "parts", "ticks")
+        )
+        dtypes = [str(each.dtype) for each in (ids, rows, ticks)]
+        if dtypes != ["int64", "uint32" if halves else "float32", "uint32"]:
+            raise CheckpointError(f"table {table}: rows have unexpected dtypes: {', '.join(dtypes)}")
+        if not halves:
+            return cls(ids, rows, ticks)
+        cells = cells_of(halves, shape[0] * shape[1], is_half=True)
+        if rows.shape != (len(ids), cells):
+            raise CheckpointError(
+                f"table {table}: rows to restore: expected {(len(ids), cells)}, got {rows.shape}"
+            )
+        return cls(ids, unpacked(rows.view(np.float32), shape, halves, is_half=True), ticks)
+
+    def of(self, which: npt.NDArray[np.bool_]) -> Block:
+        """Return a selection of the rows."""
+        return self if which.all() else Block(self.ids[which], self.parts[:, which], self.ticks[which])
 
 
 class Sightings(NamedTuple):

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from paddle.errors import DiskError
 from paddle.kernels import library
+from paddle.pserver.sparse.halves import cells_of, packed, unpacked
 from paddle.pserver.sparse.structures import Flags, Ids, Numbers
 
 Floats = npt.NDArray[np.float32]
@@ -65,19 +66,22 @@ class DiskFile:
         close: closes the file, which deletes it.
     """
 
-    def __init__(self, folder: str, table: str, parts: int, part: int) -> None:
+    def __init__(self, folder: str, table: str, parts: int, part: int, halves: int = 0) -> None:
         """Create the file.
 
         Args:
             folder: a directory; created if its parent exists.
             table: the table's name, for errors.
             parts, part: shape of a row's floats.
+            halves: how many first ones of them are float16 in the file, see `halves`.
 
         Raises:
             DiskError: the file cannot be created.
         """
-        self._folder, self._table, self._shape = folder, table, (parts, part)
-        self.slot_bytes = 8 + 4 * parts * part + 4
+        self._folder, self._table, self._rows, self._halves = folder, table, (parts, part), halves
+        cells = cells_of(halves, parts * part, is_half=True)
+        self._shape = (1, cells) if halves else (parts, part)
+        self.slot_bytes = 8 + 4 * cells + 4
         self.num_slots = self.salt = 0
         try:
             if not os.path.isdir(folder):
@@ -137,6 +141,8 @@ class DiskFile:
         Raises:
             DiskError: some slots may have been written.
         """
+        if self._halves:
+            parts = packed(parts, self._halves, is_half=True)[None]
         if KERNELS.loaded is None:
             self._write_plainly(slots, ids, parts, ticks)
             return
@@ -156,6 +162,18 @@ class DiskFile:
         Raises:
             DiskError: some slots cannot be read.
         """
+        if not self._halves:
+            return self._read(slots, ids, ticks, parts, finds_ids=finds_ids)
+        cells = np.empty((1, len(slots), self._shape[1]), np.float32)
+        damaged = self._read(slots, ids, ticks, cells, finds_ids=finds_ids)
+        parts[:] = unpacked(cells[0], self._rows, self._halves, is_half=True)
+        return damaged
+
+    def damage(self, slot: int) -> DiskError:
+        """Return the error for a slot whose checksum is wrong."""
+        return self._error("read", slot, 0)
+
+    def _read(self, slots: Numbers, ids: Ids, ticks: Numbers, parts: Floats, *, finds_ids: bool) -> Flags:
         if KERNELS.loaded is None:
             return self._read_plainly(slots, ids, ticks, parts, finds_ids)
         given = self._struct(slots, ids, ticks, parts)
@@ -163,10 +181,6 @@ class DiskFile:
         if why := KERNELS.loaded.disk_read(ctypes.byref(given.struct)):
             raise self._error("read", given.struct.failed, why)
         return given.damaged
-
-    def damage(self, slot: int) -> DiskError:
-        """Return the error for a slot whose checksum is wrong."""
-        return self._error("read", slot, 0)
 
     def _error(self, what: str, slot: int, code: int) -> DiskError:
         why = _CAUSES.get(code) or os.strerror(code)

@@ -42,16 +42,16 @@ class DiskRows:
         ticks: by slot; replaced by another array when the number of slots grows.
     """
 
-    def __init__(self, folder: str, table: str, parts: int, part: int) -> None:
+    def __init__(self, folder: str, table: str, parts: int, part: int, halves: int = 0) -> None:
         """Create the file.
 
         Args:
-            folder, table, parts, part: see `DiskFile`.
+            folder, table, parts, part, halves: see `DiskFile`.
 
         Raises:
             DiskError: the file cannot be created.
         """
-        self.file = DiskFile(folder, table, parts, part)
+        self.file = DiskFile(folder, table, parts, part, halves)
         self.index = new_index()
         self.ticks = np.zeros(0, np.uint32)
         self._shape = parts, part

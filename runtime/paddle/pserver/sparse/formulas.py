@@ -42,6 +42,44 @@ class Formula(NamedTuple):
     l1: np.float32
     l2: np.float32
 
+    def most_moved(self, largest: float, width: int) -> float:
+        """Return a bound on how far a step moves a value of rows that are `sound`; infinite: unknown.
+
+        Args:
+            largest: bound on the magnitude of the summed gradients.
+            width: the number of elements per row.
+        """
+        eta = abs(float(self.factors[0]))
+        if not largest < _MOST_SUM:
+            return math.inf
+        if self.kind == DESCENT:
+            return eta * largest
+        added = _DIVISORS.get(self.kind)
+        if added is None or not self.factors[added] > _LEAST_DIVISOR:
+            return math.inf
+        # AdaGrad divides by a root of at least the gradient, or by that of the row's mean square. 4: for roundings.
+        return 4.0 * eta * (1.0 + self._most_ratio if self.kind == ADAM else math.sqrt(width))
+
+    def is_sound(self, parts: npt.NDArray[np.float32], width: int) -> bool:
+        """Return whether the states of rows (parts, n, part) could be the result of such steps."""
+        if self.kind == ADAM:
+            m, v = parts[1:, :, :width]
+            with np.errstate(invalid="ignore"):
+                return bool((np.abs(m) <= 2.0 * self._most_ratio * np.sqrt(v) + _LEAST_DIVISOR).all())
+        return not ((parts[1:] < 0).any() or (parts[0, :, width:] < 0).any())
+
+    @property
+    def _most_ratio(self) -> float:
+        """Adam's largest m/sqrt(v): by Cauchy and Schwarz, if m and v are sums over the same gradients."""
+        _, beta1, rest1, beta2, rest2, _ = map(float, self.factors)
+        left = rest2 * (1.0 - beta1 * beta1 / beta2) if beta2 else 0.0
+        return rest1 / math.sqrt(left) if left > 0 else math.inf
+
+
+_DIVISORS = {ADAGRAD: 1, FLUID_ADAGRAD: 2, ROW_ADAGRAD: 2, ADAM: 5}
+"""Kinds of formulas with a bound -> which factor is added to the divisor, which otherwise could be 0."""
+_MOST_SUM, _LEAST_DIVISOR = 1e18, 1e-18
+"""The squares of such sums, and their sums, are float32, as are quotients of them and the divisor."""
 
 _Factors = tuple[int, tuple[float, ...]]
 """Kind and factors."""

@@ -23,6 +23,7 @@ from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of, pack
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
+from paddle.pserver.sparse.range_check import RangeCheck
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import Slabs, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
@@ -62,11 +63,12 @@ class HashTable:
         self.clock, self._caught_up, self.lineage = 0, 0, Lineage(new_generation())
         self._steps = Steps(optimizer, spec.parameter, spec.budget)
         self._index = new_index()
-        parts, per_row = 1 + len(self._steps.states), self._steps.per_row
-        self._slabs = Slabs(spec.width, parts, spec.initial, allocate, per_row, spec.name)
+        given = spec.width, 1 + len(self._steps.states), spec.initial, allocate, self._steps.per_row
+        self._slabs = Slabs(*given, spec.name, is_half=spec.is_half)
         # Which rows a table with a disk has does not depend on its memory.
         sightings = 0 if spec.budget.disk else spec.budget.memory // 4
         self._waiting = WaitingRoom(spec.entry, spec.max_age, sightings)
+        self._range = RangeCheck(spec, self._steps, self._slabs, self._index, self._waiting, self._are_dead)
         self._hand, self._dropped, self.counts = Hand(for_disk=bool(spec.budget.disk)), Dropped(), Counts()
         self._disk: DiskRows | None = None
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
@@ -89,16 +91,6 @@ class HashTable:
         """The reported facts of a table: see `Queue`, from `rows` on."""
         return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
 
-    @property
-    def parts(self) -> int:
-        """The number of arrays per row: its values, and the states of the rule."""
-        return self._slabs.parts
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of the floats of all rows: values and states."""
-        return 4 * len(self) * self._slabs.part * self._slabs.parts
-
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
         """Return the values (n, width) of ids (n,), in their order; ids may repeat.
 
@@ -117,20 +109,19 @@ class HashTable:
         Ids can be in any order and may repeat. An empty sequence is a batch too: the clock advances.
 
         Raises:
-            PserverError: there is no memory or no room for new rows; nothing was changed.
+            PserverError: see `reserve`; nothing was changed.
         """
-        self.reserve(gradients)
+        self.reserve(gradients, learning_rate)
         weights = self.spec.budget.weights(gradients, self.spec.width)
         ids, values = joined(gradients, self.spec.width)
         self._begin_batch()
-        at = self._moment(learning_rate)
+        at = Moment(self.clock, self._caught_up, learning_rate)
         keep = self._keep if self._snapshots else None
         coming = self._slabs.coming(len(ids) if self.spec.entry == 1 else 0)
         step = self._steps.compiled(at, weights) if keep is None else None
         found = self._slabs.rows.update(self._index, ids, values, coming, step)
-        if found.made:
-            self._slabs.took(found.made)
-            self.counts.made += found.made
+        self._slabs.took(found.made)
+        self.counts.made += found.made
         self.counts.asked += len(found.ids)
         self.counts.found += len(found.ids) - found.made
         if not found.is_changed:
@@ -140,17 +131,19 @@ class HashTable:
             self._steps.apply(self._slabs, rows, Sums(values, found.order, found.starts), at, keep, weights)
         self._evict()
 
-    def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Reserve room for an `update` with these gradients.
+    def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
+        """Reserve room for an `update` with these gradients, and check its results if the rate is given.
 
         Raises:
-            PserverError: there is no room; nothing was changed.
+            PserverError: there is no room, or a value would be out of range; nothing was changed.
         """
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
             _, distinct, _, _ = grouped(ids_of(gradients))
             count = int(self._waiting.would_admit(self._absent(distinct)).sum())
         self._reserve(count)
+        if learning_rate is not None:
+            self._range.check(gradients, Moment(self.clock + 1, self._caught_up, learning_rate))
 
     def assign(self, ids: Ids, values: Floats) -> None:
         """Set the values of rows (n, width); missing rows are created, and all states become 0.
@@ -162,6 +155,7 @@ class HashTable:
         """
         latest = len(ids) - 1 - grouped(ids[::-1].copy())[0]
         ids, values = ids[latest], values[latest]
+        self.spec.check_values(ids, values)
         self._reserve(int((self._index.find(ids) == ABSENT).sum()))
         self._begin_batch()
         numbers = self._index.find(ids)
@@ -181,10 +175,7 @@ class HashTable:
         Raises:
             PserverError: the table's rows have no scores.
         """
-        if self._steps.score_at is None:
-            raise PserverError(
-                f'table {self.spec.name}: shrink needs scores; create the table with evict="lfu" or evict="score"'
-            )
+        self.spec.check_scored()
         before = len(self)
         for segment in range(SEGMENTS):
             ids, numbers = self._index.segment(segment)
@@ -197,7 +188,7 @@ class HashTable:
             return
         for snapshot in self._snapshots:
             snapshot.finish()
-        self._decay(self._moment(learning_rate))
+        self._decay(Moment(self.clock, self._caught_up, learning_rate))
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
@@ -228,6 +219,11 @@ class HashTable:
         return None if self.spec.max_age or self.spec.budget.drops_rows else NO_IDS
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of gathered rows, see `Slabs`: (parts, part)."""
+        return self._slabs.parts, self._slabs.part
+
+    @property
     def state_size(self) -> int:
         """Numbers that the rule keeps for each row, as `TableRows` has them."""
         return self._slabs.part * self._slabs.parts - self.spec.width
@@ -251,7 +247,8 @@ class HashTable:
         Raises:
             PserverError: see `fill`.
         """
-        block = rows.block(self._slabs.parts, self._slabs.part, self.clock)
+        block = rows.block(*self.shape, self.clock)
+        self.spec.check_values(rows.ids, rows.rows)
         if rows.states is None and self._steps.score_at is not None:
             block.parts[0, :, self._steps.score_at] = 1.0
         self.fill(block)
@@ -306,6 +303,7 @@ class HashTable:
         ids = plain(block.ids)
         parts = np.require(block.parts, requirements=("C", "A"))
         ticks = np.require(block.ticks, requirements=("C", "A"))
+        self._range.learn(parts)
         self._slabs.expect(_FILL_AHEAD * len(ids))
         numbers = self._index.find(ids)
         absent = numbers == ABSENT
@@ -331,9 +329,6 @@ class HashTable:
             rows.fresh[absent] = True
         return rows
 
-    def _moment(self, learning_rate: float) -> Moment:
-        return Moment(self.clock, self._caught_up, learning_rate)
-
     def _reserve(self, count: int) -> None:
         self.spec.check_room(len(self), count)
         self._slabs.reserve(count, self._index.nbytes)
@@ -352,13 +347,16 @@ class HashTable:
     def _sweep(self, segment: int, clock: int) -> None:
         """Drop the rows of one segment that were too old in batch `clock`."""
         ids, numbers = self._index.segment(segment, in_any_order=True)
-        ticks = self._slabs.rows.ticks(numbers)
-        dead = are_dead(self.spec, ticks, clock, lambda: self._scores(numbers, clock))
+        dead = self._are_dead(numbers, clock)
         if dead.any():
             self._drop(ids, numbers, dead)
-            ids, numbers, ticks = ids[~dead], numbers[~dead], ticks[~dead]
+            ids, numbers = ids[~dead], numbers[~dead]
             self._index.replace(segment, ids, numbers)  # which shrinks
-        self._slabs.rows.set_ticks(numbers, rejuvenated(ticks, clock))
+        self._slabs.rows.set_ticks(numbers, rejuvenated(self._slabs.rows.ticks(numbers), clock))
+
+    def _are_dead(self, numbers: Numbers, clock: int) -> npt.NDArray[np.bool_]:
+        ticks = self._slabs.rows.ticks(numbers)
+        return are_dead(self.spec, ticks, clock, lambda: self._scores(numbers, clock))
 
     def _scores(self, numbers: Numbers, clock: int | None = None) -> npt.NDArray[np.float64]:
         parts, ticks = self._slabs.gathered(numbers)

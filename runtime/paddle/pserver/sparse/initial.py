@@ -25,6 +25,7 @@ from paddle.errors import ConfigError
 from paddle.pserver.sparse.mixing import GAMMA, mix, mix_one
 
 KINDS = ("constant", "uniform", "normal")
+_REACH = {"constant": 0.0, "uniform": 1.0, "normal": 6.661}  # of z
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ class Initial:
     def key(self) -> int:
         """The kernels' form of the seed."""
         return mix_one(self.seed)
+
+    @property
+    def largest(self) -> float:
+        """A bound on the magnitude of all initial values."""
+        return abs(self.mean) + self.spread * _REACH[self.kind]
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON types."""

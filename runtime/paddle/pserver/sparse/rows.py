@@ -17,6 +17,15 @@ import numpy.typing as npt
 from paddle.kernels import library
 from paddle.pserver.sparse.distinct import Sums, added_up, added_up_plainly, sums_struct
 from paddle.pserver.sparse.formulas import Formula
+from paddle.pserver.sparse.halves import (
+    cells_of,
+    largest_of,
+    magnitude,
+    narrowed,
+    packed,
+    unpacked,
+    widened,
+)
 from paddle.pserver.sparse.index import ABSENT, MOST_AT_ONCE, Index, PlainIndex, buckets_for, grouped
 from paddle.pserver.sparse.initial import KINDS, Initial
 from paddle.pserver.sparse.structures import (
@@ -57,13 +66,16 @@ _KINDS = [np.dtype(kind) for kind in ("i8", "i8", "i8", "u4", "u1", "i4", "i4")]
 class CompiledRows:
     """The compiled form."""
 
-    def __init__(self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0) -> None:
+    def __init__(
+        self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
+    ) -> None:
         """Prepare for slabs of 2^bits rows, each of `parts` times `width + per_row` floats: see `Slabs`."""
         self._loops = KERNELS.loaded
         part = width + per_row
         self._width, self._floats = width, parts * part
         drawing = initial.key, initial.mean, initial.spread, KINDS.index(initial.kind)
-        self._rows = RowsStruct(None, bits, self._floats, width, part, *drawing)
+        cells = cells_of(width, self._floats, is_half=is_half)
+        self._rows = RowsStruct(None, bits, self._floats, width, part, *drawing, cells, is_half)
         self._at = ctypes.byref(self._rows)
         self._slabs: list[Memory] = []
         self._addresses = np.zeros(0, np.uint64)
@@ -73,6 +85,11 @@ class CompiledRows:
     def nbytes(self) -> int:
         """Bytes of memory used in addition to the slabs."""
         return self._addresses.nbytes
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude that any value had so far, if values are halves; new rows count after a step."""
+        return magnitude(self._rows.largest)
 
     def add(self, slab: Memory) -> None:
         """Add one more slab, to which these rows hold a reference."""
@@ -113,7 +130,7 @@ class CompiledRows:
         batch.used, batch.most, batch.ready = coming.used, coming.most, coming.ready
         formula = None if step is None else ctypes.byref(_formula(step.formula, step.scoring))
         times = (0, 0) if step is None else (step.tick, step.caught_up)
-        g = np.empty(self._width, np.float32)
+        g = np.empty(2 * self._width, np.float32)
         self._loops.table_update(ctypes.byref(batch), self._at, floats, formula, *times, g.ctypes.data)
         found = slice(batch.found)
         where = order, starts[: batch.found + 1]
@@ -198,7 +215,7 @@ class CompiledRows:
         n = len(numbers)
         given = sums_struct(sums, self._width)
         made = _formula(formula, scoring)
-        g = np.empty(self._width, np.float32)
+        g = np.empty(2 * self._width, np.float32)
         self._loops.rows_change(
             self._at,
             _numbers(numbers),
@@ -226,17 +243,24 @@ class CompiledRows:
 class PlainRows:
     """The plain form: see `CompiledRows`."""
 
-    def __init__(self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0) -> None:
+    def __init__(
+        self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
+    ) -> None:
         self._bits, self._width, self._initial = bits, width, initial
-        self._parts, self._part = parts, width + per_row
+        self._shape, self._is_half = (parts, width + per_row), is_half
+        self._cells = cells_of(width, parts * (width + per_row), is_half=is_half)
         self._slabs: list[tuple[Floats, Numbers]] = []
-        self.nbytes = 0
+        self._largest = self.nbytes = 0
+
+    @property
+    def largest(self) -> float:
+        """See `CompiledRows.largest`."""
+        return magnitude(self._largest)
 
     def add(self, slab: Memory) -> None:
         """See `CompiledRows.add`."""
-        shape = 1 << self._bits, self._parts, self._part
-        end = 4 * self._part * self._parts << self._bits
-        self._slabs.append((slab[:end].view(np.float32).reshape(shape), slab[end:].view(np.uint32)))
+        end = 4 * self._cells << self._bits
+        self._slabs.append((slab[:end].view(np.float32).reshape(-1, self._cells), slab[end:].view(np.uint32)))
 
     def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
         """See `CompiledRows.lookup`."""
@@ -256,30 +280,32 @@ class PlainRows:
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
         """See `CompiledRows.read`."""
         absent = numbers == ABSENT
-        out[absent] = 0.0 if as_zero else self._initial.rows(ids[absent], self._width)
+        out[absent] = 0.0 if as_zero else self._drawn(ids[absent])
         here = np.flatnonzero(~absent)
-        for which, places, floats, _ in self._by_slab(numbers[here]):
-            out[here[which]] = floats[places, 0, : self._width]
+        for which, places, cells, _ in self._by_slab(numbers[here]):
+            out[here[which]] = self._unpacked(cells[places])[0, :, : self._width]
 
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """See `CompiledRows.gather`."""
-        for which, places, floats, theirs in self._by_slab(numbers):
-            parts[:, which] = floats[places].swapaxes(0, 1)
-            ticks[which] = theirs[places]
+        self._gather(np.arange(len(numbers)), numbers, parts, ticks)
 
     def begin(
         self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
         """See `CompiledRows.begin`."""
-        self.gather(numbers, parts, ticks)
+        old = np.flatnonzero(~fresh)
+        self._gather(old, numbers[old], parts, ticks)
         parts[:, fresh] = 0.0
-        parts[0, fresh, : self._width] = self._initial.rows(ids[fresh], self._width)
+        parts[0, fresh, : self._width] = self._drawn(ids[fresh])
         ticks[fresh] = tick
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """See `CompiledRows.scatter`."""
-        for which, places, floats, theirs in self._by_slab(numbers):
-            floats[places] = parts[:, which].swapaxes(0, 1)
+        found = packed(parts, self._width, is_half=self._is_half)
+        if self._is_half:
+            self._largest = largest_of(found.view(np.uint16)[:, : self._width], self._largest)
+        for which, places, cells, theirs in self._by_slab(numbers):
+            cells[places] = found[which]
             theirs[places] = ticks[which]
 
     def ticks(self, numbers: Numbers) -> Numbers:
@@ -302,18 +328,32 @@ class PlainRows:
         """See `CompiledRows.change`."""
         return False
 
+    def _drawn(self, ids: Ids) -> Floats:
+        rows = self._initial.rows(ids, self._width)
+        return widened(narrowed(rows)) if self._is_half else rows
+
+    def _unpacked(self, cells: Floats) -> Floats:
+        return unpacked(cells, self._shape, self._width, is_half=self._is_half)
+
+    def _gather(self, to: Ids, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        for which, places, cells, theirs in self._by_slab(numbers):
+            parts[:, to[which]] = self._unpacked(cells[places])
+            ticks[to[which]] = theirs[places]
+
     def _by_slab(self, numbers: Numbers) -> Iterator[tuple[Ids, Numbers, Floats, Numbers]]:
-        """Yield, for each slab, which of the rows it contains, their positions in it, and the slab's floats
-        and ticks."""
+        """Yield, for each slab, which of the rows it contains, their positions in it, and its cells and ticks."""
         slabs, places = numbers >> np.uint32(self._bits), numbers & np.uint32((1 << self._bits) - 1)
         for slab in np.unique(slabs).tolist():
             which = np.flatnonzero(slabs == slab)
             yield which, places[which], *self._slabs[slab]
 
 
-def rows_of(bits: int, width: int, parts: int, initial: Initial, per_row: int) -> CompiledRows | PlainRows:
+def rows_of(
+    bits: int, width: int, parts: int, initial: Initial, per_row: int, *, is_half: bool = False
+) -> CompiledRows | PlainRows:
     """Return the form that this machine supports."""
-    return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial, per_row)
+    form = PlainRows if KERNELS.loaded is None else CompiledRows
+    return form(bits, width, parts, initial, per_row, is_half=is_half)
 
 
 def _found_plainly(index: Index | PlainIndex, ids: Ids) -> FoundRows:

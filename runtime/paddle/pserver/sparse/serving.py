@@ -6,14 +6,16 @@ An id can be any int64 number; `mixing.owners` determines its server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse.blocks import Block
 from paddle.pserver.sparse.budget import EXTRA, MOST_SHOWN
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
@@ -164,17 +166,30 @@ class ServedTable:
             raise PserverError(f"table {name}: rows to set: an id is repeated")
         self.table.put(rows)
 
+    def fill(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Store those rows of a checkpoint's block that are on this server; `arrays`: see `Block.stored`.
+
+        Raises:
+            CheckpointError: they are of another dtype or shape.
+            PserverError: there is no room for them.
+        """
+        spec = self.share.spec
+        block = Block.read(arrays, spec.name, self.table.shape, spec.halves)
+        mine = self.share.holds(block.ids)
+        if mine.any():
+            self.table.fill(block.of(mine))
+
     def check(self, gradient: RowGradient) -> None:
         """See `GrowingShare.check`."""
         self.share.check(gradient)
 
-    def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Ensure that an `update` with these checked gradients cannot fail.
+    def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
+        """Ensure that an `update` with these checked gradients, and this rate if it is given, cannot fail.
 
         Raises:
-            PserverError: there is no room for new rows; nothing was changed.
+            PserverError: there is no room for new rows, or a value would be out of range; nothing was changed.
         """
-        self.table.reserve(gradients)
+        self.table.reserve(gradients, learning_rate)
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """Take one step with the sum of checked gradients, added in the order given."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from paddle.errors import PserverError
+from paddle.pserver.sparse.halves import cells_of
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import Floats, Memory, rows_of
 from paddle.pserver.sparse.structures import ComingRows, Numbers
@@ -65,6 +66,8 @@ class Slabs:
         allocate: Callable[[int], Memory] = map_memory,
         per_row: int = 0,
         name: str = "",
+        *,
+        is_half: bool = False,
     ) -> None:
         """Start empty.
 
@@ -74,15 +77,17 @@ class Slabs:
             per_row: number of states with one number per row; they follow the values in their part.
             allocate: returns writeable, zeroed, 64-byte aligned memory of the given number of bytes.
             name: the table's, for errors.
+            is_half: values are halves in memory, see `halves`.
         """
         self._name = name
         self.parts, self.part = parts, width + per_row
         self._allocate = allocate
-        self.row_bytes = 4 * self.part * parts + _TICK_BYTES
+        self.width, self.is_half = width, is_half
+        self.row_bytes = 4 * cells_of(width, self.part * parts, is_half=is_half) + _TICK_BYTES
         self._bits = min(max((_SLAB_BYTES // self.row_bytes).bit_length() - 1, 4), _MAX_BITS)
         self._slabs: list[Memory] = []
         self._next_slabs: list[Memory] = []
-        self.rows = rows_of(self._bits, width, parts, initial, per_row)
+        self.rows = rows_of(self._bits, width, parts, initial, per_row, is_half=is_half)
         self._used = 0
         self._touched = 0
         self._pace = self._taken = 0
@@ -220,11 +225,11 @@ class Slabs:
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[Memory, int, int]]:
         """Yield the places of rows number `start` to `end`, floats and ticks: memory, first byte, end byte."""
-        row, floats = 4 * self.part * self.parts, 4 * self.part * self.parts << self._bits
+        row = self.row_bytes - _TICK_BYTES
         while start < end:
             slab, place = start >> self._bits, start & ((1 << self._bits) - 1)
             count = min(end - start, (1 << self._bits) - place)
-            for base, size in ((0, row), (floats, _TICK_BYTES)):
+            for base, size in ((0, row), (row << self._bits, _TICK_BYTES)):
                 yield self._slabs[slab], base + place * size, base + (place + count) * size
             start += count
 

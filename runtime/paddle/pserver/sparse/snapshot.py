@@ -50,6 +50,7 @@ class TableSnapshot:
         header: the header for the blocks.
         since: the blocks contain rows that changed after this batch; None: all rows.
         failure: why the copy cannot be completed; raised when rows are taken.
+        halves: see `TableSpec`.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TableSnapshot:
     ) -> None:
         self.header, self.since = header, since
         self.failure: DiskError | None = None
+        self.halves = slabs.width if slabs.is_half else 0
         self._index, self._slabs, self._disk = index, slabs, disk
         self._end = SEGMENTS if disk is None else 2 * SEGMENTS
         row_bytes = 4 * slabs.part * slabs.parts + 12

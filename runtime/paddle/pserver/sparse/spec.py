@@ -6,9 +6,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, exact_fields, rule_of
 from paddle.pserver.sparse.budget import Budget
+from paddle.pserver.sparse.halves import MOST, OVERFLOW, ROW_DTYPES
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
 
@@ -30,6 +34,7 @@ class TableSpec:
             later. 0: never.
         max_rows: maximum number of rows on one server; a batch that would need more is refused.
         budget: the memory on one server, and which rows are evicted when it is full.
+        dtype: of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.
     """
 
     parameter: ParameterSpec
@@ -38,6 +43,7 @@ class TableSpec:
     max_age: int = 0
     max_rows: int = MAX_ROWS
     budget: Budget = field(default_factory=Budget)
+    dtype: str = ROW_DTYPES[0]
 
     def __post_init__(self) -> None:
         parameter, what = self.parameter, f"table {self.parameter.name}"
@@ -53,6 +59,12 @@ class TableSpec:
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
                 raise ConfigError(f"{what}: {name}: expected {least} to {most}, got {value!r}")
+        if self.dtype not in ROW_DTYPES:
+            raise ConfigError(f"{what}: dtype: expected {' or '.join(ROW_DTYPES)}, got {self.dtype!r}")
+        if self.is_half and self.initial.largest >= OVERFLOW:
+            raise ConfigError(
+                f"{what}: initial values: expected at most {MOST:g} for dtype float16, got {self.initial}"
+            )
 
     @property
     def name(self) -> str:
@@ -63,6 +75,37 @@ class TableSpec:
     def width(self) -> int:
         """The number of elements per row."""
         return self.parameter.shape[1]
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether values are float16."""
+        return self.dtype == "float16"
+
+    @property
+    def halves(self) -> int:
+        """The number of float16 elements per row."""
+        return self.width if self.is_half else 0
+
+    def check_values(self, ids: npt.NDArray[np.int64], values: npt.NDArray[np.float32]) -> None:
+        """Check that the values (n, width) of ids (n,) are in the range of the dtype.
+
+        Raises:
+            PserverError: one is not.
+        """
+        if self.is_half and not (fits := np.abs(values) < OVERFLOW).all():
+            row = int(np.flatnonzero(~fits.all(axis=1))[0])
+            raise PserverError(
+                f"table {self.name}, row {ids[row]}: {values[row][~fits[row]][0]:g} is beyond {MOST:g}, the largest "
+                "number of dtype float16; nothing was changed. Use a lower learning rate or clip, or set "
+                'dtype="float32"'
+            )
+
+    def check_scored(self) -> None:
+        """Check that rows have scores. Raises PserverError: they do not."""
+        if not self.budget.is_scored:
+            raise PserverError(
+                f'table {self.name}: shrink needs scores; create the table with evict="lfu" or evict="score"'
+            )
 
     def check_optimizer(self, optimizer: OptimizerSpec) -> None:
         """Check that a rule can update single rows, at least lazily.
@@ -91,11 +134,14 @@ class TableSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON types."""
-        return {item.name: getattr(self, item.name) for item in fields(self)} | {
+        whole = {item.name: getattr(self, item.name) for item in fields(self)} | {
             "parameter": self.parameter.to_json(),
             "initial": self.initial.to_json(),
             "budget": asdict(self.budget),
         }
+        if not self.is_half:
+            del whole["dtype"]  # which earlier releases refuse
+        return whole
 
     @classmethod
     def from_json(cls, data: object) -> Self:
@@ -104,9 +150,8 @@ class TableSpec:
         Raises:
             ConfigError: `data` has other fields, types or values.
         """
-        whole = (
-            {"budget": asdict(Budget()), **data} if isinstance(data, dict) else data
-        )  # of an older release
+        older = {"budget": asdict(Budget()), "dtype": ROW_DTYPES[0]}  # which earlier releases leave out
+        whole = older | data if isinstance(data, dict) else data
         content = exact_fields(cls, whole)
         content["parameter"] = ParameterSpec.from_json(content["parameter"])
         content["initial"] = Initial(**exact_fields(Initial, content["initial"]))

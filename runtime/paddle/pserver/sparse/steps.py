@@ -13,8 +13,10 @@ from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.sparse.budget import Budget, faded
 from paddle.pserver.sparse.formulas import Formulas
+from paddle.pserver.sparse.halves import MOST
 from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.slabs import Slabs
+from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.structures import CompiledStep, Numbers, Scoring
 from paddle.pserver.sparse.ticks import ages, new_tick, since_of, tick, undecayed
 
@@ -132,17 +134,40 @@ class Steps:
         owed = undecayed(ticks, at.clock, at.caught_up)
         self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
 
+    def check(self, spec: TableSpec, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment) -> None:
+        """Take the step without storing it.
+
+        Raises:
+            PserverError: see `TableSpec.check_values`.
+        """
+        which = np.flatnonzero((rows.numbers != ABSENT) | rows.fresh)
+        for start in range(0, len(which), self.block):
+            part = which[start : start + self.block]
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                parts, _ = self._stepped(slabs, rows.part(part), sums, part, at)
+            spec.check_values(rows.ids[part], parts[0, :, : self._width])
+
+    def are_sound(self, parts: Floats) -> bool:
+        """Return whether `fits` may be asked about rows (parts, n, part) from elsewhere."""
+        formula = self._formulas.at(1, 0.0)
+        return formula is not None and formula.is_sound(parts, self._width)
+
+    def fits(self, largest: float, values: Floats, at: Moment) -> bool:
+        """Return whether no value of rows whose values are at most `largest` can exceed the range of float16.
+
+        Args:
+            values: (m, width), the gradients.
+        """
+        formula = self._formulas.at(at.clock, at.learning_rate)
+        if formula is None:
+            return False
+        sums = float(max(values.max(initial=0.0), -values.min(initial=0.0))) * len(values)
+        return largest + formula.most_moved(sums, self._width) < MOST
+
     def _apply_plainly(
         self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment, weights: Floats | None
     ) -> None:
-        parts, ticks = slabs.room(len(which))
-        slabs.rows.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
-        g = slabs.rows.add_up(sums, which)
-        w = parts[0, :, : self._width]
-        state = {name: parts[i, :, : self._width] for i, name in enumerate(self.states, 1)}
-        state |= {name: parts[0, :, i : i + 1] for i, name in enumerate(self.row_states, self._width)}
-        since = since_of(ticks, at.clock, at.caught_up)
-        self._plain.apply(w, g, state, since, at.clock, at.learning_rate)
+        parts, ticks = self._stepped(slabs, rows, sums, which, at)
         if self.score_at is not None:
             left = faded(
                 parts[0, :, self.score_at], np.maximum(ages(ticks, at.clock), np.uint32(1)), self._powers
@@ -153,3 +178,17 @@ class Steps:
             parts[0, :, self.score_at] = left + shown[:, 0]
         ticks[:] = tick(at.clock)
         slabs.rows.scatter(rows.numbers, parts, ticks)
+
+    def _stepped(
+        self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment
+    ) -> tuple[Floats, Numbers]:
+        """Return copies of rows after the step, without their new scores, and their ticks before it."""
+        parts, ticks = slabs.room(len(which))
+        slabs.rows.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
+        g = slabs.rows.add_up(sums, which)
+        w = parts[0, :, : self._width]
+        state = {name: parts[i, :, : self._width] for i, name in enumerate(self.states, 1)}
+        state |= {name: parts[0, :, i : i + 1] for i, name in enumerate(self.row_states, self._width)}
+        since = since_of(ticks, at.clock, at.caught_up)
+        self._plain.apply(w, g, state, since, at.clock, at.learning_rate)
+        return parts, ticks

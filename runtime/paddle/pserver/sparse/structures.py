@@ -24,7 +24,8 @@ class RowsStruct(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("bits", "floats", "width", "part")),
         ("key", ctypes.c_uint64),
         *((name, ctypes.c_double) for name in ("mean", "spread")),
-        ("kind", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("kind", "cells", "is_half")),
+        ("largest", ctypes.c_uint32),
     )
 
 

@@ -48,7 +48,7 @@ class TieredTable(HashTable):
         """Make an empty table. Raises DiskError: the file cannot be created."""
         super().__init__(spec, optimizer, allocate)
         budget = spec.budget
-        self._disk: DiskRows = DiskRows(budget.disk, spec.name, self._slabs.parts, self._slabs.part)
+        self._disk: DiskRows = DiskRows(budget.disk, spec.name, *self.shape, spec.halves)
         self._disk.file.warn_of_space(budget.memory)
         self._refused: DiskError | None = None  # why rows stay in memory that should leave
         self._broken: DiskError | None = None  # why some rows have been changed and others not
@@ -90,13 +90,13 @@ class TieredTable(HashTable):
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """See `HashTable.update`. Raises DiskError: also if rows cannot be read or written."""
-        self.reserve(gradients)
+        self.reserve(gradients, learning_rate)
         with self._whole():
             super().update(gradients, learning_rate)
         self.counts.found -= self._brought
         self._loaded, self._brought = [], 0
 
-    def reserve(self, gradients: Sequence[RowGradient]) -> None:
+    def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
         """See `HashTable.reserve`. Raises DiskError: also if the disk is full, or rows cannot be read."""
         self._check()
         if self._refused is not None:
@@ -109,7 +109,7 @@ class TieredTable(HashTable):
         if self._index_bytes > (least := self.spec.budget.memory // 8 * 7):
             distinct = grouped(ids_of(gradients))[1]
             self._check_index(least, bool(self._waiting.would_admit(self._absent(distinct)).any()))
-        super().reserve(gradients)
+        super().reserve(gradients, learning_rate)
 
     def assign(self, ids: Ids, values: Floats) -> None:
         """See `HashTable.assign`. Raises DiskError: rows cannot be read."""

@@ -258,11 +258,11 @@ class Store:
         """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
 
         Raises:
-            PserverError: a growing table has no room for new rows; nothing was changed. Or there was no memory for the
-                whole step: see `failure`.
+            PserverError: a growing table has no room for new rows, or its values would be out of range; nothing was
+                changed. Or there was no memory for the whole step: see `failure`.
         """
         for name, growing in self.growing.items():
-            growing.reserve([each[name] for each in rows if name in each])
+            growing.reserve([each[name] for each in rows if name in each], self._rates.of(name))
         with self._whole():
             self._commit(rows)
 
@@ -297,10 +297,7 @@ class Store:
                 raise PserverError(
                     f"shrink: no growing table {name!r} here; there are {sorted(self.growing)}"
                 )
-            if not self.growing[name].share.spec.budget.is_scored:
-                raise PserverError(
-                    f'shrink {name}: its rows have no scores; create it with evict="lfu" or "score"'
-                )
+            self.growing[name].share.spec.check_scored()
 
     def shrink(self, least: Mapping[str, float]) -> None:
         """Drop the rows of growing tables whose score is below a least one, by table name; see `check_scores`."""

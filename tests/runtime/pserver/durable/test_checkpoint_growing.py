@@ -36,6 +36,13 @@ TABLES = {
     "own optimizer": TableSpec(replace(TABLE, optimizer=OptimizerSpec("row_adagrad", learning_rate=0.3))),
     "memory": TableSpec(TABLE, budget=Budget(40 * 53)),
     "disk": TableSpec(TABLE, entry=2, max_age=9, budget=Budget(40 * 53, disk=tempfile.gettempdir())),
+    "float16": TableSpec(TABLE, Initial.normal(0.0, 0.1, 3), dtype="float16"),
+    "float16, own optimizer": TableSpec(
+        replace(TABLE, optimizer=OptimizerSpec("row_adagrad", learning_rate=0.3)), dtype="float16"
+    ),
+    "float16, disk": TableSpec(
+        TABLE, max_age=9, budget=Budget(40 * 45, disk=tempfile.gettempdir()), dtype="float16"
+    ),
     "memory and scores": TableSpec(TABLE, entry=2, budget=Budget(40 * 61, "score", 0.9, min_score=0.3)),
 }
 IDS = np.random.default_rng(1).integers(-(2**62), 2**62, 300)
@@ -116,6 +123,34 @@ def test_states_of_another_rule_are_refused_by_its_name(rule: str, tmp_path: Pat
         PserverError, match=f"parameter ids was trained with adagrad, .* differ from those of {rule}"
     ):
         Job(again, TableSpec(own), 3)
+
+
+@pytest.mark.parametrize(("there", "here"), [("float16", "float32"), ("float32", "float16")])
+def test_a_checkpoint_of_another_dtype_is_refused(there: str, here: str, tmp_path: Path) -> None:
+    job = Job(Safety(checkpoints=tmp_path, period=PERIOD), TableSpec(TABLE, dtype=there), 2)
+    job.train(0, PERIOD)
+    job.client.close()
+    again = Safety(checkpoints=tmp_path, resume="latest")
+    match = f"table ids: the checkpoint has rows of dtype {there}, the table has dtype {here}.*start"
+    with pytest.raises(PserverError, match=match):
+        Job(again, TableSpec(TABLE, dtype=here), 2)
+
+
+def test_float16_halves_the_values_in_a_checkpoint(tmp_path: Path) -> None:
+    sizes = {}
+    for dtype in ("float32", "float16"):
+        spec = TableSpec(ParameterSpec("emb", (1, 16), sparse=True), dtype=dtype)
+        configuration = Configuration((), OptimizerSpec("sgd"), 1, 0, 0, (spec,))
+        store = Store(configuration.share(), configuration.optimizer)
+        rows = RowGradient(np.arange(5000), np.ones((5000, 16), np.float32))
+        store.growing["emb"].update([rows], 0.1)
+        series = Series(tmp_path / dtype, Origin("job", 0, 1, configuration.to_text()), store, keep=1)
+        series.begin({})
+        while series.is_busy and (outcome := series.outcome()) is None:
+            series.advance()
+        assert isinstance(outcome, Manifest)
+        sizes[dtype] = sum(file.nbytes for file in outcome.files)
+    assert abs(sizes["float32"] - sizes["float16"] - 5000 * 16 * 2) < 2000
 
 
 def test_another_rate_of_the_same_rule_goes_on(tmp_path: Path) -> None:

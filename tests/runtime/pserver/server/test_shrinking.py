@@ -59,7 +59,7 @@ def test_other_scores_unknown_tables_and_those_without_scores_are_refused() -> N
         client.configure([], SGD, {}, tables=[SCORED, plain])
         client.start_pass()
         with pytest.raises(
-            PserverError, match=r"shrink plain: its rows have no scores; create it with evict="
+            PserverError, match=r"table plain: shrink needs scores; create the table with evict="
         ):
             client.shrink("plain", 1.0)
 

@@ -58,7 +58,7 @@ class PlainTable:
 
     def lookup(self, ids: Ids, unknown: str = "initial") -> Floats:
         """See `HashTable.lookup`."""
-        found = self.spec.initial.rows(ids, self.spec.width)
+        found = self._rounded(self.spec.initial.rows(ids, self.spec.width))
         if unknown == "zero":
             found[:] = 0.0
         for i, row_id in enumerate(ids.tolist()):
@@ -93,6 +93,7 @@ class PlainTable:
             state |= {name: row.parts[0, :, i : i + 1] for i, name in enumerate(self._step.row_states, width)}
             since = since_of(row.tick, self.clock, self._caught_up)
             self._step.apply(row.parts[0, :, :width], g[None], state, since, self.clock, learning_rate)
+            row.parts[0, :, :width] = self._rounded(row.parts[0, :, :width])
             if self._scored:
                 row.parts[0, 0, -1] = self._score(row, 1) + float(shown[row_id])
             row.tick[:] = tick(self.clock)
@@ -109,7 +110,7 @@ class PlainTable:
         self._begin_batch()
         for row_id, value in zip(ids.tolist(), values, strict=True):
             row = self._new(row_id)
-            row.parts[0, 0, : self.spec.width] = value
+            row.parts[0, 0, : self.spec.width] = self._rounded(value)
             if self._scored:
                 row.parts[0, 0, -1] = 1.0
             self._rows[row_id] = row
@@ -127,7 +128,9 @@ class PlainTable:
             return
         for row in self._rows.values():
             owed = undecayed(row.tick, self.clock, self._caught_up)
-            self._step.decay(row.parts[0, :, : self.spec.width], owed, learning_rate)
+            values = row.parts[0, :, : self.spec.width]
+            self._step.decay(values, owed, learning_rate)
+            values[:] = self._rounded(values)
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> PlainSnapshot:
@@ -207,6 +210,8 @@ class PlainTable:
         if not memory:
             return
         row_bytes = 4 * self._floats * (1 + len(self._step.states)) + 4 + 17
+        if self.spec.dtype == "float16":
+            row_bytes -= 4 * (self.spec.width // 2)
         left = max(memory - 17 * (len(self._seen) + len(self._before)), memory // 2)
         over = len(self) - max(left // row_bytes, 1)
         if over <= 0:
@@ -239,9 +244,14 @@ class PlainTable:
         self._seen[row_id] = self._seen.get(row_id, 0) + 1
         return False
 
+    def _rounded(self, values: Floats) -> Floats:
+        return values.astype(self.spec.dtype).astype(np.float32)
+
     def _new(self, row_id: int) -> _Row:
         parts = np.zeros((1 + len(self._step.states), 1, self._floats), np.float32)
-        parts[0, :, : self.spec.width] = self.spec.initial.rows(np.array([row_id]), self.spec.width)
+        parts[0, :, : self.spec.width] = self._rounded(
+            self.spec.initial.rows(np.array([row_id]), self.spec.width)
+        )
         return _Row(parts, np.array([new_tick(self.clock)], np.uint32))
 
     def _check_room(self, ids: Iterable[int]) -> None:

@@ -15,6 +15,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable
 from paddle.pserver.sparse.budget import Budget, faded, size_of, smallest
 from paddle.pserver.sparse.eviction import Dropped
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.serving import GrowingShare
@@ -31,9 +32,11 @@ RANDOM = (Phase.explicit, Phase.reuse, Phase.generate)
 pytestmark = pytest.mark.usefixtures("form")
 
 
-def spec_of(budget: Budget, entry: int = 1, max_age: int = 0, l2: float = 0.0) -> TableSpec:
+def spec_of(
+    budget: Budget, entry: int = 1, max_age: int = 0, l2: float = 0.0, dtype: str = "float32"
+) -> TableSpec:
     parameter = ParameterSpec("emb", (1, WIDTH), l2=l2, sparse=True)
-    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age, budget=budget)
+    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age, budget=budget, dtype=dtype)
 
 
 def gradients(rng: np.random.Generator, pool: np.ndarray, count: int, wide: bool) -> list[RowGradient]:
@@ -51,16 +54,17 @@ def gradients(rng: np.random.Generator, pool: np.ndarray, count: int, wide: bool
     st.lists(st.tuples(st.sampled_from("uuuuwaisrcd"), st.integers(0, 40)), max_size=12),
     st.sampled_from(["lru", "lfu", "score"]),
     st.sampled_from(["adagrad", "decayed_adagrad", "row_adagrad"]),
+    st.sampled_from(ROW_DTYPES),
     st.integers(0, 2**32),
 )
 def test_any_operations_leave_the_rows_of_the_plain_table(
-    operations: list[tuple[str, int]], evict: str, rule: str, seed: int
+    operations: list[tuple[str, int]], evict: str, rule: str, dtype: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     pool = pool_of(rng, 60)
     scored = evict != "lru"
     budget = Budget(int(rng.integers(1, 60)) * ROW, evict, 0.9, 3.0, float(rng.choice([0, 0.5])) * scored)
-    spec = spec_of(budget, int(rng.integers(1, 3)), int(rng.choice([0, 30])), 0.01)
+    spec = spec_of(budget, int(rng.integers(1, 3)), int(rng.choice([0, 30])), 0.01, dtype)
     optimizer = OptimizerSpec(rule)
     one, other = HashTable(spec, optimizer), PlainTable(spec, optimizer)
     copies: list[tuple[Any, Any]] = []

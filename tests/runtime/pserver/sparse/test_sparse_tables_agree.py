@@ -14,6 +14,7 @@ from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block
 from paddle.pserver.sparse.formulas import Formulas
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
@@ -44,9 +45,10 @@ def spec_of(
     l2: float = 0.0,
     l1: float = 0.0,
     clip: float = 0.0,
+    dtype: str = "float32",
 ) -> TableSpec:
     parameter = ParameterSpec("emb", (1, WIDTH), momentum=momentum, l2=l2, l1=l1, clip=clip, sparse=True)
-    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age)
+    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age, dtype=dtype)
 
 
 def gradient(rng: np.random.Generator, pool: np.ndarray, count: int) -> RowGradient:
@@ -84,11 +86,12 @@ def pool_of(rng: np.random.Generator, count: int) -> np.ndarray:
     return np.concatenate([np.array(EXTREMES), drawn, np.arange(-20, 20) * 2**40])
 
 
+@pytest.mark.parametrize("dtype", ROW_DTYPES)
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_gives_the_same_rows_in_both_forms(rule: str) -> None:
+def test_every_rule_gives_the_same_rows_in_both_forms(rule: str, dtype: str) -> None:
     rng = np.random.default_rng(RULES.index(rule))
     pool = pool_of(rng, 60)
-    spec = spec_of(l2=0.01, clip=0.8)
+    spec = spec_of(l2=0.01, clip=0.8, dtype=dtype)
     tables = HashTable(spec, OptimizerSpec(rule)), PlainTable(spec, OptimizerSpec(rule))
     for turn in range(30):
         gradients = [gradient(rng, pool, int(rng.integers(0, 40))) for _ in range(turn % 4)]
@@ -115,11 +118,12 @@ def test_momentum_acts_on_touched_rows_alone() -> None:
     assert_same(*tables, pool)
 
 
+@pytest.mark.parametrize("dtype", ROW_DTYPES)
 @pytest.mark.parametrize("seed", range(4))
-def test_growth_entry_filter_and_eviction_agree_over_thousands_of_batches(seed: int) -> None:
+def test_growth_entry_filter_and_eviction_agree_over_thousands_of_batches(seed: int, dtype: str) -> None:
     rng = np.random.default_rng(seed)
     pool = pool_of(rng, 400)
-    spec = spec_of(entry=1 + seed, max_age=(0, 40, 700, 900)[seed], l1=0.001 * (seed == 3))
+    spec = spec_of(entry=1 + seed, max_age=(0, 40, 700, 900)[seed], l1=0.001 * (seed == 3), dtype=dtype)
     tables = HashTable(spec, OptimizerSpec("adagrad")), PlainTable(spec, OptimizerSpec("adagrad"))
     for turn in range(2500):
         steps = [] if turn % 5 else [gradient(rng, pool[: 20 + turn // 6], 3)]
@@ -148,13 +152,14 @@ OPERATIONS = st.lists(
     st.sampled_from([0, 50, 600]),
     st.integers(0, 2**32),
     st.sampled_from(["decayed_adagrad", "row_adagrad"]),
+    st.sampled_from(ROW_DTYPES),
 )
 def test_any_operations_in_any_order_agree(
-    operations: list[tuple[str, int, int]], entry: int, max_age: int, seed: int, rule: str
+    operations: list[tuple[str, int, int]], entry: int, max_age: int, seed: int, rule: str, dtype: str
 ) -> None:
     rng = np.random.default_rng(seed)
     pool = pool_of(rng, 30)
-    spec, optimizer = spec_of(entry, max_age, l2=0.02), OptimizerSpec(rule)
+    spec, optimizer = spec_of(entry, max_age, l2=0.02, dtype=dtype), OptimizerSpec(rule)
     one, other = HashTable(spec, optimizer), PlainTable(spec, optimizer)
     for name, first, second in operations:
         if name == "update":
@@ -196,12 +201,15 @@ def test_a_table_that_is_full_refuses_a_batch_and_changes_no_row() -> None:
     "decays", [{}, {"l1": 0.003, "l2": 0.02, "clip": 0.9}], ids=["plain", "clip and decay"]
 )
 @pytest.mark.parametrize("name", COMPILED)
-def test_a_compiled_formula_gives_the_bits_of_the_rule(name: str, decays: bool, width: int) -> None:
+@pytest.mark.parametrize("dtype", ROW_DTYPES)
+def test_a_compiled_formula_gives_the_bits_of_the_rule(
+    name: str, decays: bool, width: int, dtype: str
+) -> None:
     optimizer, momentum = COMPILED[name]
     l1, l2, clip = (0.0 if momentum else 0.003, 0.02, 0.9) if decays else (0.0, 0.0, 0.0)
     parameter = ParameterSpec("emb", (1, width), momentum=momentum, l1=l1, l2=l2, clip=clip, sparse=True)
     assert Formulas(optimizer, parameter).at(1, 0.1) is not None
-    spec = TableSpec(parameter, Initial.normal(0.0, 0.5, 3))
+    spec = TableSpec(parameter, Initial.normal(0.0, 0.5, 3), dtype=dtype)
     tables = HashTable(spec, optimizer), PlainTable(spec, optimizer)
     rng = np.random.default_rng(width)
     for turn in range(6):

@@ -18,6 +18,7 @@ from paddle.errors import ConfigError, DiskError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable
 from paddle.pserver.sparse.budget import Budget
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import SEGMENTS
@@ -37,10 +38,12 @@ RANDOM = (Phase.explicit, Phase.reuse, Phase.generate)
 pytestmark = pytest.mark.usefixtures("form")
 
 
-def spec_of(folder: Path, rows: int, evict: str = "lru", entry: int = 1, max_age: int = 0) -> TableSpec:
+def spec_of(
+    folder: Path, rows: int, evict: str = "lru", entry: int = 1, max_age: int = 0, dtype: str = "float32"
+) -> TableSpec:
     budget = Budget(rows * ROW, evict, 0.9, min_score=0.2 * (evict == "score"), disk=str(folder))
     parameter = ParameterSpec("emb", (1, WIDTH), l2=0.01, sparse=True)
-    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age, budget=budget)
+    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age, budget=budget, dtype=dtype)
 
 
 def in_memory(spec: TableSpec) -> TableSpec:
@@ -60,15 +63,17 @@ def step(rng: np.random.Generator, pool: np.ndarray, count: int) -> list[RowGrad
     st.lists(st.tuples(st.sampled_from("uuuuaiscdrx"), st.integers(0, 40)), max_size=10),
     st.sampled_from(["lru", "lfu", "score"]),
     st.sampled_from(["adagrad", "decayed_adagrad"]),
+    st.sampled_from(ROW_DTYPES),
     st.integers(0, 2**32),
 )
 def test_any_operations_leave_what_a_table_in_memory_has(
-    tmp_path: Path, operations: list[tuple[str, int]], evict: str, rule: str, seed: int
+    tmp_path: Path, operations: list[tuple[str, int]], evict: str, rule: str, dtype: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     pool = pool_of(rng, 80)
     entry, max_age = int(rng.integers(1, 3)), int(rng.choice([0, 30]))
-    spec, optimizer = spec_of(tmp_path, int(rng.integers(1, 40)), evict, entry, max_age), OptimizerSpec(rule)
+    spec = spec_of(tmp_path, int(rng.integers(1, 40)), evict, entry, max_age, dtype)
+    optimizer = OptimizerSpec(rule)
     one: Any = TieredTable(spec, optimizer)
     other = HashTable(in_memory(spec), optimizer)
     copies: list[tuple[Any, Any]] = []

@@ -19,13 +19,12 @@ from paddle.errors import CheckpointError, ConfigError, PserverError
 from paddle.pserver.durable.checkpoint.format import DROPPED, IDS, VALUE, WAITING, Manifest, Piece
 from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.snapshot import NUMBERS, STORE
-from paddle.pserver.sparse.blocks import Block, Header, Sightings
+from paddle.pserver.sparse.blocks import Header, Sightings
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.placement import DenseShare
 
 Columns = dict[str, npt.NDArray[Any]]
-_DTYPES = tuple(map(np.dtype, (np.int64, np.float32, np.uint32)))
 
 
 def load(
@@ -162,10 +161,11 @@ class _Growth:
         if IDS not in piece.arrays:
             raise CheckpointError(f"table {self._name}: expected rows with ids, found {sorted(piece.arrays)}")
         ids = np.require(piece.arrays[IDS], requirements=("C", "A", "W"))
-        mine = self._served.share.holds(ids)
         if not piece.place:
-            self._fill(ids, piece, mine)
-        elif DROPPED in piece.place:
+            self._served.fill(piece.arrays)
+            return
+        mine = self._served.share.holds(ids)
+        if DROPPED in piece.place:
             self._served.table.forget(ids[mine])
         elif is_latest:
             counts = piece.arrays["counts"]
@@ -190,17 +190,6 @@ class _Growth:
             generation = 0  # rows of several servers have several
         waiting = _joined(self._waiting[0]), _joined(self._waiting[1])
         self._served.table.resume(Header(clock, caught_up, waiting, hand, generation=generation))
-
-    def _fill(self, ids: npt.NDArray[np.int64], piece: Piece, mine: npt.NDArray[np.bool_]) -> None:
-        values, ticks = (
-            np.require(piece.arrays[name], requirements=("C", "A", "W")) for name in Block._fields[1:]
-        )
-        if (ids.dtype, values.dtype, ticks.dtype) != _DTYPES:
-            raise CheckpointError(f"table {self._name}: rows of other dtypes than {_DTYPES}")
-        if mine.all():
-            self._served.table.fill(Block(ids, values, ticks))
-        elif mine.any():
-            self._served.table.fill(Block(ids[mine], values[:, mine], ticks[mine]))
 
 
 def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:

@@ -233,7 +233,7 @@ class Snapshot:
 
     def _write_next(self, name: str, growing: TableSnapshot, writer: PartWriter) -> None:
         if (block := growing.next_block()) is not None:
-            writer.write(Piece(name, {}, block._asdict()))
+            writer.write(Piece(name, {}, block.stored(growing.halves)))
 
     def _write_rows(self, name: str, growing: TableSnapshot, writer: PartWriter) -> None:
         """Write the listed rows of a table; called in the part's thread."""
@@ -241,7 +241,7 @@ class Snapshot:
         if len(self._floats) < growing.floats_of_block:
             self._floats = np.empty(growing.floats_of_block, np.float32)
         while name in self._growing and (block := growing.take(self._floats)) is not None:
-            writer.write(Piece(name, {}, block._asdict()))
+            writer.write(Piece(name, {}, block.stored(growing.halves)))
 
     def _copy_rows(
         self, name: str, rows: npt.NDArray[np.int64], where: slice | npt.NDArray[np.int64]
