@@ -16,6 +16,7 @@ from paddle.pserver.client.interop import HostArray, host_array
 from paddle.pserver.client.pytorch_names import one_of, refuse_others
 from paddle.pserver.exported.folder import read_start
 from paddle.pserver.sparse.budget import Budget, size_of
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 from paddle.pserver.sparse.walk import TableRows
@@ -68,6 +69,8 @@ class GrowingTable:
             with several matrices (path, key).
         disk: a directory on each server's machine: evicted rows are written to a file there, and loaded again when a
             batch has their ids; empty: they are dropped.
+        dtype: of values on the servers: "float32", or "float16", which takes half the memory. Updates are computed in
+            float32, and their results are rounded; states are float32.
     """
 
     width: int
@@ -83,6 +86,7 @@ class GrowingTable:
     min_score: float
     start: str | Path | tuple[str | Path, str] | None
     disk: str
+    dtype: str
 
     def __init__(
         self,
@@ -100,6 +104,7 @@ class GrowingTable:
         disk: str = "",
         *,
         start: str | Path | tuple[str | Path, str] | None = None,
+        dtype: str = "float32",
         dim: int | None = None,
         std: float | None = None,
         min_count: int | None = None,
@@ -116,6 +121,7 @@ class GrowingTable:
             "max_rows": max_rows,
             "optimizer": optimizer,
             "start": start,
+            "dtype": _row_dtype(dtype),
         }
         try:
             found |= asdict(Budget(size_of(memory), evict, decay, click, min_score, disk))
@@ -188,6 +194,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
                     value.max_age,
                     value.max_rows,
                     Budget(*(getattr(value, each.name) for each in fields(Budget))),
+                    value.dtype,
                 )
             )
             continue
@@ -197,6 +204,17 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
         # A single number is kept as an array of one.
         declared.parameters.append(_parameter(name, array.shape or (1,), asked, sparse=asked.sparse))
     return declared
+
+
+def _row_dtype(given: object) -> str:
+    """Return the dtype of a table. Raises ConfigError: it is another one, or not a name."""
+    if isinstance(given, str) and given in ROW_DTYPES:
+        return given
+    text = str(given).lower()
+    is_half = ("16" in text or "half" in text) and "bf" not in text
+    near = "float16" if is_half else "float32" if "float" in text or "32" in text else ""
+    hint = f': did you mean "{near}"?' if near and "bfloat" not in text else ""
+    raise ConfigError(f'GrowingTable: dtype: expected "float32" or "float16", got {given!r}{hint}')
 
 
 def _parameter(name: str, shape: tuple[int, ...], asked: TensorOptions, *, sparse: bool) -> ParameterSpec:
