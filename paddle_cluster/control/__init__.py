@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control of a running job from another terminal: its state directory, its socket, its nodes; above `screen`."""
+"""Control of running jobs from other terminals: state directory, control socket and nodes; above `screen`."""

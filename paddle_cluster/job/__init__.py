@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run of a job, phase by phase; above `control`.
+"""The execution of a job, phase by phase; above `control`.
 
 `beginning` connects before it imports the rest; `job` contains the phases, `handlers/` the reactions to events,
 `recovery` the continuation after a failure.

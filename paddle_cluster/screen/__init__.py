@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen: how the terminal and the logs show a job; above `nodes`.
+"""The screen: what a job prints to the terminal and to its logs; above `nodes`.
 
 `console` is the only module that prints; it uses a dedicated thread.
 """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and values in files of the original's formats; above `run`."""
+"""Files of programs and values, in the original's formats; above `run`."""

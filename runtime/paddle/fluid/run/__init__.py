@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run of a program: its places, its scope, its tensors, feeding and fetching; above `program`."""
+"""Running a program: places, scopes, tensors, feeding and fetching; above `program`."""

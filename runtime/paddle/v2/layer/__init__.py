@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every layer that a script can declare, ``paddle.layer``; above ``model``."""
+"""The layers that scripts declare (`paddle.layer`); above `model`."""
 
 from __future__ import annotations
 
