@@ -92,15 +92,17 @@ class ConnectError(LauncherError):
         node: the host as the user wrote it.
         reason: one sentence: what happened.
         hint: one sentence: what to do next, or empty.
+        outcome: the result in a word or two, for tables.
     """
 
     exit_code = ExitCode.PREFLIGHT
 
-    def __init__(self, node: str, reason: str, hint: str = "") -> None:
+    def __init__(self, node: str, reason: str, hint: str = "", outcome: str = "no answer") -> None:
         super().__init__(f"{node}: {reason}" + (f" {hint}" if hint else ""))
         self.node = node
         self.reason = reason
         self.hint = hint
+        self.outcome = outcome
 
 
 class PreflightError(LauncherError):

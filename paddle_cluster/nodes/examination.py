@@ -145,6 +145,7 @@ class Examination:
                 name=record.name,
                 python=record.node.python,
                 error=_error(record, self._answer_limit_s()),
+                outcome=getattr(record.contact.error, "outcome", Reply.outcome),
                 answer=record.reports.answer or Answer(),
                 node_id=record.node.node_id,
                 routes=record.reports.routes or (),

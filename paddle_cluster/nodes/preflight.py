@@ -95,7 +95,7 @@ def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
 def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
     """Return the result of a node in one or two words; the findings contain the details."""
     if reply.error:
-        return "no answer"
+        return reply.outcome
     if reply.name in wrong:
         return "FAIL"
     return "warning" if reply.name in noted else "ok"

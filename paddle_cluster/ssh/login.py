@@ -202,7 +202,7 @@ class FabricLogins(Logins):
         try:
             return self._jumps.use(hops, partial(self._open_jump, host, hops))
         except ConnectError as error:  # it names the node that tried first
-            raise ConnectError(host.text, error.reason, error.hint) from error
+            raise ConnectError(host.text, error.reason, error.hint, error.outcome) from error
         except TurnedAwayError as busy:
             raise TurnedAwayError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
         except TimeoutError as error:  # the thread that logs in there for all takes too long

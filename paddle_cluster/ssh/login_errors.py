@@ -69,10 +69,10 @@ def is_worth_another_try(error: Exception) -> bool:
 
 def explain(error: Exception, attempt: Attempt) -> ConnectError:
     """Convert an error of the SSH library or the kernel into one with a reason and a hint."""
-    reason, hint = _reason(error, attempt)
+    what, hint, outcome = _reason(error, attempt)
     if attempt.is_jump:
-        reason = f"jump host {attempt.hop.text}: {reason}"
-    return ConnectError(attempt.node, reason, hint)
+        what = f"jump host {attempt.hop.text}: {what}"
+    return ConnectError(attempt.node, what, hint, outcome)
 
 
 def _reason(error: Exception, attempt: Attempt) -> Reason:

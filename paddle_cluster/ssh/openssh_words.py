@@ -161,7 +161,7 @@ def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool
     if output.proxy_ended and output.server.host:
         user = f"{output.server.user}@" if output.server.user else ""
         what = f"jump host {user}{where(output.server)}: {what}"
-    return ConnectError(attempt.node, what, visible(reason.hint)), is_busy
+    return ConnectError(attempt.node, what, visible(reason.hint), reason.outcome), is_busy
 
 
 def not_looked_up(node: str, said: bytes) -> ConnectError:

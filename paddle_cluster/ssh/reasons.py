@@ -11,10 +11,11 @@ OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
 class Reason(NamedTuple):
-    """One sentence on what happened, and another on what to do next, or an empty string."""
+    """One sentence on what happened, another on what to do next, or an empty string, and the result for tables."""
 
     what: str
     hint: str = ""
+    outcome: str = "no answer"
 
 
 class Login(Protocol):
@@ -86,6 +87,7 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
             "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
             f"{at}{login.host}."
         ),
+        "login refused",
     )
 
 

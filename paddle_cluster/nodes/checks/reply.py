@@ -15,6 +15,7 @@ class Reply:
 
     Attributes:
         error: why the node could not be queried, or empty.
+        outcome: the result in a word or two if there is an error.
         python: the job's interpreter on the node, as configured.
         answer: its answer to `probe`.
         routes: the results of its attempts to reach other nodes.
@@ -38,6 +39,7 @@ class Reply:
     is_local: bool = False
     need: Need = field(default_factory=Need)
     python: str = "python3"
+    outcome: str = "no answer"
 
 
 @dataclass(frozen=True)
