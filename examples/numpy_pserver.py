@@ -2,8 +2,8 @@
 # ruff: noqa: T201  a script talks to its user
 """Uses a parameter server from plain numpy: words that occur together get similar vectors.
 
-Each process has a share of the pairs. The table grows with the words seen; a step fetches the rows of its words and
-sends their gradients, while the single dense tensor, a bias, is returned in the answer to the push.
+Each process has a share of the pairs. The table grows with the number of distinct words. A step fetches the rows of its
+words and sends their gradients. The answer to this push contains the only dense tensor, a bias.
 
     python paddle.py --job_dispatch_package=examples --entry=numpy_pserver.py
 

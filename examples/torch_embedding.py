@@ -2,9 +2,9 @@
 # ruff: noqa: T201  a script talks to its user
 """An embedding of 10^11 rows with PyTorch: the rows are on parameter servers, which send only those needed for a step.
 
-Who clicks on what? Ads are shown to people; both have a number out of 10^11, and a table of all of them would not fit
-anywhere. A growing table has a row for each, created by its first gradient. Each person and each ad prefers one of a
-few hidden themes: vectors of people and ads with the same theme become similar.
+Predicts which person clicks on which ad. People and ads have numbers below 10^11, and no machine could store a table
+of all of them. A growing table creates a row when its number first gets a gradient. Each person and each ad belongs to
+one of a few hidden themes, and vectors of people and ads with the same theme become similar.
 
     python paddle.py --job_dispatch_package=examples --entry=torch_embedding.py
 """

@@ -2,8 +2,8 @@
 # ruff: noqa: T201  a script talks to its user
 """A recommender whose dense layers DistributedDataParallel trains, by gloo or nccl, and whose rows are on servers.
 
-Each sample is a person and the ads of one page, in any number; the page is clicked on if the person likes most of them.
-Both kinds of IDs are out of 10^11. In `torch_embedding.py`, the servers train everything.
+Each sample is a person and the ads on one page, in any number. The person clicks on the page if they like most of the
+ads. IDs are below 10^11. In `torch_embedding.py`, the servers also train the dense layers.
 
     python paddle.py -p examples --entry=torch_embedding_ddp.py --nproc_per_node=2
 """

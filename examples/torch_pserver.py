@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""A PyTorch model whose parameters and optimizer live on parameter servers: learns which of two spirals a point is on.
+"""A PyTorch model whose parameters and optimizer are on parameter servers: learns which of two spirals a point is on.
 
 PyTorch only computes gradients; they are sent to the servers, and the values are returned into the same tensors, in
 place. Only `spirals_in_torch` uses PyTorch: `train` accepts tensors of any library that supports DLPack.
