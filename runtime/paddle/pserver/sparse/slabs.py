@@ -25,7 +25,7 @@ from paddle.pserver.sparse.touching import Toucher
 _SLAB_BYTES, _HUGE_PAGE = 32 << 20, 2 << 20
 _SLABS_ALONE, _SLABS_AT_ONCE = 4, 16
 """Slabs after the first ones are side by side and share huge pages: the ends of a slab alone, where its ticks are, take
-small pages, with which lookups are 8 % slower."""
+small pages, with which updates are slower."""
 _MAX_BITS = 20
 _TICK_BYTES = 4
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
