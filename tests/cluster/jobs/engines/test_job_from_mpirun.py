@@ -346,10 +346,10 @@ def what_cannot_be_is_told_before_anything_starts(cluster: Cluster, job: JobRunn
     mpi = FromMpirun(cluster)
     mpi.copy_learn()
     packed = ("--map-by", "ppr:2:node")
-    oracle.check(mpi.start(n=2, mapping=packed), 2, r"2 ranks on this host, .* --map-by ppr:1:node")
+    oracle.check(mpi.start(n=2, mapping=packed), 2, r"2 ranks on this host.* --map-by ppr:1:node")
     for host in cluster.hosts:
         host.path(f"{WS}/machines").write_text(f"# the head\nroot@{host.address} slots=1\n")
-    oracle.check(mpi.start(), 2, r"mpirun starts 3 ranks, and /root/ws/machines has 1 hosts")
+    oracle.check(mpi.start(), 2, r"mpirun starts 3 ranks, .*/root/ws/machines has 1 host")
     for host in cluster.hosts:
         host.path(f"{WS}/machines").write_text("10.9.9.1\n10.9.9.2\n10.9.9.3\n")
     oracle.check(mpi.start(), 2, r"none of 10\.9\.9\.1,.* is an address of this machine")
