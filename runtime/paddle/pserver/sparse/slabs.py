@@ -50,6 +50,10 @@ def map_memory(nbytes: int) -> Memory:
     return found[start : start + nbytes]
 
 
+class RowMemoryError(PserverError):
+    """There is no memory for new rows of a growing table."""
+
+
 class Slabs:
     """All rows of one table. Not thread-safe.
 
@@ -112,7 +116,7 @@ class Slabs:
             beside: bytes of the index, which can grow by an eighth at once.
 
         Raises:
-            PserverError: there is no memory for them; no row was taken.
+            RowMemoryError: there is no memory for them; no row was taken.
         """
         try:
             while self._used + count - self._num_free > len(self._slabs) << self._bits:
@@ -120,7 +124,7 @@ class Slabs:
             # A limit such as RLIMIT_AS is noticed before a batch changes anything.
             mmap.mmap(-1, _HEADROOM + beside // 4 + 2 * count * self.row_bytes, flags=_PRIVATE).close()
         except (OSError, MemoryError, ValueError) as error:
-            raise PserverError(
+            raise RowMemoryError(
                 f"table {self._name}: no memory for {count} more rows; its {len(self)} rows of {self.row_bytes} bytes "
                 f"and their index take {self.nbytes + beside} bytes: {error}. Use more servers, an entry filter, "
                 "eviction by age or a memory budget"

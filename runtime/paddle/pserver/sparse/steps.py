@@ -161,7 +161,9 @@ class Steps:
         formula = self._formulas.at(at.clock, at.learning_rate)
         if formula is None:
             return False
-        sums = float(max(values.max(initial=0.0), -values.min(initial=0.0))) * len(values)
+        n = len(values)
+        sums = float(max(values.max(initial=0.0), -values.min(initial=0.0))) * n
+        sums *= 1 + n * 2.0**-23  # rounding of a float32 sum: n / 2^24 relative to its largest
         return largest + formula.most_moved(sums, self._width) < MOST
 
     def _apply_plainly(

@@ -22,6 +22,7 @@ from paddle.optim.dense import DenseUpdater
 from paddle.optim.learning_rate import JobRates, StepRates
 from paddle.optim.spec import OptimizerSpec, RowGradient, optimizer_of
 from paddle.pserver.sparse.serving import GrowingShare, ServedTable
+from paddle.pserver.sparse.slabs import RowMemoryError
 from paddle.pserver.store.dense_step import DenseStep, DoubleBuffer
 from paddle.pserver.store.gradient import Gradient, NonFiniteGradient, Slab
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
@@ -317,7 +318,7 @@ class Store:
         """Around a change that must be complete: raise PserverError, and set `failure`, if memory runs out in it."""
         try:
             yield
-        except MemoryError as error:
+        except (MemoryError, RowMemoryError) as error:
             self.failure = (
                 f"memory ran out after batch {self.version}, and the next change is incomplete: "
                 f"{error or 'an allocation failed'}; {self._sizes()}. All requests are refused now: resume from a "

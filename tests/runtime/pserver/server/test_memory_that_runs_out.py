@@ -14,6 +14,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import Adagrad, Client, GrowingTable, Reader
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.sparse.hash_table import HashTable
+from paddle.pserver.sparse.slabs import RowMemoryError
 from paddle.pserver.sparse.spec import TableSpec
 from tests.runtime.pserver.in_process_job import InProcessJob
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
@@ -61,8 +62,9 @@ def test_a_limit_of_the_address_space_refuses_a_batch_whole(width: int) -> None:
     assert np.array_equal(limited, unlimited)
 
 
+@pytest.mark.parametrize("error", [MemoryError, RowMemoryError])
 def test_a_step_that_memory_cuts_is_told_to_all_and_nothing_is_answered_from_it(
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = TableSpec(ParameterSpec("t", (1, WIDTH), sparse=True))
     update = HashTable.update
@@ -70,7 +72,7 @@ def test_a_step_that_memory_cuts_is_told_to_all_and_nothing_is_answered_from_it(
     def cut(self: HashTable, gradients: list[RowGradient], rate: float) -> None:
         update(self, gradients, rate)
         if self.clock == 3:
-            raise MemoryError("not enough memory to add 5 ids")
+            raise error("not enough memory to add 5 ids")
 
     monkeypatch.setattr(HashTable, "update", cut)
 

@@ -88,6 +88,14 @@ def test_the_limit_is_what_rounds_to_infinity(sign: int) -> None:
     assert (table.lookup(np.array([7])) == 0).all()
 
 
+def test_a_sum_that_only_rounding_puts_out_of_range_is_refused() -> None:
+    table = HashTable(replace(SPEC, initial=Initial("constant", 0.0)), SGD)
+    often = RowGradient(np.zeros(1_000_000, np.int64), np.full((1_000_000, WIDTH), 0.0651, np.float32))
+    with pytest.raises(PserverError, match="row 0: "):  # exactly 65,100, but a sum in float32 exceeds 65,520
+        table.update([often], 1.0)
+    assert len(table) == 0
+
+
 def test_only_the_sum_of_all_gradients_counts() -> None:
     table = row_with(60_000.0)
     table.update([gradient([7], -50_000.0), gradient([7], 49_000.0)], 1.0)
