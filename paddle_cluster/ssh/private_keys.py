@@ -7,7 +7,6 @@ import base64
 import binascii
 import contextlib
 import copy
-import os
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -161,12 +160,6 @@ def _load(path: Path) -> _KeyFile:
     public = _public_half(path)
     try:
         key = paramiko.PKey.from_path(path)
-        status = path.stat()
-        if status.st_uid == os.getuid() and status.st_mode & 0o077:  # the rule of `ssh`
-            raise SSHException(
-                f"the private key {path} has mode {status.st_mode & 0o777:04o}, so other users may read it, "
-                f"and like `ssh` the launcher does not use it. Run `chmod 600 {path}`"
-            )
         certificate, key.public_blob = key.public_blob, None
         return _KeyFile(key.asbytes(), key, certificate)
     except TypeError:  # the crypto library raises this without a passphrase

@@ -14,7 +14,7 @@ from paramiko.hostkeys import HostKeys
 
 from paddle_cluster.ssh.known_hosts import ChangedHostKeyError, KnownHosts
 from tests.launcher.login_server import LoginServer, make_key
-from tests.launcher.logins import BOTH, Client, hello, url
+from tests.launcher.logins import BOTH, Client, url
 
 OURS = paramiko.ECDSAKey.generate()
 THEIRS = paramiko.ECDSAKey.generate()
@@ -95,23 +95,6 @@ def test_a_refused_key_is_named_and_nobody_is_asked_for_a_password(
     assert f"authentication refused for {server.user}@127.0.0.1" in error.reason
     assert str(stranger) in error.reason
     assert error.outcome == "login refused"
-
-
-@BOTH
-def test_a_key_that_others_may_read_is_not_used(client: Client, server: LoginServer) -> None:
-    client.knows(server)
-    server.client_key.chmod(0o644)
-    assert client.error(url(server), identity_files=(server.client_key,)).reason
-    server.client_key.chmod(0o600)
-    assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
-
-
-def test_the_mode_of_a_key_that_others_may_read_is_reported(client: Client, server: LoginServer) -> None:
-    client.knows(server)
-    server.client_key.chmod(0o644)
-    reason = client.error(url(server), identity_files=(server.client_key,)).reason
-    assert "mode 0644" in reason
-    assert f"chmod 600 {server.client_key}" in reason
 
 
 @BOTH
