@@ -143,7 +143,7 @@ COMMON = (
         "j",
     ),
     Option("dry_run", "dry_run", help="show every process of the job; connect to nothing"),
-    Option("conf", "conf", "FILE", Path, None, f"cluster description (default: {_CONF})"),
+    Option("conf", "conf", "FILE", Path, None, f"the cluster (default: {_CONF})"),
     Option(
         "hosts",
         "cluster.hosts",
