@@ -17,6 +17,7 @@ import pytest
 
 from paddle.errors import ConfigError
 from paddle.pserver.http_server import MAX_IDS, Limits, TableHTTPServer
+from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import InProcessJob
 from tests.runtime.pserver.reader.test_followed_tables import IDS, WAIT_S, begun, follow, push
 
@@ -190,9 +191,10 @@ def test_a_new_client_takes_the_place_of_the_connection_that_is_idle_for_longest
         peers = [
             http.client.HTTPConnection("127.0.0.1", served.server.server_port, timeout=20) for _ in "abc"
         ]
-        for peer in peers:
+        for count, peer in enumerate(peers, 1):
             peer.request("GET", "/health")
             assert peer.getresponse().read() == b'{"stale": []}'
+            wait_for("idle connections", lambda: len(served.server._idle) == min(count, 2), WAIT_S)  # noqa: B023
         assert peers[0].sock.recv(1) == b""
         peers[1].request("GET", "/health")
         assert peers[1].getresponse().status == 200
