@@ -72,15 +72,9 @@ def test_what_the_screen_is_too_narrow_for_is_told_below_the_table() -> None:
 
 
 def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
-    result = judge(
-        [
-            reply("node-a"),
-            reply("node-b", writable=False),
-            Reply("node-c", error="refused"),
-            Reply("node-d", error="refused", outcome="login refused"),
-        ],
-        DEMANDS,
-    )
+    unheard = Reply("node-c", error="refused")
+    refused = Reply("node-d", error="refused", outcome="login refused")
+    result = judge([reply("node-a"), reply("node-b", writable=False), unheard, refused], DEMANDS)
     assert [row[1] for row in result.rows] == ["ok", "FAIL", "no answer", "login refused"]
     assert all("writable" not in cell and cell != "refused" for row in result.rows for cell in row)
     assert len(result.problems) == 2

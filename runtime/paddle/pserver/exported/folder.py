@@ -219,7 +219,7 @@ class FolderWriter:
         return final
 
     def _refuse_later(self, said: Description) -> None:
-        """Refuse a base that nobody would read, since a later one of another run is there."""
+        """Refuse a base that no reader would use, because a later one of another run is there."""
         for base in self._root.glob(f"{BASE}-*"):
             if not said.since and base.name > said.name and Description.read(base).table == said.table:
                 raise ConfigError(

@@ -28,7 +28,7 @@ MOST_AT_ONCE = (1 << 31) - 3
 """Ids that kernels group by one call: positions are int32 there, up to two behind the last id."""
 
 SALT = np.frombuffer(os.urandom(16), np.uint64) | np.uint64(1)
-"""Two odd numbers of this process, on which it depends where ids lie, so that nobody can choose ids that collide."""
+"""Two random odd numbers of this process that decide where ids lie, so that ids cannot be chosen to collide."""
 
 KERNELS = library.Kernels(
     index_new="p:q",
