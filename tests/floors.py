@@ -81,8 +81,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     ),
     "runtime/paddle/v2": (
         "errors",
-        "parameter_config data_type activation pooling regularization settings",
-        "attr parameter_file",
+        "parameter_format data_type activation pooling regularization settings",
+        "attr",
         "model",
         "network optimizer",
         "layer",
@@ -112,7 +112,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "files multislot param_attr backward",
         "remote layer_helper data_feeder",
         "parallel executor reader",
-        "averages dgc pipeline",
+        "averages",
         "layers optimizer transpiler compiler",
         "contrib incubate",
         ".",
@@ -159,7 +159,6 @@ UPWARD: Mapping[tuple[str, str], str] = {
 
 SIZES: Mapping[str, str] = {
     "paddle_cluster/text": "sizes, events and lines: there is no fourth subject",
-    "runtime/paddle/v2": "what the original has under that name",
     "runtime/paddle/ops/update": "rules of optim.rules are operators by their rows there",
     "runtime/paddle/pserver/durable": "its fifth subject, checkpoints, is the folder in it",
 }

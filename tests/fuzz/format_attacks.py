@@ -33,8 +33,7 @@ from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Configure, Hello, Ping, PushPull, Record
 from paddle.sealed_stream import Handshake, SealedSource
 from paddle.sealing import CALLER, NONCE_BYTES, OVERHEAD, TOKEN_BYTES, Greeting, Opener
-from paddle.v2.parameter_config import ParameterConfig
-from paddle.v2.parameter_file import read_tar, write_tar
+from paddle.v2.parameter_format import ParameterConfig, read_tar, write_tar
 from paddle_node.agent.files.wheels import unpack
 from tests.fuzz.shapes import damaged, spoiled
 

@@ -35,8 +35,7 @@ from paddle.ops.base.errors import OpError
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.durable.checkpoint.format import DataFile, Manifest
-from paddle.v2.parameter_config import ParameterConfig
-from paddle.v2.parameter_file import read_tar, write_tar
+from paddle.v2.parameter_format import ParameterConfig, read_tar, write_tar
 from paddle.v2.parameters import Parameters
 
 SLOW_S = 5.0

@@ -14,8 +14,7 @@ import paddle.fluid as fluid
 from paddle.errors import ModelFileError
 from paddle.fluid.files import tensor_file
 from paddle.protobuf import bytes_field, fields, varint_field
-from paddle.v2.parameter_config import ParameterConfig
-from paddle.v2.parameter_file import HEADER, read_tar
+from paddle.v2.parameter_format import HEADER, ParameterConfig, read_tar
 from tests.runtime import hostile_files
 
 ROUNDS = 150

@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 from paddle.fluid import backward
 from paddle.fluid.averages import ExponentialMovingAverage, ModelAverage, load_values
 from paddle.fluid.clip import GradientClip, append_gradient_clip_ops
-from paddle.fluid.dgc import Compression
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.pipeline import PipelineOptimizer
+from paddle.fluid.parallel.dgc import Compression
+from paddle.fluid.parallel.pipeline import PipelineOptimizer
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.name_scopes import name_scope

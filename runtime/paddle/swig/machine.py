@@ -18,7 +18,7 @@ from paddle.v2 import settings
 from paddle.v2.data_type import InputType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.network import Network, NetworkMessage
-from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameter_format import ParameterConfig
 from paddle.v2.parameters import Parameters
 from paddle.v2.training import gradient_machine
 from paddle.v2.training.feeder import DataFeeder, Feed

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paddle.v2.errors import UsageError
-from paddle.v2.parameter_config import UpdateHook
+from paddle.v2.parameter_format import UpdateHook
 
 _EXTRAS = frozenset(["device", "drop_rate", "error_clipping_threshold"])
 

@@ -13,7 +13,7 @@ from paddle.graph.scope import fetched
 from paddle.v2 import settings
 from paddle.v2.errors import UsageError
 from paddle.v2.network import MAX_BYTES, Network
-from paddle.v2.parameter_file import binary
+from paddle.v2.parameter_format import binary
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
 from paddle.v2.training.feeder import DataFeeder, Feeding

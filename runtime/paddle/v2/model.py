@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from paddle.v2.attr import Initializer, ParameterAttribute
 from paddle.v2.data_type import InputType, whole_number
 from paddle.v2.errors import UsageError
-from paddle.v2.parameter_config import NORMAL, UNIFORM, ParameterConfig
+from paddle.v2.parameter_format import NORMAL, UNIFORM, ParameterConfig
 
 Attrs = Mapping[str, "bool | int | float | str | Sequence[int] | Sequence[float]"]
 ZEROS = ParameterAttribute(initial_mean=0.0, initial_std=0.0)

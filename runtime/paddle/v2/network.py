@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import ModelFileError, UsageError
 from paddle.v2.model import EvaluatorConfig, Extras, InputConfig, LayerConfig, Model
-from paddle.v2.parameter_config import ParameterConfig, UpdateHook
+from paddle.v2.parameter_format import ParameterConfig, UpdateHook
 
 FORMAT = "paddle-v2-network"
 VERSION = 1

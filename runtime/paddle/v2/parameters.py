@@ -19,8 +19,16 @@ from paddle.graph.scope import fetched
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
-from paddle.v2.parameter_config import UNIFORM, ParameterConfig
-from paddle.v2.parameter_file import HEADER, binary, blob, read_blob, read_tar, write_tar
+from paddle.v2.parameter_format import (
+    HEADER,
+    UNIFORM,
+    ParameterConfig,
+    binary,
+    blob,
+    read_blob,
+    read_tar,
+    write_tar,
+)
 from paddle.v2.topology import Layers, Topology
 
 Value = NDArray[np.float32]

@@ -13,7 +13,7 @@ from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.model import LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
-from paddle.v2.parameter_file import binary
+from paddle.v2.parameter_format import binary
 
 Layers = LayerOutput | Sequence[LayerOutput]
 

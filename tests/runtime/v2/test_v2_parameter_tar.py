@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import paddle.v2 as paddle
 from paddle.errors import PaddleError
 from paddle.v2.errors import ModelFileError
-from paddle.v2.parameter_config import ParameterConfig, UpdateHook
+from paddle.v2.parameter_format import ParameterConfig, UpdateHook
 from paddle.v2.parameters import Parameters
 
 

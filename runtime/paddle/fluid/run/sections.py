@@ -47,7 +47,7 @@ class Section:
 
 
 def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
-    """Return the sections of a program, see `fluid.pipeline`.
+    """Return the sections of a program, see `parallel.pipeline`.
 
     Args:
         cuts: names of variables at which the forward pass is cut; those of the last cut are optional.

@@ -24,7 +24,7 @@ from paddle.v2.activation import OPERATORS
 from paddle.v2.data_type import NO_WORD
 from paddle.v2.errors import UsageError
 from paddle.v2.model import Extras, InputConfig, LayerConfig
-from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameter_format import ParameterConfig
 
 Emit: TypeAlias = "Callable[[Emitter, LayerConfig], Variable | None]"
 

@@ -18,7 +18,7 @@ from paddle.optim.learning_rate import LearningRate
 from paddle.optim.sparse import SparseUpdater
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.v2.optimizer import ModelAverage
-from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameter_format import ParameterConfig
 from paddle.v2.training.feeder import Feed
 from paddle.v2.training.gradient_machine import Gradient, GradientMachine
 
