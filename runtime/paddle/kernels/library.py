@@ -35,8 +35,6 @@ FLAGS = (
     "-ffp-contract=off",  # a product and a sum are two roundings, as in numpy
     "-fno-math-errno",  # or a square root is a call and not an instruction; results are the same
     "-fno-trapping-math",
-    "-fno-builtin-sin",  # or both become one call of sincos, which Python's math does not use
-    "-fno-builtin-cos",
     "-fno-strict-aliasing",
     "-fPIC",
     "-fvisibility=hidden",

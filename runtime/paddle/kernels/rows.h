@@ -21,11 +21,8 @@
 #ifndef PADDLE_ROWS_H
 #define PADDLE_ROWS_H
 
+#include "gauss.h"
 #include "halves.h"
-#include "mathematics.h"
-#include "mixing.h"
-
-OLDEST(log);
 
 #define LINE 64
 
@@ -100,13 +97,10 @@ static void draw(const struct rows *rows, int64_t kind, int64_t id, float *restr
         if (width % 2)
             out[width - 1] = even((uint32_t)(mix(start + (uint64_t)(width / 2 + 1) * GAMMA) >> 32), mean, spread);
     } else {
-        for (int64_t at = 0; at < width; at += 2) {
-            uint64_t drawn = mix(start + (uint64_t)(at / 2 + 1) * GAMMA);
-            /* Box and Muller: one word gives two numbers. 1 is added, since 0 has no logarithm. */
-            double r = sqrt(-2.0 * log(((double)(drawn >> 32) + 1.0) * 0x1p-32));
-            double phi = 2.0 * M_PI * ((double)(uint32_t)drawn * 0x1p-32);
-            out[at] = (float)(mean + spread * (r * cos(phi)));
-            if (at + 1 < width) out[at + 1] = (float)(mean + spread * (r * sin(phi)));
+        for (int64_t at = 0; at < width; at += 2 * PAIRS) {
+            double z[2][PAIRS];
+            bell(start, at / 2, z[0], z[1]);
+            for (int64_t j = 0; j < 2 * PAIRS && at + j < width; j++) out[at + j] = (float)(mean + spread * z[j % 2][j / 2]);
         }
     }
     if (rows->is_half) round_to_halves(out, width);

@@ -9,12 +9,13 @@ high and low halves h, l of 32 bits. Word k determines the elements 2k and 2k + 
     uniform:   z = 2 · ⌊h/2⁸⌋/2²⁴ − 1 and the same of l: uniform on [−1, 1)
     normal:    r = √(−2 ln((h + 1)/2³²)),  φ = 2π l/2³²:  z = r cos φ and r sin φ   (Box and Muller, 1958)
 
-Servers with another libm may differ in the last bit of a float64, which changes about one float32 in 10⁸.
+Logarithm, cosine and sine are series of additions and multiplications, so all machines and `kernels/gauss.h` agree.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -25,6 +26,11 @@ from paddle.errors import ConfigError
 from paddle.pserver.sparse.mixing import GAMMA, mix, mix_one
 
 KINDS = ("constant", "uniform", "normal")
+# Taylor series, from the last factor on: ln((1 + s)/(1 - s)) = s (2 + 2 s^2/3 + ..) for |s| < 0.18; cosine and sine
+# up to an eighth of a turn.
+_LOG = [2.0 / k for k in range(19, 0, -2)]
+_COSINE = [(-1.0) ** k / math.factorial(2 * k) for k in range(8, -1, -1)]
+_SINE = [(-1.0) ** k / math.factorial(2 * k + 1) for k in range(7, -1, -1)]
 _REACH = {"constant": 0.0, "uniform": 1.0, "normal": 6.661}  # of z
 
 
@@ -102,11 +108,31 @@ def _even(high: Any, low: Any) -> tuple[Any, Any]:
 
 
 def _gaussian(high: Any, low: Any) -> tuple[Any, Any]:
-    # The C library's, as compiled loops have it: numpy's own log differs in the last bit of 1 number in 300.
-    log, cos, sin = (np.vectorize(each, otypes=[np.float64]) for each in (math.log, math.cos, math.sin))
-    r = np.sqrt(-2.0 * log((high.astype(np.float64) + 1.0) * 2.0**-32))
-    phi = 2.0 * math.pi * (low.astype(np.float64) * 2.0**-32)
-    return r * cos(phi), r * sin(phi)
+    r = np.sqrt(-2.0 * _log(high.astype(np.float64) + 1.0))
+    quarters = (low + np.uint64(1 << 29)) >> np.uint64(30)
+    a = (low.astype(np.float64) - quarters.astype(np.float64) * 2.0**30) * (math.pi / 2.0**31)
+    sine, cosine = (_series(each, a * a) for each in (_SINE, _COSINE))
+    sine = sine * a
+    is_odd = (quarters & np.uint64(1)).astype(np.bool_)
+    x, y = np.where(is_odd, sine, cosine), np.where(is_odd, cosine, sine)
+    x = np.where((quarters + np.uint64(1)) & np.uint64(2), -x, x)
+    return r * x, r * np.where(quarters & np.uint64(2), -y, y)
+
+
+def _log(n: Any) -> Any:
+    """Return ln(n / 2^32)."""
+    m, e = np.frexp(n)
+    is_low = m < math.sqrt(0.5)
+    m, e = np.where(is_low, 2.0 * m, m), np.where(is_low, e - 1, e)
+    s = (m - 1.0) / (m + 1.0)
+    return (e - 32.0) * math.log(2.0) + s * _series(_LOG, s * s)
+
+
+def _series(factors: Sequence[float], y: Any) -> Any:
+    total = np.full_like(y, factors[0])
+    for each in factors[1:]:
+        total = total * y + each
+    return total
 
 
 def _fits(value: float) -> bool:
