@@ -49,7 +49,7 @@ def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[s
     if port and last > MAX_PORT:
         raise FlagError(
             f"flags --port, --ports_num, --ports_num_for_sparse: expected ports up to {MAX_PORT}, "
-            f"got {port} to {last} ({dense} + {sparse} of them)"
+            f"got {port} to {last} ({dense} dense and {sparse} sparse ports)"
         )
     return flags
 

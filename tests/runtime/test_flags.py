@@ -90,7 +90,7 @@ def test_values_get_the_type_of_their_flag_and_the_rest_their_default() -> None:
         ({"log_period": -1}, "flag --log_period: expected 0 to 2147483647, got -1"),
         (
             {"port": 65535, "ports_num_for_sparse": 1},
-            "--ports_num_for_sparse: expected ports up to 65535, got 65535 to 65536 .1 . 1 of them.",
+            "--ports_num_for_sparse: expected ports up to 65535, got 65535 to 65536 .1 .* 1 sparse",
         ),
         ({"use_gpu": "maybe"}, "flag --use_gpu: expected true or false, got 'maybe'"),
         ({"checkgrad_eps": ""}, "flag --checkgrad_eps: expected a number"),

@@ -117,7 +117,7 @@ def _fetch(url: str, path: Path, md5sum: str | None) -> None:
     reason: Exception | None = None
     home = path.parent.parent
     sys.stderr.write(
-        f"Cache file {path} not found, downloading {url} (PADDLE_DATA_HOME sets another root than {home})\n"
+        f"Cache file {path} not found, downloading {url} (to use a directory other than {home}, set PADDLE_DATA_HOME)\n"
     )
     sys.stderr.flush()
     deadline = time.monotonic() + DEADLINE_S
@@ -134,9 +134,9 @@ def _fetch(url: str, path: Path, md5sum: str | None) -> None:
             return
     raise DatasetError(
         path,
-        f"dataset: cannot download {url} in {ATTEMPTS} attempts ({type(reason).__name__}: "
+        f"dataset: cannot download {url} after {ATTEMPTS} attempts ({type(reason).__name__}: "
         f"{reason}). Download the file elsewhere and save it as {path} (md5 "
-        f"{md5sum or 'any'}). PADDLE_DATA_HOME sets another root than {path.parent.parent}.",
+        f"{md5sum or 'any'}). To use a directory other than {path.parent.parent}, set PADDLE_DATA_HOME.",
     ) from reason
 
 
@@ -163,7 +163,7 @@ def _receive(url: str, part: Path, deadline: float) -> None:
                 file.write(chunk)
                 progress.add(len(chunk))
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"not complete after {DEADLINE_S:.0f} s")
+                    raise TimeoutError(f"the transfer was incomplete after {DEADLINE_S:.0f} s")
         if progress.done < length:
             raise http.client.IncompleteRead(b"", length - progress.done)
         file.flush()

@@ -222,7 +222,7 @@ class ExponentialMovingAverage(_Averages):
             FluidError: the program has no parameter to average, or the decay is out of range.
         """
         if not 0 <= decay < 1:
-            raise FluidError(f"ExponentialMovingAverage: expected decay from 0 to below 1, got {decay}")
+            raise FluidError(f"ExponentialMovingAverage: expected 0 <= decay < 1, got {decay}")
         super().__init__()
         self._program = default_main_program()
         self._decay, self._steps, self._name = decay, thres_steps, name or ""

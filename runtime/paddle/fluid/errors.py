@@ -40,7 +40,7 @@ ABSENT: Mapping[str, str] = MappingProxyType(
             "8-bit integer computation is not supported: save the float32 model with fluid.io.save_inference_model",
         ),
         "Compressor": "pruning, distillation and architecture search are not supported: train the smaller network",
-        "multi_download": "call HDFSClient.download for every trainers-th file of client.lsr(hdfs_path)",
+        "multi_download": "call HDFSClient.download for this trainer's share of client.lsr(hdfs_path)",
         "multi_upload": "call HDFSClient.upload for each file",
         "dygraph": "only static programs are supported: use fluid.layers",
         "communicator": "use DistributeTranspiler with sync_mode=False",
@@ -79,7 +79,7 @@ _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 def _message(module: str, name: str) -> str:
     if name in ABSENT:
-        return f"not available: {module}.{name} of Fluid 1.5; {ABSENT[name]}"
+        return f"{module}.{name} of Fluid 1.5 is not available; {ABSENT[name]}"
     known = [each for each in dir(sys.modules[module]) if not each.startswith("_")]
     # Python itself asks each module for names such as __path__ at every import.
     close = [] if name.startswith("__") else difflib.get_close_matches(name, [*known, *ABSENT], n=1)

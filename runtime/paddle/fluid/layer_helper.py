@@ -152,7 +152,9 @@ class LayerHelper:
         """
         known = to_attr(attr)
         if known is None:
-            raise FluidTypeError(f"layer {self.name!r} needs this parameter, but its attribute is False")
+            raise FluidTypeError(
+                f"layer {self.name!r} needs its {'bias' * is_bias or 'weight'}: do not pass False"
+            )
         known.name = known.name or unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if known.initializer is None:
             known.initializer = default_initializer or (Constant(0.0) if is_bias else Xavier())

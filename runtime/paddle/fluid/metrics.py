@@ -239,7 +239,7 @@ class DetectionMAP:
         ap_version: str = "integral",
     ) -> None:
         if class_num is None:
-            raise FluidError("DetectionMAP: give class_num, the number of classes")
+            raise FluidError("DetectionMAP: class_num (the number of classes) is required")
         self.helper = LayerHelper("map_eval")
         columns = [gt_label, gt_box] if gt_difficult is None else [gt_label, gt_difficult, gt_box]
         label = concat([*(cast(each, gt_box.dtype) for each in columns[:-1]), gt_box], axis=1)

@@ -113,5 +113,5 @@ def to_attrs(given: ParamAttrLike | Sequence[ParamAttrLike], count: int) -> list
     if not isinstance(given, Sequence) or isinstance(given, str):
         return [to_attr(given) for _ in range(count)]
     if len(given) not in (1, count):
-        raise FluidTypeError(f"expected one attribute or {count}, got {len(given)}")
+        raise FluidTypeError(f"expected 1 or {count} attributes, got {len(given)}")
     return [to_attr(each) for each in (given if len(given) == count else list(given) * count)]

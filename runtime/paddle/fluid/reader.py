@@ -158,7 +158,7 @@ class PyReader:
         found = entering(value, variable.block, variable.name)
         if found.dtype != variable.dtype:
             raise FluidError(
-                f"a batch for {self.name!r} has {tuple(found.shape)} {found.dtype} for {variable.describe()}"
+                f"a batch for {self.name!r}: expected {variable.describe()}, got {tuple(found.shape)} {found.dtype}"
             )
         return found
 

@@ -295,7 +295,7 @@ def _check_reads(
         variable = block.find(name)
         if variable is None or not variable.persistable:
             raise FeedError(
-                f"variable {name!r}, read by {who}, is neither fed nor persistable, and nothing computes it first"
+                f"variable {name!r}, read by {who}, is neither fed nor persistable, and no earlier operator computes it"
                 + _missing(variable, name, feeds)
             )
         known.add(name)

@@ -43,7 +43,7 @@ def clip_by_global_norm(gradients: Mapping[str, Gradient], limit: float) -> dict
         ConfigError: `limit` is not a number above 0, or a gradient contains NaN or infinity.
     """
     if not 0.0 < limit < math.inf:
-        raise ConfigError(f"norm to clip gradients to: expected a number above 0, got {limit}")
+        raise ConfigError(f"gradient clipping: expected a norm above 0, got {limit}")
     norm = math.hypot(*(l2_norm(_values(g)) for g in gradients.values()))
     if not math.isfinite(norm):
         wrong = next(name for name, g in gradients.items() if not np.isfinite(_values(g)).all())

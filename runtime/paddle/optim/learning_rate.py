@@ -59,7 +59,7 @@ class LearningRate:
         if self._step_rate is not None:
             if num_updates is None:
                 raise ConfigError(
-                    f"learning rate schedule {self._spec.schedule} counts updates: pass the number of updates"
+                    f"learning rate schedule {self._spec.schedule} counts updates: pass num_updates"
                 )
             try:
                 rate = self._step_rate(num_updates)
@@ -91,7 +91,7 @@ class LearningRate:
             arguments = spec.schedule_args or f"a={spec.decay_a:g}, b={spec.decay_b:g}"
             raise ConfigError(
                 f"learning rate schedule {spec.schedule} with {arguments}: expected a finite rate, got {rate} "
-                f"after {after}"
+                f"after {after}. Change the arguments"
             )
         return rate
 

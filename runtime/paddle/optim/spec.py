@@ -165,7 +165,7 @@ class ParameterSpec:
             _require(
                 not self.optimizer.is_async,
                 f"{what}: is_async of its own optimizer",
-                "false, since it is the job's",
+                "false, because only the job's optimizer sets it",
                 True,
             )
         _require(not (self.l1 and self.momentum), f"{what}: momentum", "0 with L1 decay", self.momentum)

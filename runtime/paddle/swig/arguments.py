@@ -66,14 +66,14 @@ class Arguments:
         """Return the numbers of a slot."""
         value = self._slots[idx].value
         if value is None:
-            raise UsageError(f"slot {idx} has no value")
+            raise UsageError(f"slot {idx} has no value: set one with setSlotValue, or call getSlotIds")
         return Matrix(value)
 
     def getSlotIds(self, idx: int) -> IVector:
         """Return the integers of a slot."""
         ids = self._slots[idx].ids
         if ids is None:
-            raise UsageError(f"slot {idx} has no ids")
+            raise UsageError(f"slot {idx} has no ids: set them with setSlotIds, or call getSlotValue")
         return IVector(ids)
 
     def columns(self) -> list[tuple[InputType, Sequence[Any]]]:

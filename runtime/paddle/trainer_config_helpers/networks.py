@@ -29,7 +29,7 @@ def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> 
     """Declare the outputs of the network: costs for training, layers to print for prediction."""
     found = _flat(layers, args, "outputs")
     if not found:
-        raise UsageError("outputs needs at least one layer")
+        raise UsageError("outputs: expected at least one layer, such as outputs(cost)")
     current().outputs = found
 
 
@@ -39,5 +39,5 @@ def _flat(
     found = [*(first if isinstance(first, (list, tuple)) else [first]), *more]
     for layer in found:
         if not isinstance(layer, LayerOutput):
-            raise UsageTypeError(f"{who} takes layers, got {layer!r:.80}")
+            raise UsageTypeError(f"{who}: expected layers, got {layer!r:.80}")
     return found

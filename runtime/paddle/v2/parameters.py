@@ -227,7 +227,7 @@ class Parameters:
         for name, value in shared.items():
             if value.size != self.config(name).size and name not in exclude_params:
                 raise UsageError(
-                    f"parameter {name!r} has {value.size} values in the tar, not {self.config(name).size} as here"
+                    f"parameter {name!r} has {value.size} values in the tar, not {self.config(name).size} as expected"
                 )
         for name, value in shared.items():
             if name not in exclude_params:

@@ -59,7 +59,7 @@ def test_a_download_is_told_before_it_begins_with_how_to_do_without(
         common.download(f"{site.url}/set.tgz", "mod", MD5)
     (said,) = capsys.readouterr().err.splitlines()
     assert said.endswith(
-        f"downloading {site.url}/set.tgz (PADDLE_DATA_HOME sets another root than {empty_home})"
+        f"downloading {site.url}/set.tgz (to use a directory other than {empty_home}, set PADDLE_DATA_HOME)"
     )
 
 

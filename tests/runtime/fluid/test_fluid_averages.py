@@ -102,7 +102,7 @@ def test_a_moving_average_of_nothing_is_refused() -> None:
         pass
     with pytest.raises(ValueError, match="update was called twice"):
         average.update()
-    with pytest.raises(ValueError, match="expected decay from 0 to below 1, got 1"):
+    with pytest.raises(ValueError, match="expected 0 <= decay < 1, got 1"):
         O.ExponentialMovingAverage(1)
 
 

@@ -334,7 +334,7 @@ def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
         rows = read_selected_rows(stream, name, any_ids=True)
         line = stream.read(_MAX_PATH).decode(errors="replace")
     if line and not (line.startswith(_RULE) and line.endswith("\n")):
-        raise ModelFileError(f"{path} continues after the states of {name!r}: it is damaged")
+        raise ModelFileError(f"{path} is damaged: unexpected data follows the states of {name!r}")
     return rows, line.removeprefix(_RULE).strip()
 
 

@@ -35,7 +35,7 @@ class While:
         body = bodies.end(inner)
         if self._cond.name not in body.writes:
             raise FluidError(
-                f"the body of a While must write its condition {self._cond.name!r}, or it never ends"
+                f"the body of a While must write its condition {self._cond.name!r}, otherwise the loop never ends"
             )
         read = [name for name in body.reads if bodies.has_value(body.outer, name)]
         body.outer.append_op(

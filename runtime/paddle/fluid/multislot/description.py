@@ -89,7 +89,7 @@ def parse_description(text: str, what: str) -> Description:
 def _slot(fields: Mapping[str, Sequence[Any]], what: str) -> Slot:
     for name in ("name", "type"):
         if name not in fields:
-            raise ModelFileError(f"{what}: a slot without {name}")
+            raise ModelFileError(f"{what}: a slot has no {name}")
     name, kind = _last(fields, "name", str, what), _last(fields, "type", str, what)
     if kind not in {each.value for each in SlotType} | {"uint32", "int64"}:
         raise ModelFileError(f"{what}: slot {name!r}: expected the type uint64 or float, got {kind!r}")
@@ -157,7 +157,7 @@ class _Parser:
                 values.append(self.message(">", depth + 1))
                 self._advance()
             elif not colon:
-                raise self._error(f"`:` or `{{` behind {name!r}")
+                raise self._error(f"`:` or `{{` after {name!r}")
             elif self._taken("["):
                 while not self._taken("]"):
                     values.append(self._value())

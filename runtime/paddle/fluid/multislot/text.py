@@ -85,7 +85,7 @@ def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
         counts = np.where(tokens.plain[at], tokens.whole[at], 0).astype(np.int64)
         fail(counts < 1, slot, "the number of its values, at least 1")
         if slot.is_used and slot.is_dense and slot.width >= 0:
-            fail(counts != slot.width, slot, f"{slot.width} values, as its variable has")
+            fail(counts != slot.width, slot, f"{slot.width} values, the size of its variable")
         short = counts > ends - at - 1
         if short.any():
             row = int(np.argmax(short))

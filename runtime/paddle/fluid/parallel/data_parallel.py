@@ -197,7 +197,7 @@ class DataParallel:
         self._meets = any(op.type in (*_MEETING, *_SYNCHRONISED.values()) for op in ops)
         if self._meets and self._source._averaging is not None:
             raise FluidError(
-                "allreduce, broadcast and sync_batch_norm need all trainers in each step, and these trainers average "
+                "allreduce, broadcast and sync_batch_norm need all trainers in each step, but these trainers average "
                 "parameters: transpile with sync_mode=True and k_steps=1"
             )
         passing = self._passing(ops)

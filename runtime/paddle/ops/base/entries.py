@@ -85,7 +85,7 @@ def as_before(after: Any, before: Any) -> Any:
     if lod:
         if len(lod[0]) != len(before.lod[0]):
             raise InputError(
-                f"a state of {len(before.lod[0]) - 1} sequences became one of {len(lod[0]) - 1} in a step"
+                f"a state must keep its {len(before.lod[0]) - 1} sequences, got {len(lod[0]) - 1} after a step"
             )
         return after
     if len(after) != len(before):

@@ -106,7 +106,7 @@ def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
     wanted = [int(holds.sum()), int((~holds).sum())]
     if counts != wanted or (lod and lod[-1][-1] != len(true) + len(false)):
         what = "sequences" if lod else "rows"
-        raise InputError(f"Mask needs {wanted} {what} of InTrue and InFalse, but they have {counts}")
+        raise InputError(f"Mask selects {wanted} {what} from InTrue and InFalse, but they have {counts}")
     order = np.empty(len(holds), np.int64)
     order[holds], order[~holds] = np.arange(counts[0]), counts[0] + np.arange(counts[1])
     return lod, order

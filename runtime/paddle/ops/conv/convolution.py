@@ -31,9 +31,8 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
         count, per_group = filters.shape[:2]
         if x.shape[1] != per_group * groups or count % groups:
             raise ShapeError(
-                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter "
-                f"{filters.shape}: with {groups} groups it needs {per_group * groups}, and {count} "
-                "filters must divide into the groups"
+                f"Input {x.shape} has {x.shape[1]} channels, but Filter {filters.shape} with {groups} groups needs "
+                f"{per_group * groups}, and the number of filters must be a multiple of {groups}"
             )
         window = _window(filters, attrs)
         return Spec((x.shape[0], count, *window.places(x.shape[2:])), x.dtype)
@@ -70,9 +69,8 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
         _check_images(x, filters, sides)
         if x.shape[1] != filters.shape[0] or filters.shape[0] % groups:
             raise ShapeError(
-                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter "
-                f"{filters.shape}: it needs {filters.shape[0]}, and they must divide into {groups} "
-                "groups"
+                f"Input {x.shape} has {x.shape[1]} channels, but Filter {filters.shape} needs {filters.shape[0]}, "
+                f"which {groups} groups must divide"
             )
         window = _window(filters, attrs)
         least = window.grown(x.shape[2:])
@@ -85,7 +83,7 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
             )
         ):
             raise AttrError(
-                f"output_size {output_size} does not give an image of {x.shape[2:]} with {window}"
+                f"output_size: expected at least {least} and less than a stride {window.strides} more, got {output_size}"
             )
         return Spec((x.shape[0], filters.shape[1] * groups, *(output_size or least)), x.dtype)
 
@@ -141,7 +139,7 @@ def _check_images(x: Spec, filters: Spec, sides: int) -> None:
     if len(x.shape) != 2 + sides or len(filters.shape) != 2 + sides or x.dtype != filters.dtype:
         kernel = ", ".join(f"k{side.lower()}" for side in _SIDES[sides].split(", "))
         raise ShapeError(
-            f"expected Input (N, C, {_SIDES[sides]}) and Filter (F, C, {kernel}) of one dtype, got {x.shape} "
+            f"expected Input (N, C, {_SIDES[sides]}) and Filter (F, C, {kernel}) of the same dtype, got {x.shape} "
             f"{x.dtype} and {filters.shape} {filters.dtype}"
         )
 

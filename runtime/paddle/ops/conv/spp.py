@@ -19,7 +19,7 @@ def _infer(x: Spec, *, pyramid_height: int, pooling_type: str) -> Spec:
         raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
     if pooling_type not in ("max", "avg") or pyramid_height < 1:
         raise AttrError(
-            f"expected pooling_type 'max' or 'avg' and a height of 1 or more, got {pooling_type!r}, {pyramid_height}"
+            f"expected pooling_type 'max' or 'avg' and pyramid_height >= 1, got {pooling_type!r} and {pyramid_height}"
         )
     width = x.shape[1] * (4**pyramid_height - 1) // 3
     return x._replace(shape=(x.shape[0], width if x.shape[1] >= 0 else -1))

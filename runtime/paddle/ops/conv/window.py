@@ -34,7 +34,7 @@ class Window:
             or any(len(each) != rank for each in others)
             or min(self.kernel + self.strides + self.dilations) < 1
         ):
-            raise AttrError(f"a window needs positive numbers, the same count of each, got {self}")
+            raise AttrError(f"expected a positive size, stride and dilation for each axis, got {self}")
         if min(self.paddings) < 0:
             raise AttrError(f"paddings must not be negative, got {self.paddings}")
 
@@ -60,7 +60,7 @@ class Window:
             ShapeError: there is no window.
         """
         if len(size) != len(self.kernel):
-            raise AttrError(f"expected a window of {len(size)} numbers over {size}, got {self}")
+            raise AttrError(f"expected a window of {len(size)} axes for an image of {size}, got {self}")
         return tuple(
             self._along(axis, each, ceil_mode) if each >= 0 else -1 for axis, each in enumerate(size)
         )

@@ -50,7 +50,7 @@ def _infer(x: Spec, rois: Spec, trans: Spec, *, attrs: dict[str, Any]) -> tuple[
     group = attrs["group_size"]
     if len(group) != 2 or len(attrs["part_size"]) != 2 or attrs["sample_per_part"] <= 0:
         raise AttrError(
-            f"expected group_size and part_size of 2 and a positive sample_per_part, got {group}, "
+            f"expected two numbers in group_size and in part_size, and a positive sample_per_part, got {group}, "
             f"{attrs['part_size']} and {attrs['sample_per_part']}"
         )
     if len(x.shape) != 4 or not agree(x.shape[1], attrs["output_dim"] * group[0] * group[1]):

@@ -39,7 +39,7 @@ def _infer(boxes: Spec, scores: Spec) -> Spec:
         )
     of_all = (boxes.shape[0], scores.shape[1], boxes.shape[1])
     wanted = of_all if len(scores.shape) == 3 else boxes.shape[:2]
-    same(wanted, scores.shape, "the Scores that BBoxes need and those given")
+    same(wanted, scores.shape, "expected and given Scores")
     return Spec((-1, boxes.shape[2] + 2 if boxes.shape[2] > 0 else -1), boxes.dtype, 1)
 
 

@@ -40,11 +40,11 @@ def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec,
     least, most = attrs["min_sizes"], attrs["max_sizes"]
     if not least or (most and len(most) != len(least)):
         raise AttrError(
-            f"expected min_sizes, and max_sizes empty or of the same length, got {least} and {most}"
+            f"min_sizes needs at least one size, max_sizes none or as many; got min_sizes={least}, max_sizes={most}"
         )
     if any(a <= 0 for a in least) or any(b <= a for a, b in zip(least, most, strict=False)):
         raise AttrError(
-            f"sizes must be positive and each max_sizes above its min_sizes, got {least} and {most}"
+            f"expected positive min_sizes and greater max_sizes, got min_sizes={least}, max_sizes={most}"
         )
     count = len(expanded_ratios(attrs["aspect_ratios"], attrs["flip"])) * len(least) + len(most)
     return _shared(features, image, attrs, count)
@@ -87,7 +87,7 @@ def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tup
     sizes, densities = attrs["fixed_sizes"], attrs["densities"]
     if len(sizes) != len(densities) or any(each <= 0 for each in (*sizes, *densities)):
         raise AttrError(
-            f"expected the same number of positive fixed_sizes and densities, got {sizes} and {densities}"
+            f"expected one positive density per positive fixed size, got densities={densities}, fixed_sizes={sizes}"
         )
     count = sum(each * each for each in densities) * len(attrs["fixed_ratios"])
     return _shared(features, image, attrs, count)

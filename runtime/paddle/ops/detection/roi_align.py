@@ -31,7 +31,7 @@ def images_of_regions(x: Array, rois: Any) -> tuple[Array, Array]:
     """
     data, offsets = sequences(rois, "ROIs")
     if len(offsets) - 1 > len(x):
-        raise InputError(f"ROIs has {len(offsets) - 1} sequences for {len(x)} images")
+        raise InputError(f"ROIs has {len(offsets) - 1} sequences, but there are only {len(x)} images")
     return to_host(data), owners(offsets)
 
 

@@ -12,7 +12,7 @@ from paddle.ops.base.registry import Spec, operator
 
 def _infer(x: Spec, *, axis: int, indexes: tuple[int, ...]) -> Spec:
     if len(x.shape) != 4 or axis not in (1, 2, 3):
-        raise ShapeError(f"expected X of four dimensions and an axis from 1 to 3, got {x.shape} and {axis}")
+        raise ShapeError(f"expected X of four dimensions and an axis from 1 to 3, got {x.shape} and {axis=}")
     if not indexes or (x.shape[axis] >= 0 and not all(0 <= index < x.shape[axis] for index in indexes)):
         raise AttrError(f"indexes: expected numbers below {x.shape[axis]}, got {indexes}")
     return x

@@ -169,7 +169,7 @@ def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
         if count_of(part) != count or len(lod_of(part)) > 1:
             what = "sequences" if lod_of(part) else "rows"
             raise InputError(
-                f"output {name!r} has {count_of(part)} {what} at a step of {count} sequences"
+                f"output {name!r} has {count_of(part)} {what} in a step, expected {count}, one per sequence"
                 if len(lod_of(part)) < 2
-                else f"output {name!r} has sequences of sequences at a step; at most two levels are supported"
+                else f"output {name!r} has sequences of sequences in a step, but at most two levels are supported"
             )

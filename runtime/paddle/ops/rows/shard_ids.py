@@ -101,7 +101,7 @@ def _infer_sparse(x: Spec, *, height_sections: tuple[int, ...]) -> list[Spec]:
 
 def _pieces(x: Spec, heights: tuple[int, ...]) -> list[Spec]:
     if x.shape[0] >= 0 and sum(heights) != x.shape[0]:
-        raise ShapeError(f"X {x.shape} cannot be split into {heights} rows")
+        raise ShapeError(f"X {x.shape} cannot be split into parts of {heights} rows")
     return [x._replace(shape=(height, *x.shape[1:]), lod_level=0) for height in heights]
 
 

@@ -95,7 +95,7 @@ def places(values: Array, count: int, what: str) -> tuple[Offsets, Offsets]:
     """
     table = to_host(values).reshape(len(values), -1).astype(np.int64)
     if len(table) != count:
-        raise InputError(f"expected a row of {what} for each of {count} sequences, got {len(table)}")
+        raise InputError(f"{what}: expected {count} rows, one per sequence, got {len(table)}")
     used = np.logical_and.accumulate(table != _NONE, axis=1)
     return table[used], ends_of(used.sum(axis=1))
 
@@ -131,14 +131,14 @@ def _pieces(x: Any, starts: Array | None, ends: Array | None) -> tuple[Offsets, 
 def _sub_sequences(x: Any, which: Array) -> tuple[Offsets, Lod]:
     lod = lod_of(x)
     if len(lod) != 2:
-        raise InputError(f"X must have sequences of sequences, two levels of LoD, got {len(lod)}")
+        raise InputError(f"X must have two levels of LoD (sequences of sequences), got {len(lod)}")
     places_, outer = places(which, len(lod[0]) - 1, "sub-sequences")
     owner = owners(outer)
     wrong = (places_ < 0) | (places_ >= lengths(lod[0])[owner])
     if wrong.any():
         bad = int(wrong.argmax())
         raise InputError(
-            f"sequence {owner[bad]} has {lengths(lod[0])[owner[bad]]} sub-sequences, so number "
+            f"sequence {owner[bad]} has {lengths(lod[0])[owner[bad]]} sub-sequences, so index "
             f"{places_[bad]} is out of range"
         )
     rows, inner = chosen(lod[1:], lod[0][:-1][owner] + places_)

@@ -90,7 +90,7 @@ def _brought_back(
 
 def _check(length: int, stride: int) -> None:
     if stride != 1 or length < 1:
-        raise AttrError(f"expected contextStride 1 and contextLength over 0, got {stride} and {length}")
+        raise AttrError(f"expected contextStride=1 and contextLength >= 1, got {stride} and {length}")
 
 
 def _window(offsets: Offsets, start: int, length: int, is_padded: bool) -> Offsets:
@@ -111,7 +111,7 @@ def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
 
 
 def _infer_row_conv(x: Spec, filters: Spec) -> Spec:
-    same(x.shape[1:], filters.shape[1:], "X and Filter, but for the rows,")
+    same(x.shape[1:], filters.shape[1:], "X and Filter, except for the rows,")
     return x
 
 
@@ -231,8 +231,8 @@ def _real_sizes(x: Array, real: Array | None, out_stride: tuple[int, ...]) -> li
     bad = [(h, w) for h, w in found if not (0 < h <= x.shape[2] and 0 < w <= x.shape[3])]
     if bad or len(found) != len(x):
         raise InputError(
-            f"expected the sizes of {len(x)} images of at most {x.shape[2:]}, got {bad or len(found)} with "
-            f"out_stride {out_stride}"
+            f"expected {len(x)} image sizes of at most {x.shape[2:]}, got {bad or len(found)} (divided by out_stride "
+            f"{out_stride})"
         )
     return found
 

@@ -70,7 +70,7 @@ def lod_reset_grad(dout: Array) -> Array:
 
 def _infer(x: list[Spec]) -> Spec:
     for spec in x[1:]:
-        same(x[0].shape[1:], spec.shape[1:], "inputs, but for the rows,")
+        same(x[0].shape[1:], spec.shape[1:], "inputs, except for the rows,")
     return Spec((-1, *x[0].shape[1:]), x[0].dtype, max(x[0].lod_level, 1))
 
 

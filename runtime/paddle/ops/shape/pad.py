@@ -52,7 +52,7 @@ def _infer_pad2d(x: Spec, given: Spec | None, *, paddings: Sizes, mode: str, dat
 def _check_sides(paddings: Sizes, mode: str) -> None:
     if len(paddings) != 4 or min(paddings) < 0 or mode not in _MODES:
         raise AttrError(
-            f"expected paddings (top, bottom, left, right) and one of {_MODES}, got {paddings} {mode!r}"
+            f"expected paddings (top, bottom, left, right) >= 0 and a mode of {_MODES}, got {paddings}, {mode!r}"
         )
 
 

@@ -47,8 +47,8 @@ def priorbox(
     features, whole = geometry(input, None, "priorbox"), geometry(image, image.num_filters or 3, "priorbox")
     if len(variance) != 4 or not min_size or len(max_size) not in (0, len(min_size)):
         raise UsageError(
-            "priorbox: expected 4 variances, and max_size empty or as long as min_size, got "
-            f"{variance!r}, {max_size!r} and {min_size!r}"
+            "priorbox: variance needs 4 numbers, min_size at least one, and max_size none or as many as min_size; got "
+            f"{variance=}, {min_size=}, {max_size=}"
         )
     ratios = [each for each in aspect_ratio if abs(each - 1) >= 1e-6]
     count = (2 * len(dict.fromkeys(ratios)) + 1) * len(min_size) + len(max_size)

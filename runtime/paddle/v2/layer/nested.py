@@ -58,7 +58,7 @@ def seq_slice(input: LayerOutput, starts: LayerOutput | None, ends: LayerOutput 
     for what, each in given.items():
         require_layer(each, f"{what} of seq_slice")
     if starts is not None and ends is not None:
-        require_size(ends, starts.size, "ends of seq_slice, of which there are as many as starts")
+        require_size(ends, starts.size, "ends of seq_slice, one per start")
     return Made([input, *given.values()], input.size, {"given": ",".join(given)})
 
 

@@ -73,8 +73,8 @@ def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
         """Declare the layer."""
         if input.config.attrs.get("reverse") is own_last:
             warnings.warn(
-                f"{who} of {input.name!r} returns the row that was computed first, not the row that "
-                "has seen all others",
+                f"{who} of {input.name!r} returns the first row that the layer computes, which depends on no other "
+                "row of the sequence",
                 stacklevel=4,
             )
         return Made([input], input.size, _pooled(which, agg_level, stride, who))

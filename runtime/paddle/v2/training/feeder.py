@@ -218,10 +218,10 @@ def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) ->
         found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
     at, wrong, number = next((each for each in found if not isinstance(each[1], Sized)), found[0])
     place = f"sample {at}" if number is None else f"item {number} of sample {at}"
-    expected = "a list, a sequence" if number is None else "a list, a sub-sequence"
+    expected = "a list (a sequence)" if number is None else "a list (a sub-sequence)"
     suffix = "_sequence" if number is None else "_sub_sequence but with _sequence"
     if number is None and kind.seq_type == SequenceType.SUB_SEQUENCE:
-        expected, suffix = "a list of lists, sub-sequences", "_sub_sequence"
+        expected, suffix = "a list of lists (sub-sequences)", "_sub_sequence"
     return UsageError(
         f"data layer {name!r}: expected {expected}, got {wrong!r:.60} in {place}; "
         f"give [{wrong!r:.60}], or declare the layer without {suffix}"

@@ -265,7 +265,7 @@ class GradientMachine:
 
     def _nothing_learns(self) -> str:
         static = [name for name, config in self.network.parameters.items() if config.is_static]
-        why = f"; {static} are static, as where they are declared first" if static else ""
+        why = f"; {static} are static, because their first declarations are" if static else ""
         return f"training changes nothing: no trainable parameter has an effect on the cost {list(self._costs)}{why}"
 
     def _follow(self) -> None:

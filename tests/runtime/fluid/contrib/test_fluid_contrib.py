@@ -201,7 +201,7 @@ def test_modules_of_the_original_are_imported_by_their_names() -> None:
 
 
 def test_what_is_left_out_says_what_to_do() -> None:
-    with pytest.raises(ImportError, match=r"^not available: .*contrib.Compressor of Fluid 1.5; pruning"):
+    with pytest.raises(ImportError, match=r"contrib.Compressor .*not available; pruning"):
         exec("from paddle.fluid.contrib.slim import Compressor")
     with pytest.raises(AttributeError, match=r"call HDFSClient.upload for each file"):
         _ = contrib.multi_upload

@@ -45,7 +45,7 @@ def test_every_name_of_the_original_is_here_or_left_out_with_a_reason() -> None:
     bare = [
         name
         for name, why in absent.items()
-        if "not available: " not in why and not isinstance(found_or_none(name.rpartition(".")[0]), type)
+        if "not available; " not in why and not isinstance(found_or_none(name.rpartition(".")[0]), type)
     ]
     assert bare == []
 
@@ -67,14 +67,14 @@ def test_no_name_of_the_table_is_here() -> None:
 
 def test_a_name_that_is_not_here_says_what_to_use() -> None:
     with pytest.raises(
-        AttributeError, match=r"^not available: paddle.fluid.dygraph of Fluid 1.5; only static programs"
+        AttributeError, match=r"paddle.fluid.dygraph of Fluid 1.5 is not available; only static programs"
     ):
         _ = fluid.dygraph
     assert not hasattr(fluid, "dygraph")
 
 
 def test_an_import_of_such_a_name_says_it_too() -> None:
-    with pytest.raises(ImportError, match=r"^not available: paddle.fluid.dygraph of Fluid 1.5"):
+    with pytest.raises(ImportError, match=r"paddle.fluid.dygraph .*not available"):
         exec("from paddle.fluid import dygraph")
 
 

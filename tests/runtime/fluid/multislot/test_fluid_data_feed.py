@@ -65,8 +65,8 @@ def test_a_description_is_read_changed_and_written(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ('name: "x"\nbatch_size: many', "batch_size: expected an integer, got 'many'"),
-        ('name: "x"\nbatch_size 8', "line 2: expected `:` or `{` behind 'batch_size', got '8'"),
-        ('multi_slot_desc {\n slots { name: "a" }\n}', "a slot without type"),
+        ('name: "x"\nbatch_size 8', "line 2: expected `:` or `{` after 'batch_size', got '8'"),
+        ('multi_slot_desc {\n slots { name: "a" }\n}', "a slot has no type"),
         ("multi_slot_desc {\n slots {", "line 2: expected the name of a field, got the end"),
         (
             'multi_slot_desc { slots { name: "a" type: "double" } }',

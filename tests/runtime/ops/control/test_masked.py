@@ -51,9 +51,7 @@ def test_a_mask_of_another_size_is_refused() -> None:
         ExecutionError, match="Mask has 3 rows, but the values have 2 sequences in level 0, 7 rows"
     ):
         run_op("split_lod_tensor", {"X": x, "Mask": _MASK})
-    with pytest.raises(
-        ExecutionError, match=r"Mask needs \[2, 1\] rows of InTrue and InFalse, but they have \[1, 2\]"
-    ):
+    with pytest.raises(ExecutionError, match=r"Mask .*\[2, 1\] .*InTrue and InFalse.*\[1, 2\]"):
         run_op("merge_lod_tensor", {"X": _ROWS, "Mask": _MASK, "InTrue": _ROWS[:1], "InFalse": _ROWS[:2]})
 
 

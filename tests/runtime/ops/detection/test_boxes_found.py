@@ -228,5 +228,5 @@ def test_boxes_that_overlap_by_just_the_threshold_remain(dtype: str) -> None:
 def test_scores_that_are_not_those_of_the_boxes_are_refused(
     rows: tuple[int, ...], scores: tuple[int, ...]
 ) -> None:
-    with pytest.raises(OpError, match="the Scores that BBoxes need"):
+    with pytest.raises(OpError, match="Scores must have"):
         run_op("multiclass_nms", {"BBoxes": np.zeros(rows), "Scores": np.zeros(scores)}, _ATTRS)

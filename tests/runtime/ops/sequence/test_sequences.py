@@ -257,5 +257,5 @@ def test_windows_of_what_only_fills_an_image_up_are_left_out() -> None:
 @pytest.mark.parametrize("real", [[[9, 10]] * 2, [[0, 3]] * 2, [[4, 4]]])
 def test_images_larger_than_their_batch_or_too_few_are_refused(real: list[list[int]]) -> None:
     attrs = {"kernels": [2, 2], "out_stride": [2, 2]}
-    with pytest.raises(ExecutionError, match=r"expected the sizes of 2 images of at most \(4, 5\)"):
+    with pytest.raises(ExecutionError, match=r"expected 2 .*\(4, 5\)"):
         run_op("im2sequence", {"X": np.zeros((2, 1, 4, 5)), "Y": np.array(real)}, attrs)
