@@ -178,9 +178,9 @@ class GrowingRows:
         self._table.reserve(self._row_gradients(gradients))
 
     def update(self, gradients: Sequence[Value]) -> None:
-        """Take one step with the sum of gradients, in their order."""
+        """Take one step with the sum of gradients, in their order, after `reserve`."""
         rate = np.asarray(to_host(self._scope.get(self._rate))).reshape(-1)[0]
-        self._table.update(self._row_gradients(gradients), float(rate))
+        self._table.apply(self._row_gradients(gradients), float(rate))
 
     def _row_gradients(self, gradients: Sequence[Value]) -> list[RowGradient]:
         scale = np.float32(self._scale)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,13 +42,19 @@ class Block(NamedTuple):
 
     @classmethod
     def read(
-        cls, arrays: Mapping[str, npt.NDArray[Any]], table: str, shape: tuple[int, int], halves: int
+        cls,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        table: str,
+        shape: tuple[int, int],
+        halves: int,
+        holds: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
     ) -> Block:
-        """Return a block whose arrays are copies or views of those of `stored`.
+        """Return the rows of a server as a block whose arrays are copies or views of those of `stored`.
 
         Args:
             table: its name, for errors.
             shape: parts and part.
+            holds: returns which of ids (n,) are on the server.
 
         Raises:
             CheckpointError: they are of a table of another dtype, or have other dtypes or shapes.
@@ -66,18 +72,17 @@ class Block(NamedTuple):
         dtypes = [str(each.dtype) for each in (ids, rows, ticks)]
         if dtypes != ["int64", "uint32" if halves else "float32", "uint32"]:
             raise CheckpointError(f"table {table}: rows have unexpected dtypes: {', '.join(dtypes)}")
+        chosen = holds(ids)
+        mine = slice(None) if chosen.all() else chosen
         if not halves:
-            return cls(ids, rows, ticks)
+            return cls(ids[mine], rows[:, mine], ticks[mine])
         cells = cells_of(halves, shape[0] * shape[1], is_half=True)
         if rows.shape != (len(ids), cells):
             raise CheckpointError(
                 f"table {table}: rows to restore: expected {(len(ids), cells)}, got {rows.shape}"
             )
-        return cls(ids, unpacked(rows.view(np.float32), shape, halves, is_half=True), ticks)
-
-    def of(self, which: npt.NDArray[np.bool_]) -> Block:
-        """Return a selection of the rows."""
-        return self if which.all() else Block(self.ids[which], self.parts[:, which], self.ticks[which])
+        rows = unpacked(rows[mine].view(np.float32), shape, halves, is_half=True)
+        return cls(ids[mine], rows, ticks[mine])
 
 
 class Sightings(NamedTuple):

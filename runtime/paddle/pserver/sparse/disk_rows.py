@@ -105,10 +105,14 @@ class DiskRows:
         """Write rows (parts, n, part) of new ids (n,), after `reserve`; return their slots (n,).
 
         Raises:
-            DiskError: they cannot be written; nothing was changed.
+            DiskError, MemoryError: they cannot be written; nothing was changed.
         """
         slots = self._written(ids, parts, ticks)
-        self.index.insert(ids, slots)
+        try:
+            self.index.insert(ids, slots)
+        except MemoryError:
+            self._give_back(slots)
+            raise
         return slots
 
     def move(self, ids: Ids, slots: Numbers, parts: Floats, ticks: Numbers) -> Numbers:

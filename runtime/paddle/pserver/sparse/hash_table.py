@@ -8,7 +8,7 @@ bytes in total. A table with a memory budget drops rows after a batch that excee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Literal
 from weakref import WeakSet
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, ids_of, joined, new_generation, plain
+from paddle.pserver.sparse.batch_check import BatchCheck
+from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, joined, new_generation, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of, pack
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
-from paddle.pserver.sparse.range_check import RangeCheck
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import Slabs, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
@@ -68,7 +68,7 @@ class HashTable:
         # Which rows a table with a disk has does not depend on its memory.
         sightings = 0 if spec.budget.disk else spec.budget.memory // 4
         self._waiting = WaitingRoom(spec.entry, spec.max_age, sightings)
-        self._range = RangeCheck(spec, self._steps, self._slabs, self._index, self._waiting, self._are_dead)
+        self._check = BatchCheck(spec, self._steps, self._slabs, self._index, self._waiting, self._are_dead)
         self._hand, self._dropped, self.counts = Hand(for_disk=bool(spec.budget.disk)), Dropped(), Counts()
         self._disk: DiskRows | None = None
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
@@ -104,14 +104,16 @@ class HashTable:
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
+        """Take one step: `reserve`, then `apply`. Raises PserverError: see `reserve`; nothing was changed."""
+        self.reserve(gradients, learning_rate)
+        self.apply(gradients, learning_rate)
+
+    def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """Take one step with the sum of gradients, added in the order given and, within each, in its own order.
 
-        Ids can be in any order and may repeat. An empty sequence is a batch too: the clock advances.
-
-        Raises:
-            PserverError: see `reserve`; nothing was changed.
+        Call it after `reserve` with the same arguments, without a change between. Ids can be in any order and may
+        repeat. An empty sequence is a batch too: the clock advances.
         """
-        self.reserve(gradients, learning_rate)
         weights = self.spec.budget.weights(gradients, self.spec.width)
         ids, values = joined(gradients, self.spec.width)
         self._begin_batch()
@@ -125,25 +127,25 @@ class HashTable:
         self.counts.asked += len(found.ids)
         self.counts.found += len(found.ids) - found.made
         if not found.is_changed:
-            absent = int((found.numbers == ABSENT).sum())
-            self.counts.found -= absent
+            self.counts.found -= int((found.numbers == ABSENT).sum())
             rows = self._admitted(DistinctRows(found.ids, found.numbers, found.fresh))
             self._steps.apply(self._slabs, rows, Sums(values, found.order, found.starts), at, keep, weights)
         self._evict()
 
+    def prepare(self, gradients: Sequence[RowGradient]) -> None:
+        """Check that a batch or a part of one does not exceed `max_rows`. Raises PserverError: it does."""
+        self._check.count(len(self), gradients)
+
     def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
-        """Reserve room for an `update` with these gradients, and check its results if the rate is given.
+        """Reserve room for a batch with these gradients, and check its results if the rate is given.
 
         Raises:
             PserverError: there is no room, or a value would be out of range; nothing was changed.
         """
-        count = sum(len(gradient.rows) for gradient in gradients)
-        if len(self) + count > self.spec.max_rows:
-            _, distinct, _, _ = grouped(ids_of(gradients))
-            count = int(self._waiting.would_admit(self._absent(distinct)).sum())
-        self._reserve(count)
+        self.prepare(gradients)
+        self._check.reserve(gradients)
         if learning_rate is not None:
-            self._range.check(gradients, Moment(self.clock + 1, self._caught_up, learning_rate))
+            self._check.range(gradients, Moment(self.clock + 1, self._caught_up, learning_rate))
 
     def assign(self, ids: Ids, values: Floats) -> None:
         """Set the values of rows (n, width); missing rows are created, and all states become 0.
@@ -156,11 +158,11 @@ class HashTable:
         latest = len(ids) - 1 - grouped(ids[::-1].copy())[0]
         ids, values = ids[latest], values[latest]
         self.spec.check_values(ids, values)
-        self._reserve(int((self._index.find(ids) == ABSENT).sum()))
+        self._reserve(ids, self._index.find(ids))
         self._begin_batch()
         numbers = self._index.find(ids)
-        self._keep(ids[numbers != ABSENT], numbers[numbers != ABSENT])
         absent = numbers == ABSENT
+        self._keep(ids[~absent], numbers[~absent])
         numbers[absent] = self._make(ids[absent])
         parts = np.zeros((self._slabs.parts, len(ids), self._slabs.part), np.float32)
         parts[0, :, : self.spec.width] = values
@@ -200,8 +202,7 @@ class HashTable:
             since: an earlier `clock`: only rows that changed later are copied. None: all rows.
         """
         dropped = self._absent(self._dropped.since(since))
-        if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
-            since = None
+        since = reach(since, self.clock, self._caught_up)
         waiting, own = self._waiting.content(), self.lineage.generation
         header = Header(self.clock, self._caught_up, waiting, self._hand.segment, dropped, own)
         snapshot = TableSnapshot(self._index, self._slabs, header, since, self._disk)
@@ -253,22 +254,11 @@ class HashTable:
             block.parts[0, :, self._steps.score_at] = 1.0
         self.fill(block)
 
-    def restore(self, header: Header, blocks: Iterable[Block]) -> None:
-        """Fill an empty table with a full snapshot's blocks, then those of later ones; the last header counts.
+    def resume(self, header: Header) -> None:
+        """Continue from a snapshot's header, after `fill` with its blocks and those of earlier ones since a full one.
 
         Where rows were dropped between them, `forget` each header's `dropped` before the blocks of the next.
-
-        Raises:
-            PserverError: the table is not empty, a block has another shape, or there is no room.
         """
-        if len(self) or self.clock:
-            raise PserverError(f"table {self.spec.name}: only an empty table can be restored")
-        for block in blocks:
-            self.fill(block)
-        self.resume(header)
-
-    def resume(self, header: Header) -> None:
-        """Continue from a header after all blocks are stored."""
         self.clock, self._caught_up = header.clock, header.caught_up
         self.lineage = Lineage(new_generation(), header.generation, header.clock)
         self._waiting.fill(header.waiting)
@@ -293,22 +283,23 @@ class HashTable:
         """Store rows; those of a later block replace those of an earlier one. What exceeds the budget is evicted.
 
         Raises:
-            PserverError: the block has another shape, or there is no room.
+            PserverError, MemoryError: the block has another shape, or there is no room; nothing was changed.
         """
-        shape = (self._slabs.parts, len(block.ids), self._slabs.part)
-        if block.parts.shape != shape or block.ticks.shape != block.ids.shape:
+        shape, ids = (self._slabs.parts, len(block.ids), self._slabs.part), plain(block.ids)
+        if block.parts.shape != shape or block.ticks.shape != ids.shape:
             raise PserverError(
                 f"table {self.spec.name}: rows to restore: expected {shape}, got {block.parts.shape}"
             )
-        ids = plain(block.ids)
         parts = np.require(block.parts, requirements=("C", "A"))
         ticks = np.require(block.ticks, requirements=("C", "A"))
-        self._range.learn(parts)
+        self._check.learn(parts)
         self._slabs.expect(_FILL_AHEAD * len(ids))
         numbers = self._index.find(ids)
         absent = numbers == ABSENT
-        self._reserve(int(absent.sum()))
+        self._reserve(ids, numbers)
         numbers[absent] = self._make(ids[absent])
+        if self._disk is not None:
+            self._disk.forget(ids)
         self._slabs.rows.scatter(numbers, parts, ticks)
         self._evict()
 
@@ -329,13 +320,17 @@ class HashTable:
             rows.fresh[absent] = True
         return rows
 
-    def _reserve(self, count: int) -> None:
-        self.spec.check_room(len(self), count)
-        self._slabs.reserve(count, self._index.nbytes)
+    def _reserve(self, ids: Ids, numbers: Numbers) -> None:
+        """Reserve room to set rows of distinct ids (n,), given their numbers in memory."""
+        if len(self) + len(ids) > self.spec.max_rows:
+            self.spec.check_room(len(self), len(self._absent(ids)))
+        arrays = 2 * len(ids) * self._slabs.row_bytes
+        self._slabs.reserve(int((numbers == ABSENT).sum()), self._index.nbytes, arrays)
 
     def _make(self, ids: Ids) -> Numbers:
-        numbers = self._slabs.take(len(ids))
+        numbers = self._slabs.next_numbers(len(ids))
         self._index.insert(ids, numbers)
+        self._slabs.took(len(ids))
         self.counts.made += len(ids)
         return numbers
 
@@ -380,7 +375,6 @@ class HashTable:
         return left
 
     def _decay(self, at: Moment) -> None:
-        """Apply pending decay to all rows."""
         for _, numbers in self._index.segments():
             self._steps.decay(self._slabs, numbers, at)
 

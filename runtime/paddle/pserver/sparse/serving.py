@@ -100,7 +100,7 @@ class ServedTable:
     """One server's rows of a table. Not thread-safe.
 
     Attributes:
-        table: the rows themselves, with their `snapshot` and `restore`.
+        table: the rows themselves, with their `snapshot` and `resume`.
     """
 
     def __init__(self, share: GrowingShare, optimizer: OptimizerSpec) -> None:
@@ -174,25 +174,16 @@ class ServedTable:
             PserverError: there is no room for them.
         """
         spec = self.share.spec
-        block = Block.read(arrays, spec.name, self.table.shape, spec.halves)
-        mine = self.share.holds(block.ids)
-        if mine.any():
-            self.table.fill(block.of(mine))
+        block = Block.read(arrays, spec.name, self.table.shape, spec.halves, self.share.holds)
+        if len(block.ids):
+            self.table.fill(block)
 
     def check(self, gradient: RowGradient) -> None:
         """See `GrowingShare.check`."""
         self.share.check(gradient)
 
-    def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
-        """Ensure that an `update` with these checked gradients, and this rate if it is given, cannot fail.
-
-        Raises:
-            PserverError: there is no room for new rows, or a value would be out of range; nothing was changed.
-        """
-        self.table.reserve(gradients, learning_rate)
-
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step with the sum of checked gradients, added in the order given."""
+        """Take one step with the sum of checked gradients: see `HashTable.update`."""
         self.table.update(gradients, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:

@@ -26,10 +26,13 @@ _SLAB_BYTES, _HUGE_PAGE = 32 << 20, 2 << 20
 _SLABS_ALONE, _SLABS_AT_ONCE = 4, 16
 """Slabs after the first ones are side by side and share huge pages: the ends of a slab alone, where its ticks are, take
 small pages, with which updates are slower."""
+_LEFT = 4
+"""Slabs that are not needed yet are mapped only if this many times their memory could be."""
+_NO_MEMORY = OSError, MemoryError, ValueError
 _MAX_BITS = 20
 _TICK_BYTES = 4
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-_HEADROOM = 4 << 20
+_HEADROOM, _MOST_PIECE_BYTES = 4 << 20, 1 << 18
 _LARGE_BYTES = 16 << 20
 _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, _MOST_PACE_BYTES = 9, 4 << 20, 64 << 20
 _PACE_SHIFT = 3
@@ -89,6 +92,7 @@ class Slabs:
         self.width, self.is_half = width, is_half
         self.row_bytes = 4 * cells_of(width, self.part * parts, is_half=is_half) + _TICK_BYTES
         self._bits = min(max((_SLAB_BYTES // self.row_bytes).bit_length() - 1, 4), _MAX_BITS)
+        self._slab_bytes = self.row_bytes << self._bits
         self._slabs: list[Memory] = []
         self._next_slabs: list[Memory] = []
         self.rows = rows_of(self._bits, width, parts, initial, per_row, is_half=is_half)
@@ -108,25 +112,28 @@ class Slabs:
         """Bytes of all rows used so far with their ticks, freed or not, and of the list of free rows."""
         return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
-    def reserve(self, count: int, beside: int = 0) -> None:
+    def reserve(self, count: int, index_bytes: int, arrays: int = 0) -> None:
         """Reserve the given number of rows, and check that there is memory for the arrays of a batch and the index.
 
         Args:
             count: number of rows.
-            beside: bytes of the index, which can grow by an eighth at once.
+            index_bytes: bytes of the index, which can grow by an eighth at once.
+            arrays: bytes of the arrays.
 
         Raises:
-            RowMemoryError: there is no memory for them; no row was taken.
+            RowMemoryError: there is no memory for them; no row was taken, and no memory.
         """
+        slabs = max(-(self._room - count >> self._bits), 0)
+        more = max(slabs - len(self._next_slabs), 0) * self._slab_bytes
         try:
-            while self._used + count - self._num_free > len(self._slabs) << self._bits:
-                self._add_slab()
             # A limit such as RLIMIT_AS is noticed before a batch changes anything.
-            mmap.mmap(-1, _HEADROOM + beside // 4 + 2 * count * self.row_bytes, flags=_PRIVATE).close()
-        except (OSError, MemoryError, ValueError) as error:
+            _check_room(_HEADROOM + more + arrays + min(index_bytes // 4, count * _MOST_PIECE_BYTES))
+            for _ in range(slabs):
+                self._add_slab()
+        except _NO_MEMORY as error:
             raise RowMemoryError(
                 f"table {self._name}: no memory for {count} more rows; its {len(self)} rows of {self.row_bytes} bytes "
-                f"and their index take {self.nbytes + beside} bytes: {error}. Use more servers, an entry filter, "
+                f"and their index take {self.nbytes + index_bytes} bytes: {error}. Use more servers, an entry filter, "
                 "eviction by age or a memory budget"
             ) from None
 
@@ -146,22 +153,26 @@ class Slabs:
                 self._toucher.untouch(memory, start, end)
             self._touched = keep
 
-    def take(self, count: int) -> Numbers:
-        """Return the numbers of `count` reserved rows; their contents are undefined."""
+    def next_numbers(self, count: int) -> Numbers:
+        """Return the numbers of `count` reserved rows, which are used from `took` on; their contents are undefined.
+
+        Raises:
+            RowMemoryError: they are not reserved.
+        """
+        if count > self._room:
+            raise RowMemoryError(f"table {self._name}: {count} rows are not reserved")
         again = min(count, self._num_free)
         new = np.arange(self._used, self._used + count - again, dtype=np.uint32)
-        numbers = np.concatenate((self._free[self._num_free - again : self._num_free], new))
-        self.took(count)
-        return numbers
+        return np.concatenate((self._free[self._num_free - again : self._num_free], new))
 
     def coming(self, most: int) -> ComingRows:
         """Return which of the reserved rows a kernel will use, at most `most` of them."""
         is_large = self._used * self.row_bytes >= _LARGE_BYTES
         ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
-        return ComingRows(self._free[: self._num_free], self._used, most, ready)
+        return ComingRows(self._free[: self._num_free], self._used, min(most, self._room), ready)
 
     def took(self, count: int) -> None:
-        """Record that this number of rows, as in `coming`, was used."""
+        """Record that this number of rows, as in `coming` or `next_numbers`, was used."""
         again = min(count, self._num_free)
         fresh = count - again
         self._num_free -= again
@@ -210,6 +221,11 @@ class Slabs:
         return parts, ticks
 
     @property
+    def _room(self) -> int:
+        """The number of rows that the slabs have room for, in addition to those there are."""
+        return (len(self._slabs) << self._bits) - self._used + self._num_free
+
+    @property
     def _ahead(self) -> int:
         """The number of rows beyond the used ones whose memory is touched."""
         pace_bytes = min(self._pace * self.row_bytes, _MOST_PACE_BYTES)
@@ -219,8 +235,10 @@ class Slabs:
     def _touch(self, start: int, end: int) -> None:
         """Have the untouched memory of rows number `start` to `end` touched."""
         start = max(start, self._touched)
-        with contextlib.suppress(OSError, MemoryError, ValueError):  # told when it is needed
+        with contextlib.suppress(*_NO_MEMORY):  # reported when it is needed
             while end > len(self._slabs) << self._bits:
+                if not self._next_slabs:
+                    _check_room(_LEFT * self._slab_bytes)
                 self._add_slab()
         end = min(end, len(self._slabs) << self._bits)
         for memory, first, last in reversed(list(self._ranges(start, end))):
@@ -238,11 +256,22 @@ class Slabs:
             start += count
 
     def _add_slab(self) -> None:
-        size = self.row_bytes << self._bits
-        if not self._next_slabs and len(self._slabs) >= _SLABS_ALONE:
-            with contextlib.suppress(OSError, MemoryError, ValueError):
-                memory = self._allocate(_SLABS_AT_ONCE * size)
+        size, count = self._slab_bytes, _SLABS_AT_ONCE if len(self._slabs) >= _SLABS_ALONE else 1
+        while not self._next_slabs:
+            try:
+                if count > 1:
+                    _check_room(_LEFT * count * size)
+                memory = self._allocate(count * size)
                 self._next_slabs = [memory[at : at + size] for at in range(0, len(memory), size)]
-        memory = self._next_slabs.pop(0) if self._next_slabs else self._allocate(size)
+            except _NO_MEMORY:
+                if count == 1:
+                    raise
+                count //= 2
+        memory = self._next_slabs.pop(0)
         self._slabs.append(memory)
         self.rows.add(memory)
+
+
+def _check_room(nbytes: int) -> None:
+    """Check that this much memory could be mapped. Raises one of `_NO_MEMORY`."""
+    mmap.mmap(-1, nbytes, flags=_PRIVATE).close()

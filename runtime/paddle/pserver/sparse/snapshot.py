@@ -62,7 +62,7 @@ class TableSnapshot:
         disk: DiskRows | None = None,
     ) -> None:
         self.header, self.since = header, since
-        self.failure: DiskError | None = None
+        self.failure: DiskError | MemoryError | None = None
         self.halves = slabs.width if slabs.is_half else 0
         self._index, self._slabs, self._disk = index, slabs, disk
         self._end = SEGMENTS if disk is None else 2 * SEGMENTS

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from paddle.errors import DiskError, PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, ids_of, plain
+from paddle.pserver.sparse.blocks import Block, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import are_dead
 from paddle.pserver.sparse.hash_table import HashTable, Unknown
-from paddle.pserver.sparse.index import ABSENT, grouped
+from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
@@ -51,7 +51,7 @@ class TieredTable(HashTable):
         self._disk: DiskRows = DiskRows(budget.disk, spec.name, *self.shape, spec.halves)
         self._disk.file.warn_of_space(budget.memory)
         self._refused: DiskError | None = None  # why rows stay in memory that should leave
-        self._broken: DiskError | None = None  # why some rows have been changed and others not
+        self._broken: DiskError | MemoryError | None = None  # why some rows have been changed and others not
         self._brought = 0  # rows loaded for the next batch
         self._loaded: list[Ids] = []  # arrays of ids without rows on disk
 
@@ -74,7 +74,7 @@ class TieredTable(HashTable):
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
         """See `HashTable.lookup`. Raises DiskError: a row cannot be read."""
-        self._check()
+        self._check_whole()
         ids = plain(ids)
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
         numbers = self._index.find(ids)
@@ -88,17 +88,16 @@ class TieredTable(HashTable):
             found[here] = self._disk.recall(ids[here[first]], distinct)[0, inverse, : self.spec.width]
         return found
 
-    def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """See `HashTable.update`. Raises DiskError: also if rows cannot be read or written."""
-        self.reserve(gradients, learning_rate)
+    def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
+        """See `HashTable.apply`. Raises DiskError: rows cannot be read or written."""
         with self._whole():
-            super().update(gradients, learning_rate)
+            super().apply(gradients, learning_rate)
         self.counts.found -= self._brought
         self._loaded, self._brought = [], 0
 
-    def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
-        """See `HashTable.reserve`. Raises DiskError: also if the disk is full, or rows cannot be read."""
-        self._check()
+    def prepare(self, gradients: Sequence[RowGradient]) -> None:
+        """See `HashTable.prepare`; loads rows. Raises DiskError: the disk is full, or rows cannot be read."""
+        self._check_whole()
         if self._refused is not None:
             self._refused = None
             self._evict()
@@ -107,19 +106,18 @@ class TieredTable(HashTable):
         for gradient in gradients:
             self._brought += self._load(gradient.rows)
         if self._index_bytes > (least := self.spec.budget.memory // 8 * 7):
-            distinct = grouped(ids_of(gradients))[1]
-            self._check_index(least, bool(self._waiting.would_admit(self._absent(distinct)).any()))
-        super().reserve(gradients, learning_rate)
+            self._check_index(least, self._check.coming(gradients)[0] > 0)
+        super().prepare(gradients)
 
     def assign(self, ids: Ids, values: Floats) -> None:
         """See `HashTable.assign`. Raises DiskError: rows cannot be read."""
-        self._check()
+        self._check_whole()
         self._load(ids)
         super().assign(ids, values)
 
     def shrink(self, min_score: float) -> int:
         """See `HashTable.shrink`. Raises DiskError: rows cannot be read; none was dropped."""
-        self._check()
+        self._check_whole()
         low = []
         for ids, slots in self._disk.blocks() if self.spec.budget.is_scored else ():
             which = self._scores_on_disk(ids, slots, self.clock) < min_score
@@ -129,7 +127,7 @@ class TieredTable(HashTable):
 
     def catch_up(self, learning_rate: float) -> None:
         """See `HashTable.catch_up`. Raises DiskError: rows cannot be read or written."""
-        self._check()
+        self._check_whole()
         with self._whole():
             super().catch_up(learning_rate)
 
@@ -143,7 +141,7 @@ class TieredTable(HashTable):
         self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
     ) -> tuple[TableRows, Cursor, int | None]:
         """See `HashTable.walk`. Raises DiskError: rows cannot be read."""
-        self._check()
+        self._check_whole()
         return super().walk(at, since, most, with_states=with_states)
 
     def forget(self, ids: Ids) -> None:
@@ -153,13 +151,12 @@ class TieredTable(HashTable):
 
     def fill(self, block: Block) -> None:
         """See `HashTable.fill`. Raises DiskError: also if the disk is full."""
-        self._disk.forget(plain(block.ids))
         super().fill(block)
         self._check_index(self.spec.budget.memory, bool(len(block.ids)))
         if self._refused is not None:
             raise self._refused
 
-    def _check(self) -> None:
+    def _check_whole(self) -> None:
         if self._broken is not None:
             raise self._broken
 
@@ -168,7 +165,7 @@ class TieredTable(HashTable):
         """Refuse all later requests if a change of the table fails halfway."""
         try:
             yield
-        except DiskError as error:
+        except (DiskError, MemoryError) as error:
             self._broken = error
             raise
 
@@ -196,16 +193,18 @@ class TieredTable(HashTable):
 
     def _bring(self, ids: Ids, slots: Numbers) -> None:
         """Load rows at ascending slots (n,), of ids (n,)."""
-        self._slabs.reserve(len(ids))
+        self._slabs.reserve(len(ids), self._index.nbytes, 2 * len(ids) * self._slabs.row_bytes)
         parts, ticks = self._disk.recall(ids, slots), self._disk.ticks[slots]
         for snapshot in self._snapshots:
             snapshot.keep_from_disk(ids, slots, ticks)
-        numbers = self._slabs.take(len(ids))
+        numbers = self._slabs.next_numbers(len(ids))
         self._index.insert(ids, numbers)
-        self._slabs.rows.scatter(numbers, parts, ticks)
-        for snapshot in self._snapshots:
-            snapshot.moved(numbers, to_disk=False)
-        self._disk.drop(ids, slots)
+        with self._whole():
+            self._slabs.took(len(ids))
+            self._slabs.rows.scatter(numbers, parts, ticks)
+            for snapshot in self._snapshots:
+                snapshot.moved(numbers, to_disk=False)
+            self._disk.drop(ids, slots)
         self.counts.brought += len(ids)
 
     def _leave(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
@@ -219,10 +218,11 @@ class TieredTable(HashTable):
         except DiskError as error:
             self._refused = error
             return
-        for snapshot in self._snapshots:
-            snapshot.moved(slots, to_disk=True)
-        self._index.remove(ids)
-        self._slabs.give_back(numbers)
+        with self._whole():
+            for snapshot in self._snapshots:
+                snapshot.moved(slots, to_disk=True)
+            self._index.remove(ids)
+            self._slabs.give_back(numbers)
         with suppress(DiskError):  # which a request for one of these rows reports
             self._gather(len(ids))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import PserverError
+from paddle.errors import DiskError, PserverError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.learning_rate import JobRates, StepRates
 from paddle.optim.spec import OptimizerSpec, RowGradient, optimizer_of
@@ -31,6 +31,9 @@ from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Section, chunk_count, chunk_span, part_span
 from paddle.pserver.wire.placement import ServerShare
 from paddle.pserver.wire.shared_memory import SharedArray
+
+_NO_MEMORY = MemoryError, RowMemoryError
+_CUTS = *_NO_MEMORY, DiskError
 
 
 class Store:
@@ -165,7 +168,7 @@ class Store:
         for name, rows in gradient.rows.items():
             self.rows_of(name).check(rows)
             if name in self.growing:
-                self.growing[name].reserve([rows])
+                self.growing[name].table.prepare([rows])
         self.check_requested(gradient.asked.items())
         gradient.expect(self._slabs.now.size)
 
@@ -260,11 +263,11 @@ class Store:
 
         Raises:
             PserverError: a growing table has no room for new rows, or its values would be out of range; nothing was
-                changed. Or there was no memory for the whole step: see `failure`.
+                changed. Or memory or a disk failed within the step: see `failure`.
         """
         for name, growing in self.growing.items():
-            growing.reserve([each[name] for each in rows if name in each], self._rates.of(name))
-        with self._whole():
+            growing.table.reserve([each[name] for each in rows if name in each], self._rates.of(name))
+        with self._whole(_CUTS):
             self._commit(rows)
 
     def _commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
@@ -279,15 +282,17 @@ class Store:
                 changing = partial(self._tell_part, dense.parameter.name, self.version)
                 rate = rates.of(dense.parameter.name)
                 updater.update(self._slabs.now[span], self._slabs.later[span], rate, changing)
-        for name, table in self._row_holders():
+        for name, table in self.tables.items():
             table.update([each[name] for each in rows if name in each], rates.of(name))
+        for name, growing in self.growing.items():
+            growing.table.apply([each[name] for each in rows if name in each], rates.of(name))
         self.num_samples += self._step_samples
         self.version += 1
 
     def catch_up(self) -> None:
         """Apply pending updates to all sparse rows."""
         rates = self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
-        with self._whole():
+        with self._whole(_CUTS):
             for name, table in self._row_holders():
                 table.catch_up(rates.of(name))
 
@@ -303,7 +308,7 @@ class Store:
     def shrink(self, least: Mapping[str, float]) -> None:
         """Drop the rows of growing tables whose score is below a least one, by table name; see `check_scores`."""
         self.shrunk_at = self.version
-        with self._whole():
+        with self._whole(_NO_MEMORY):  # a disk error precedes the change of its table
             for name, score in least.items():
                 self.growing[name].table.shrink(score)
 
@@ -314,15 +319,18 @@ class Store:
         self.pass_version = self.version
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Around a change that must be complete: raise PserverError, and set `failure`, if memory runs out in it."""
+    def _whole(self, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+        """Around a change that must be complete: if one of the errors cuts it, set `failure` and raise PserverError."""
         try:
             yield
-        except (MemoryError, RowMemoryError) as error:
+        except errors as error:
+            cause, remedy = "memory ran out", ", with more servers or with GrowingTable(memory=...)"
+            if isinstance(error, DiskError):
+                cause, remedy = "a disk failed", ""
             self.failure = (
-                f"memory ran out after batch {self.version}, and the next change is incomplete: "
+                f"{cause} after batch {self.version}, and the next change is incomplete: "
                 f"{error or 'an allocation failed'}; {self._sizes()}. All requests are refused now: resume from a "
-                "checkpoint, with more servers or with GrowingTable(memory=...)"
+                f"checkpoint{remedy}"
             )
             raise PserverError(self.failure) from None
 

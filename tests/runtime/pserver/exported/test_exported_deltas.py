@@ -29,6 +29,7 @@ from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.tables import export
 from tests.runtime.pserver.in_process_job import InProcessJob
 from tests.runtime.pserver.reader.test_followed_tables import WAIT_S, follow
+from tests.runtime.pserver.sparse.table_of_rows import restore
 
 WIDTH = 4
 ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1)
@@ -210,7 +211,7 @@ def test_a_restored_table_knows_the_batches_up_to_its_checkpoint() -> None:
     while (block := snapshot.next_block()) is not None:
         blocks.append(block)
     second = HashTable(PLAIN, ADAGRAD)
-    second.restore(snapshot.header, blocks)
+    restore(second, snapshot.header, blocks)
     own, earlier = second.lineage.generation, first.lineage.generation
     assert own != earlier
     known = [second.lineage.has(*each) for each in ((earlier, 3), (earlier, 4), (own, 4), (0, 9), (77, 1))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddle.errors import PserverError
+from paddle.errors import DiskError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import Adagrad, Client, GrowingTable, Reader
 from paddle.pserver.client.session import TrainerSession
@@ -62,19 +62,22 @@ def test_a_limit_of_the_address_space_refuses_a_batch_whole(width: int) -> None:
     assert np.array_equal(limited, unlimited)
 
 
-@pytest.mark.parametrize("error", [MemoryError, RowMemoryError])
-def test_a_step_that_memory_cuts_is_told_to_all_and_nothing_is_answered_from_it(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(MemoryError, "memory ran out"), (RowMemoryError, "memory ran out"), (DiskError, "a disk failed")],
+)
+def test_a_step_that_memory_or_a_disk_cuts_is_told_to_all_and_nothing_is_answered_from_it(
+    error: type[Exception], cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = TableSpec(ParameterSpec("t", (1, WIDTH), sparse=True))
-    update = HashTable.update
+    apply = HashTable.apply
 
     def cut(self: HashTable, gradients: list[RowGradient], rate: float) -> None:
-        update(self, gradients, rate)
+        apply(self, gradients, rate)
         if self.clock == 3:
             raise error("not enough memory to add 5 ids")
 
-    monkeypatch.setattr(HashTable, "update", cut)
+    monkeypatch.setattr(HashTable, "apply", cut)
 
     def work(client: TrainerSession, trainer: int) -> None:
         client.configure([], OptimizerSpec("sgd", learning_rate=1.0), {}, tables=[table])
@@ -96,6 +99,6 @@ def test_a_step_that_memory_cuts_is_told_to_all_and_nothing_is_answered_from_it(
     job.run(work)
     with Reader(job.servers.connect(job.endpoints)) as reader:
         assert reader.version() == 2
-        with pytest.raises(PserverError, match="memory ran out after batch 2"):
+        with pytest.raises(PserverError, match=f"{cause} after batch 2"):
             reader.pull_rows("t", IDS)
     assert not any(engine.is_quiet for engine in job.servers.engines.values())  # so none begins a checkpoint

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.sparse.blocks import Block, Header
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
@@ -24,3 +27,9 @@ def arbitrary_ids(count: int, seed: int = 0) -> np.ndarray:
 def table_of(initial: Initial, width: int) -> HashTable:
     parameter = ParameterSpec("emb", (1, width), sparse=True)
     return HashTable(TableSpec(parameter, initial), OptimizerSpec("adagrad"))
+
+
+def restore(table: HashTable, header: Header, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        table.fill(block)
+    table.resume(header)

@@ -19,6 +19,7 @@ from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.serving import GrowingShare, ServedTable
 from paddle.pserver.sparse.spec import TableSpec
 from tests.runtime.pserver.sparse.plain_table import PlainTable
+from tests.runtime.pserver.sparse.table_of_rows import restore
 
 RUNTIME = Path(__file__).resolve().parents[4] / "runtime"
 LIMIT_S = 100.0
@@ -35,7 +36,6 @@ served = ServedTable(GrowingShare(spec, 0, 1), OptimizerSpec("adagrad"))
 ids = np.arange(50_000) % 20_000
 for _ in range(3):
     steps = [RowGradient(ids, np.ones((len(ids), 4), np.float32))]
-    served.reserve(steps)
     served.update(steps, 0.1)
 print(library.level(), len(served.table), served.rows(np.arange(25_000)).tobytes().hex()[:-400_000:7])
 """
@@ -77,10 +77,9 @@ def test_rows_move_from_the_reference_bit_by_bit(rule: str) -> None:
                 each.catch_up(0.1)
             served.catch_up(0.1)
         if turn % 40 == 35:
-            moved[turn // 40].restore(plain.header, [plain.whole()])
+            restore(moved[turn // 40], plain.header, [plain.whole()])
         ids = rng.choice(pool, 20)
         steps = [RowGradient(ids, rng.standard_normal((20, 4)).astype(np.float32))][: turn % 3]
-        served.reserve(steps)
         for each in moved[: (turn + 5) // 40]:
             each.update(steps, 0.1)
         alone.update(steps, 0.1)

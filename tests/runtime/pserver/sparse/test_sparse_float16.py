@@ -44,6 +44,10 @@ def gradient(ids: list[int], value: float) -> RowGradient:
     return RowGradient(np.array(ids), np.full((len(ids), WIDTH), value, np.float32))
 
 
+def all_of(ids: np.ndarray) -> np.ndarray:
+    return np.ones(len(ids), np.bool_)
+
+
 def row_with(value: float) -> HashTable:
     table = HashTable(SPEC, SGD)
     table.assign(np.array([7]), np.full((1, WIDTH), value, np.float32))
@@ -233,10 +237,10 @@ def test_blocks_of_checkpoints_come_back_bit_by_bit(width: int, rule: str, count
         assert sum(each.nbytes for each in stored.values()) == count * (
             8 + 4 + 4 * ((width + 1) // 2 + table.state_size)
         )
-        again = Block.read(stored, "emb", table.shape, spec.halves)
+        again = Block.read(stored, "emb", table.shape, spec.halves, all_of)
         for name in Block._fields:
             assert getattr(again, name).tobytes() == getattr(block, name).tobytes()
         with pytest.raises(CheckpointError, match="dtype float16, the table has dtype float32"):
-            Block.read(stored, "emb", table.shape, 0)
+            Block.read(stored, "emb", table.shape, 0, all_of)
         with pytest.raises(CheckpointError, match="emb: rows to restore: expected"):
-            Block.read(stored, "emb", (table.shape[0] + 1, table.shape[1]), spec.halves)
+            Block.read(stored, "emb", (table.shape[0] + 1, table.shape[1]), spec.halves, all_of)

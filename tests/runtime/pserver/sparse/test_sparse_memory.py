@@ -166,9 +166,9 @@ def test_a_large_tables_slabs_share_huge_pages_where_so_much_can_be_mapped_at_on
         return memory
 
     slabs = Slabs(width, 1, INITIALS["constant"], allocate)
-    slabs.reserve(7 * rows_of_slab)
+    slabs.reserve(7 * rows_of_slab, 0)
     assert sizes == [slab] * 4 + ([slab] * 3 if most_slabs == 1 else [16 * slab])
-    numbers = slabs.take(7 * rows_of_slab)[rows_of_slab - 1 :: rows_of_slab].copy()
+    numbers = slabs.next_numbers(7 * rows_of_slab)[rows_of_slab - 1 :: rows_of_slab].copy()
     parts, ticks = np.ones((1, 7, width), np.float32), np.arange(7, dtype=np.uint32)
     parts[0] *= ticks[:, None]
     slabs.rows.scatter(numbers, parts, ticks)

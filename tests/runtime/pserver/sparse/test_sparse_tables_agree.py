@@ -19,6 +19,7 @@ from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from tests.runtime.pserver.sparse.plain_table import PlainTable
+from tests.runtime.pserver.sparse.table_of_rows import restore
 
 WIDTH = 5
 EXTREMES = (0, 1, -1, 2**63 - 1, -(2**63))
@@ -180,7 +181,7 @@ def test_any_operations_in_any_order_agree(
         else:
             snapshot, plain_snapshot = one.snapshot(), other.snapshot()
             one, other = HashTable(spec, optimizer), PlainTable(spec, optimizer)
-            one.restore(snapshot.header, list(snapshot))
+            restore(one, snapshot.header, list(snapshot))
             other.restore(plain_snapshot.header, plain_snapshot)
     assert_same(one, other, pool)
 

@@ -26,6 +26,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.ticks import MAX_AGE
 from paddle.pserver.sparse.tiered_table import TieredTable
 from paddle.pserver.sparse.walk import Cursor
+from tests.runtime.pserver.sparse.table_of_rows import restore
 from tests.runtime.pserver.sparse.test_sparse_tables_agree import content, pool_of, waiting
 
 WIDTH = 3
@@ -114,7 +115,7 @@ def test_any_operations_leave_what_a_table_in_memory_has(
             one.resume(copies[-1][0])
             if what == "x":  # and back from the one without a disk
                 snapshot, one = one.snapshot(), TieredTable(spec, optimizer)
-                one.restore(snapshot.header, list(snapshot))
+                restore(one, snapshot.header, list(snapshot))
             copies = []
         assert len(one) == len(other)
     np.testing.assert_array_equal(one.lookup(pool), other.lookup(pool))
@@ -192,7 +193,7 @@ def test_a_copy_has_the_rows_whose_old_ticks_are_rewritten(tmp_path: Path) -> No
     table, late = (TieredTable(spec_of(tmp_path, 50), ADAGRAD) for _ in range(2))
     table.update([RowGradient(np.arange(400), np.ones((400, WIDTH), np.float32))], 0.1)
     first = table.snapshot()
-    late.restore(first.header._replace(clock=MAX_AGE + 5), list(first))
+    restore(late, first.header._replace(clock=MAX_AGE + 5), list(first))
     late.update([], 0.1)
     copy, rows = late.snapshot(), late.lookup(np.arange(400))
     for _ in range(SEGMENTS):

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks before a batch: room for its new rows, and no value of a float16 table beyond the range of float16.
+
+At first all ids of a batch count as new rows, which takes no time; only if there is no room for these, new rows are
+counted. Bounds on the values so far and on the step decide about the range for the rules that have them. Otherwise the
+step is taken on copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.optim.spec import RowGradient
+from paddle.pserver.sparse.blocks import ids_of, joined
+from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped
+from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
+from paddle.pserver.sparse.slabs import RowMemoryError, Slabs
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.steps import DistinctRows, Floats, Moment, Steps, Sums
+from paddle.pserver.sparse.structures import Flags, Ids, Numbers
+from paddle.pserver.sparse.waiting import WaitingRoom
+
+_ID_BYTES = 64
+"""Memory of a gradient of a row during a batch, in addition to its values."""
+
+
+class BatchCheck:
+    """The checks of one table, which change no row."""
+
+    def __init__(
+        self,
+        spec: TableSpec,
+        steps: Steps,
+        slabs: Slabs,
+        index: Index | PlainIndex,
+        waiting: WaitingRoom,
+        are_dead: Callable[[Numbers, int], Flags],
+    ) -> None:
+        """`are_dead` returns which rows the sweep of a batch drops, if it reaches them."""
+        self._spec, self._steps, self._slabs, self._index = spec, steps, slabs, index
+        self._waiting, self._are_dead = waiting, are_dead
+        self._is_bounded = True
+
+    def learn(self, parts: Floats) -> None:
+        """Inspect rows (parts, n, part) from elsewhere: bounds are for states that steps of the rule can reach."""
+        if self._spec.is_half and self._is_bounded:
+            self._is_bounded = self._steps.are_sound(parts)
+
+    def count(self, rows: int, gradients: Sequence[RowGradient]) -> None:
+        """Check that a table of this number of rows has room for the new rows of a batch, or of a part of it.
+
+        Raises:
+            PserverError: see `TableSpec.check_room`.
+        """
+        if rows + _num_ids(gradients) > self._spec.max_rows:
+            self._spec.check_room(rows, self.coming(gradients)[0])
+
+    def reserve(self, gradients: Sequence[RowGradient]) -> None:
+        """Reserve memory for a batch whose rows on disk were loaded. Raises RowMemoryError: see `Slabs.reserve`."""
+        count, index, row_bytes = _num_ids(gradients), self._index.nbytes, self._slabs.row_bytes
+        arrays = count * (_ID_BYTES + 4 * self._spec.width * (len(gradients) > 1))
+        try:
+            self._slabs.reserve(count, index, arrays + 2 * count * row_bytes)
+        except RowMemoryError:
+            new, distinct = self.coming(gradients)
+            self._slabs.reserve(new, index, arrays + 2 * distinct * row_bytes)
+
+    def coming(self, gradients: Sequence[RowGradient]) -> tuple[int, int]:
+        """Return how many rows a batch creates, and how many distinct ids it has."""
+        distinct = grouped(ids_of(gradients))[1]
+        absent = distinct[self._index.find(distinct) == ABSENT]
+        return int(self._waiting.would_admit(absent).sum()), len(distinct)
+
+    def range(self, gradients: Sequence[RowGradient], at: Moment) -> None:
+        """Check the values after the next batch, whose number is `at.clock`; other dtypes have no range.
+
+        Raises:
+            PserverError: see `TableSpec.check_values`.
+        """
+        if not self._spec.is_half:
+            return
+        ids, values = joined(gradients, self._spec.width)
+        largest = max(self._slabs.rows.largest, self._spec.initial.largest)
+        if not (self._is_bounded and self._steps.fits(largest, values, at)):
+            _, distinct, order, starts = grouped(ids)
+            rows = self._rows(distinct, at.clock)
+            self._steps.check(self._spec, self._slabs, rows, Sums(values, order, starts), at)
+
+    def _rows(self, ids: Ids, clock: int) -> DistinctRows:
+        """Return the rows that distinct ids will have in the next batch, after its sweep; new ones are ABSENT yet."""
+        numbers: npt.NDArray[np.uint32] = self._index.find(ids)
+        swept = np.flatnonzero((numbers != ABSENT) & (segments_of(ids) == clock % SEGMENTS))
+        numbers[swept[self._are_dead(numbers[swept], clock)]] = ABSENT
+        fresh = numbers == ABSENT
+        fresh[fresh] = self._waiting.would_admit(ids[fresh])
+        return DistinctRows(ids, numbers, fresh)
+
+
+def _num_ids(gradients: Sequence[RowGradient]) -> int:
+    return sum(len(gradient.rows) for gradient in gradients)
