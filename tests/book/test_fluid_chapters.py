@@ -13,6 +13,7 @@ SCRIPTS = Path(__file__).with_name("fluid")
 pytestmark = pytest.mark.timeout(LIMIT_S + 10)
 CHAPTERS = (
     Chapter("fit_a_line", at_most=0.7, data="uci_housing"),
+    Chapter("fit_a_line_by_trainer", at_most=0.7, data="uci_housing"),
     Chapter("recognize_digits", at_least=0.8, data="mnist"),
     Chapter("image_classification", at_least=0.95),
     Chapter("word2vec", at_most=0.75, data="imikolov"),

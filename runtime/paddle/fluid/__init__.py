@@ -85,12 +85,20 @@ __all__ = [
     "unique_name",
 ]  # fmt: skip
 
-second_names.install({f"{__name__}.data_feed_desc": f"{__name__}.async_executor"})
+second_names.install(
+    {
+        f"{__name__}.data_feed_desc": f"{__name__}.async_executor",
+        f"{__name__}.inferencer": f"{__name__}.contrib.inferencer",
+        f"{__name__}.trainer": f"{__name__}.contrib.trainer",
+    }
+)
 __getattr__, __dir__ = later.attributes(
     __name__,
     {
         ".async_executor": "AsyncExecutor DataFeedDesc",
         ".contrib": "",
+        ".contrib.inferencer": "Inferencer",
+        ".contrib.trainer": "BeginEpochEvent BeginStepEvent CheckpointConfig EndEpochEvent EndStepEvent Trainer",
         ".data_feed_desc": "",
         ".dataset": "DatasetFactory",
         ".evaluator": "",

@@ -12,6 +12,7 @@ from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.distribution import SENDING, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
@@ -69,6 +70,7 @@ class Executor:
         self._core = graph.Executor(place.device(), self.remote, checks_finite=checks_finite(), lane=lane)
         self._closed = False
         self._others: list[Executor] = []  # of further threads
+        self._among_trainers: dict[Program, Compiled] = {}
 
     def run(
         self,
@@ -82,6 +84,9 @@ class Executor:
         use_program_cache: bool = False,
     ) -> list[Any]:
         """Run block 0 one time and return the fetched values.
+
+        A program that was transpiled for several trainers without servers is trained together with them, as by
+        `CompiledProgram`.
 
         Args:
             program: None: the default main program.
@@ -102,12 +107,28 @@ class Executor:
         target = default_main_program() if program is None else program
         where = global_scope() if scope is None else scope
         fetches = _listed(fetch_list)
+        if isinstance(target, Program) and len(target._trainers_endpoints) > 1:
+            target = self._among_trainers.get(target) or self._with_trainers(target)
         if isinstance(target, Program):
             values = self.run_core(target, _one_feed(feed), fetches, where)
             return [given(value, name, return_numpy) for value, name in zip(values, fetches, strict=True)]
         if not isinstance(target, Compiled):
             raise FluidTypeError(f"Executor.run: expected a Program or a CompiledProgram, got {target!r}")
         return target.run(self, feed, fetches, where, return_numpy)
+
+    def _with_trainers(self, program: Program) -> Program | Compiled:
+        """Return a transpiled program as one that is trained with the other trainers; unchanged without updates."""
+        ops = program.global_block().ops
+        if not any(isinstance(op, Operator) and op.role & OpRole.OPTIMIZE for op in ops):
+            return program
+        from paddle.fluid.compiler import CompiledProgram
+
+        together = CompiledProgram(program).with_data_parallel(
+            places=[self.place],
+            num_trainers=len(program._trainers_endpoints),
+            trainer_id=program._trainer_id,
+        )
+        return self._among_trainers.setdefault(program, together)
 
     def run_core(
         self, program: Program, feed: Mapping[str, Any], fetch_list: Sequence[Name], scope: Scope
@@ -201,8 +222,10 @@ class Executor:
     def steps(self, program: Program | Compiled | None, threads: int, scope: Scope | None) -> list[Step]:
         """Return one function per thread, which runs the program on a batch; see `train_from_dataset`."""
         target = default_main_program() if program is None else program
-        is_alone = isinstance(target, Program) and not any(
-            op.type in SENDING for op in target.global_block().ops
+        is_alone = (
+            isinstance(target, Program)
+            and len(target._trainers_endpoints) < 2
+            and not any(op.type in SENDING for op in target.global_block().ops)
         )
         if not is_alone or not isinstance(self.place, CPUPlace):
             threads = 1

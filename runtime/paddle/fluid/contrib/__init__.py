@@ -2,8 +2,9 @@
 """The namespace `fluid.contrib` of scripts: cells and decoders, mixed precision, readers; above `optimizer`."""
 
 import sys
+from typing import TYPE_CHECKING
 
-from paddle import second_names
+from paddle import later, second_names
 from paddle.fluid.contrib import (
     beam_search_decoder,
     ctr_reader,
@@ -26,11 +27,17 @@ from paddle.fluid.contrib.state_cell import InitState, StateCell
 from paddle.fluid.contrib.statistics import memory_usage, op_freq_statistic
 from paddle.fluid.errors import answering
 
+if TYPE_CHECKING:
+    from paddle.fluid.contrib import inferencer, trainer
+    from paddle.fluid.contrib.inferencer import Inferencer
+    from paddle.fluid.contrib.trainer import Trainer
+
 __all__ = [
-    "BasicGRUUnit", "BasicLSTMUnit", "BeamSearchDecoder", "HDFSClient", "InitState", "StateCell", "TrainingDecoder",
-    "basic_gru", "basic_lstm", "convert_dist_to_sparse_program", "ctr_reader", "distributed_batch_reader",
-    "extend_with_decoupled_weight_decay", "fused_elemwise_activation", "load_persistables_for_increment",
-    "load_persistables_for_inference", "memory_usage", "mixed_precision", "op_freq_statistic",
+    "BasicGRUUnit", "BasicLSTMUnit", "BeamSearchDecoder", "HDFSClient", "Inferencer", "InitState", "StateCell",
+    "Trainer", "TrainingDecoder", "basic_gru", "basic_lstm", "convert_dist_to_sparse_program", "ctr_reader",
+    "distributed_batch_reader", "extend_with_decoupled_weight_decay", "fused_elemwise_activation", "inferencer",
+    "load_persistables_for_increment", "load_persistables_for_inference", "memory_usage", "mixed_precision",
+    "op_freq_statistic", "trainer",
 ]  # fmt: skip
 
 _here = sys.modules[__name__]
@@ -60,4 +67,6 @@ _MODULES = {
 # Modules of the original whose names are in other modules here: scripts import them too.
 second_names.nest(__name__, _MODULES)
 
-__getattr__ = answering(__name__)
+__getattr__, __dir__ = later.attributes(
+    __name__, {".inferencer": "Inferencer", ".trainer": "Trainer"}, answering(__name__, depth=2)
+)

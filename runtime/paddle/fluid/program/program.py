@@ -23,6 +23,7 @@ _DISTRIBUTED = (
     "_parameters_on_pservers",
     "_endpoints",
     "_ps_endpoint",
+    "_trainer_id",
     "_trainers_endpoints",
     "_averaging",
     "_distributed_lookup_tables",
@@ -49,6 +50,7 @@ class Program(graph.Program):
         self._parameters_on_pservers: object = None
         self._endpoints: list[str] = []
         self._ps_endpoint: str | None = None
+        self._trainer_id = 0
         self._trainers_endpoints: list[str] = []
         self._averaging: object = None
         self._distributed_lookup_tables: Mapping[str, str] = {}  # name -> `rule_line`

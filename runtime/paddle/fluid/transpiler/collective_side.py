@@ -42,7 +42,7 @@ def transpile_collective(
             f"trainer_id {trainer_id} is {endpoints[trainer_id]!r}, but current_endpoint is {current_endpoint!r}"
         )
     _check_groups(config, len(endpoints))
-    program._trainers_endpoints = endpoints
+    program._trainer_id, program._trainers_endpoints = trainer_id, endpoints
     program._averaging = None
     if not sync_mode or config.k_steps > 1:
         _check_tables(program)

@@ -134,6 +134,21 @@ with fluid.program_guard(fluid.Program(), fluid.Program()):
     assert all("run each in its own scope (fluid.scope_guard)" in each.stderr for each in ended)
 
 
+def test_a_plain_executor_trains_a_transpiled_program_with_the_other_trainers() -> None:
+    parallel, loop = SNIPPET[SNIPPET.index("txe = ") :].split("rng = ")
+    script = SNIPPET.replace(parallel, "exe = fluid.Executor(fluid.CPUPlace())\n").replace(
+        'txe.run([loss_name], {"x": xs, "y": xs.sum(1, keepdims=True)})',
+        'exe.run(feed={"x": xs, "y": xs.sum(1, keepdims=True)}, fetch_list=[loss_name])',
+    )
+    assert "txe" in loop
+    assert "txe" not in script
+    seeded = "fluid.default_startup_program().random_seed = 7\nx, y = "
+    scripts = [each.replace("x, y = ", seeded) for each in (script, SNIPPET)]
+    ended = [trainers(["-c", each, "5", "5"], endpoints(2)) for each in scripts]
+    assert [each.returncode for pair in ended for each in pair] == [0] * 4, ended
+    assert len({each.stdout for pair in ended for each in pair}) == 1
+
+
 def test_a_trainer_with_fewer_batches_is_named() -> None:
     ended = trainers(["-c", SNIPPET, "3", "2"], endpoints(2))
     assert [each.returncode for each in ended] == [1, 0]
