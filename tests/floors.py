@@ -150,6 +150,13 @@ UPWARD: Mapping[tuple[str, str], str] = {
         "paddle.fluid.files.program_file",
     ): "Program itself has the original's methods",
     ("paddle.fluid.incubate.fleet_base", "paddle.fluid.io"): "fleet saves and loads as scripts do",
+    ("paddle.fluid.contrib.inferencer", "paddle.fluid.io"): "it loads as scripts do",
+    ("paddle.fluid.contrib.step_checkpoint", "paddle.fluid.io"): "it saves and loads as scripts do",
+    ("paddle.fluid.contrib.trainer", "paddle.fluid.io"): "it saves and loads as scripts do",
+    (
+        "paddle.fluid.executor",
+        "paddle.fluid.compiler",
+    ): "Executor.run trains a program with several trainers as CompiledProgram does",
     (
         "paddle.v2.layer.cost",
         "paddle.v2.evaluator",
