@@ -30,17 +30,17 @@ def parser(module: str, doc: str | None, measurements: Collection[str]) -> argpa
     made = argparse.ArgumentParser(
         prog=f"python -m {module}", description=doc.splitlines()[0] if doc else None
     )
-    made.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
+    made.add_argument("--json", type=Path, metavar="FILE", help="also write figures and ratios to this file")
     made.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="draw the figures there: see benchmarks.report"
+        "--plot", type=Path, metavar="FILE.svg", help="draw the figures into this file; see benchmarks.report"
     )
-    made.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
+    made.add_argument("--quick", action="store_true", help="one short turn, to check that the benchmark runs")
     made.add_argument(
         "--only",
         type=names,
         default=list(measurements),
         metavar="NAME,...",
-        help=f"of {', '.join(measurements)}; `a` is all that begin with `a_`",
+        help=f"only these of {', '.join(measurements)}; `a` selects all that begin with `a_`",
     )
     return made
 

@@ -81,7 +81,7 @@ def run(model: str, steps: int, is_async: int, slowness: int) -> tuple[list[dict
             raise RuntimeError(" | ".join(done.stdout.strip().splitlines()[-8:]))
         told = [json.loads(path.read_bytes()) for path in sorted((workspace / "log").rglob("trainer-*.json"))]
         discarded = _DISCARDED.search(done.stdout)
-        return told, discarded.group().strip() if discarded else "none were discarded"
+        return told, discarded.group().strip() if discarded else "no gradients were discarded"
 
 
 def _measure(model: str, plan: Plan) -> None:
@@ -97,10 +97,10 @@ def _measure(model: str, plan: Plan) -> None:
 
     contenders = [Contender(f"{model}_{way}", partial(took, way)) for way in WAYS]
     found, failed = interleave(contenders, plan.turns)
-    notes = {f"{model}_{way}": f"a step of the fast ones; {said[way]}" for way in said}
+    notes = {f"{model}_{way}": f"a step of the fast trainers; {said[way]}" for way in said}
     plan.report.add_all(found, failed, "s", notes)
     for way, distance in distances.items():
-        plan.report.add(f"{model}_{way}_distance", distance, "", "to what is learned; 1 at the beginning")
+        plan.report.add(f"{model}_{way}_distance", distance, "", "to the optimum; 1 at the beginning")
     plan.report.compare(f"{model}_slow_vs_alike", f"{model}_slow", f"{model}_alike")
     plan.report.compare(f"{model}_slow_vs_synchronous", f"{model}_slow", f"{model}_synchronous_slow")
 

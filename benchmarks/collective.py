@@ -123,7 +123,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the results."""
     arguments = parser("benchmarks.collective", __doc__, MEASUREMENTS)
     add_peers_python(arguments, "torch and mpi4py")
-    arguments.add_argument("--congestion", default="", metavar="NAME", help="for all sides: reno, bbr, cubic")
+    arguments.add_argument(
+        "--congestion",
+        default="",
+        metavar="NAME",
+        help="TCP congestion control of all sides: reno, bbr or cubic",
+    )
     given = arguments.parse_args(argv)
     facts = machine.describe(("numpy",), {"mpirun": ("mpirun", "--version")})
     facts["tcp"] = given.congestion or congestion()

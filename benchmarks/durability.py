@@ -38,7 +38,7 @@ def measure(jobs: Jobs, report: Report, is_async: bool, args: argparse.Namespace
     quiet = [jobs.run(is_async) for _ in range(2)]
     wrong = [f"{mode}, undisturbed: {text}" for each in quiet for text in judge(each, quiet[0], jobs.steps)]
     quiet_s = Samples(tuple(each.wall_s for each in quiet))
-    report.add(f"{mode}_undisturbed", quiet_s, "s", "a whole job without a kill")
+    report.add(f"{mode}_undisturbed", quiet_s, "s", "a complete job without kills")
     costs, left, seed = [], args.kills, args.seed
     while left > 0:
         kills = min(left, args.kills_a_job)
@@ -46,16 +46,21 @@ def measure(jobs: Jobs, report: Report, is_async: bool, args: argparse.Namespace
         texts = judge(found, quiet[0], jobs.steps)
         costs.append((found.wall_s - quiet_s.high) / max(found.kills, 1))
         if costs[-1] > args.a_kill_may_cost:
-            texts.append(f"{found.wall_s:.1f} s with {found.kills} kills")
+            texts.append(f"took {found.wall_s:.1f} s with {found.kills} kills")
         wrong += [f"{mode}, seed {seed}: {text}" for text in texts]
-        tell(f"{mode}, seed {seed}: {found.kills} kills, {found.wall_s:.1f} s, {'; '.join(texts) or 'right'}")
+        tell(
+            f"{mode}, seed {seed}: {found.kills} kills, {found.wall_s:.1f} s, {'; '.join(texts) or 'correct'}"
+        )
         left, seed = left - max(found.kills, 1), seed + 1
-    report.add(f"{mode}_kills", args.kills - left, "kills", "of servers, at random moments")
+    report.add(f"{mode}_kills", args.kills - left, "kills", "servers killed, at random moments")
     report.add(
-        f"{mode}_a_kill_costs", Samples(tuple(costs)), "s", "longer than the slower undisturbed job, by kills"
+        f"{mode}_a_kill_costs",
+        Samples(tuple(costs)),
+        "s",
+        "extra time per kill, compared with the slower undisturbed job",
     )
     report.add(
-        f"{mode}_wrong", len([text for text in wrong if text.startswith(mode)]), "findings", "must be 0"
+        f"{mode}_wrong", len([text for text in wrong if text.startswith(mode)]), "errors", "expected 0"
     )
     return wrong
 
@@ -66,7 +71,7 @@ def judge(found: Outcome, quiet: Outcome, steps: int) -> list[str]:
         return [f"exit code {found.code}: ...{found.text[-2000:]}"]
     if "digest" in found.told[0]:
         digests = {each["digest"] for each in (*found.told, *quiet.told)}
-        return [] if len(digests) == 1 else [f"other bits: {sorted(digests)}"]
+        return [] if len(digests) == 1 else [f"the final parameters differ: {sorted(digests)}"]
     texts = []
     final = found.told[0]["final"]
     for name in found.told[0]["seen"]:
@@ -93,14 +98,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.durability")
-    parser.add_argument("--kills", type=int, default=20, metavar="N", help="in each mode")
+    parser.add_argument("--kills", type=int, default=20, metavar="N", help="kill N servers in each mode")
     parser.add_argument("--kills_a_job", type=int, default=4, metavar="N")
-    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help="of each trainer in a job")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments")
     parser.add_argument(
-        "--a_kill_may_cost", type=float, default=A_KILL_COSTS_S, metavar="SECONDS", help="more is wrong"
+        "--steps", type=int, default=STEPS, metavar="N", help="steps of each trainer in a job"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random moments")
+    parser.add_argument(
+        "--a_kill_may_cost",
+        type=float,
+        default=A_KILL_COSTS_S,
+        metavar="SECONDS",
+        help="the most that a kill may add to a job",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     return parser.parse_args(argv)
 
 
@@ -132,7 +143,8 @@ def faults(seen: Sequence[Sequence[State]], final: State, pushes: int) -> list[s
         (tuple(state) for states in seen for state in states), key=lambda state: (sum(state), state)
     )
     found += [
-        f"two trainers saw states of which neither came first: {text}" for text in _steps_back(everything)
+        f"two trainers saw states that no order of pushes explains: {text}"
+        for text in _steps_back(everything)
     ]
     return found
 

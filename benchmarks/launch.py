@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 MEASUREMENTS[name](run, given.hosts)
             except (RuntimeError, AssertionError) as error:  # the other measurements are still useful
-                run.report.lack(name, f"broke off: {str(error)[-500:]}")
+                run.report.lack(name, f"failed: {str(error)[-500:]}")
         run.report.show(facts, given.json, given.plot)
     return 0
 

@@ -35,7 +35,7 @@ TRAINERS = (1, 2)
 WAYS = {"gloo": ("torch", (1, 2)), "ps_lite": ("mxnet", (1, 2)), "ray": ("ray", (1,))}
 """way -> the package that it needs, and with how many trainers it is measured."""
 SMALL = ("4KB", "1MB")
-"""Sizes beside ps-lite too."""
+"""Sizes that are also measured with ps-lite."""
 
 _START_S = 60.0
 _LINK_MBIT = 1000

@@ -74,7 +74,7 @@ class Report:
         """Add the ratio of two figures' medians, if both exist."""
         absent = [figure for figure in (ours, theirs) if figure not in self.figures]
         if absent:
-            self.lack(name, f"there is no {', no '.join(absent)}")
+            self.lack(name, f"missing: {', '.join(absent)}")
             return
         of_ours, of_theirs = self.figures[ours][0], self.figures[theirs][0]
         self.ratios[name] = (
@@ -200,14 +200,16 @@ def _panel(unit: str, bars: Sequence[Bar], top: int, colours: dict[str, str]) ->
 def main(argv: Sequence[str] | None = None) -> int:
     """Read, draw, and write the picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
-    parser.add_argument("found", type=Path, metavar="FILE.json", help="what a benchmark's --json wrote")
+    parser.add_argument(
+        "found", type=Path, metavar="FILE.json", help="a file that a benchmark wrote with --json"
+    )
     parser.add_argument("picture", type=Path, metavar="PICTURE.svg")
     given = parser.parse_args(argv)
     try:
         found = json.loads(given.found.read_text(encoding="utf-8"))
         drawn = picture(found)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        parser.error(f"{given.found}: expected what a benchmark's --json wrote: {error!r}")
+        parser.error(f"{given.found}: expected a file that a benchmark wrote with --json: {error!r}")
     given.picture.write_text(drawn, encoding="utf-8")
     return 0
 

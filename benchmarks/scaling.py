@@ -248,7 +248,7 @@ def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Tim
 def _told(text: str, trainers: int) -> list[Times]:
     lines = [line for line in text.splitlines() if line.startswith("times ")]
     if len(lines) != trainers:
-        raise RuntimeError(f"{len(lines)} of {trainers} trainers told their times")
+        raise RuntimeError(f"{len(lines)} of {trainers} trainers printed their times")
     return sorted((Times(*json.loads(line[6:])) for line in lines), key=lambda each: -each.servers_cpu_s)
 
 

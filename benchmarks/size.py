@@ -121,18 +121,18 @@ def report_of(outcome: Outcome) -> Report:
     name = f"size_{count}"
     report.add(f"{name}_start", outcome.start_s, "s", "from the command until every script was started")
     for phase, took_s in outcome.phases.items():
-        report.add(f"{name}_phase_{phase.replace(' ', '_')}", took_s, "s", "as paddle.py says")
-    report.add(f"{name}_peak", usage.peak_mb, "MB", "the launcher's memory at its most")
-    report.add(f"{name}_cores", outcome.run_cores, "cores", "the launcher's, while all scripts ran")
-    report.add(f"{name}_cores_whole", outcome.whole_cores, "cores", "the launcher's, from start to end")
-    report.add(f"{name}_threads", usage.most_threads, "threads", "the launcher's at its most")
+        report.add(f"{name}_phase_{phase.replace(' ', '_')}", took_s, "s", "as reported by paddle.py")
+    report.add(f"{name}_peak", usage.peak_mb, "MB", "peak memory of the launcher")
+    report.add(f"{name}_cores", outcome.run_cores, "cores", "used by the launcher while all scripts ran")
+    report.add(f"{name}_cores_whole", outcome.whole_cores, "cores", "used by the launcher from start to end")
+    report.add(f"{name}_threads", usage.most_threads, "threads", "peak of the launcher")
     report.add(f"{name}_threads_a_node", (usage.most_threads - first.threads) / count, "threads", "")
-    report.add(f"{name}_fds", usage.most_fds, "files", "the launcher's at its most")
+    report.add(f"{name}_fds", usage.most_fds, "files", "peak of the launcher")
     report.add(f"{name}_fds_a_node", (usage.most_fds - first.fds) / count, "files", "")
-    report.add(f"{name}_lines", outcome.expected, "lines", "that the scripts wrote")
-    report.add(f"{name}_lost", outcome.lost, "lines", "missing in the collected logs")
-    report.add(f"{name}_shown", outcome.shown, "lines", "that the screen showed")
-    report.add(f"{name}_host", outcome.host_mb, "MB", "one host's share of memory, at the most")
+    report.add(f"{name}_lines", outcome.expected, "lines", "written by the scripts")
+    report.add(f"{name}_lost", outcome.lost, "lines", "missing from the collected logs")
+    report.add(f"{name}_shown", outcome.shown, "lines", "shown on the screen")
+    report.add(f"{name}_host", outcome.host_mb, "MB", "peak memory per host")
     return report
 
 
@@ -172,8 +172,10 @@ def _available_mb() -> float:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.size")
     parser.add_argument("--hosts", type=int, default=256, metavar="N")
-    parser.add_argument("--seconds", type=int, default=60, metavar="S", help="how long every script prints")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument(
+        "--seconds", type=int, default=60, metavar="S", help="duration of every script, in seconds"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     return parser.parse_args(argv)
 
 

@@ -26,7 +26,7 @@ from benchmarks.serving.sides import KEY, Processes, ours, raw
 
 STEPS, BATCHES, BLOCKS = 1500, 100, 10
 WARM_UP = 10
-"""Steps that may take longer: buffers are made, both ends learn that answers come soon."""
+"""Steps that can take longer: buffers are allocated, and both ends adapt their waiting to fast answers."""
 STOP_S = 0.05
 _ROWS, _WIDTH = 20_000, 16  # per batch of a table
 _QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
@@ -81,7 +81,10 @@ def _table(report: Report, count: int) -> None:
     for way, steps in found.items():
         last = float(np.median([each.took for each in steps[-10:]]))
         report.add(
-            f"{way}_table_first", steps[0].took / last, "times", "the first batch, of one of the last ten"
+            f"{way}_table_first",
+            steps[0].took / last,
+            "times",
+            "the first batch, relative to one of the last ten",
         )
 
 

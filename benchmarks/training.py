@@ -233,7 +233,7 @@ class Child:
         assert self._process.stderr is not None
         if not select.select([self._process.stdout], [], [], limit_s)[0]:
             self._process.kill()
-            raise RuntimeError(f"{self._what}: nothing came within {limit_s:.0f} s")
+            raise RuntimeError(f"{self._what}: no output within {limit_s:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             self._process.wait(_STOP_S)

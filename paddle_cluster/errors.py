@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of paddle.py; docs/design.md section 2 is their public list."""
+    """Exit codes of paddle.py, as docs/command-line.md lists them for users."""
 
     DONE = 0
     PROCESS_FAILED = 1

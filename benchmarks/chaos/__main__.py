@@ -62,7 +62,9 @@ def _parameters_of_a_quiet_job(ground: Ground, fault: Fault) -> str:
     code = launch.wait(_ENDED_S)
     found = ground.parameters()
     if code != 0 or len(found) != 1:
-        raise RuntimeError(f"a job that meets nothing ended with {code} and {found}:\n{launch.output}")
+        raise RuntimeError(
+            f"a job without faults exited with {code} and left the parameters {found}:\n{launch.output}"
+        )
     return found.pop()
 
 
@@ -112,9 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument(
-        "--where", choices=("ssh", "local"), default="ssh", help="real hosts, or embedded nodes"
+        "--where", choices=("ssh", "local"), default="ssh", help="hosts with sshd, or embedded nodes"
     )
-    parser.add_argument("--only", default="", metavar="FAULT,...", help="of " + ", ".join(faults(str)))
+    parser.add_argument(
+        "--only", default="", metavar="FAULT,...", help="only these of " + ", ".join(faults(str))
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(argv)
     # Shells start background jobs with INT ignored, nohup with HUP, and jobs inherit both. TERM must unmount the disk.
@@ -130,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(_line(len(outcomes), outcome))
     broken, missed = sum(bool(o.broken) for o in outcomes), sum(not (o.of or o.broken) for o in outcomes)
     _say(
-        f"{len(outcomes)} runs, seed {given.seed}, {given.where}: {broken} broken promises, {missed} blows missed"
+        f"{len(outcomes)} runs, seed {given.seed}, {given.where}: {broken} failed, {missed} ended before the fault"
     )
     summary = _summary(outcomes)
     for of, found in summary.items():
@@ -156,9 +160,9 @@ def _line(number: int, outcome: Outcome) -> str:
     )
     if blow.fault in ("link cut", "path cut", "disk stalled", "files flooded"):
         what += f" for {blow.cut_s} s"
-    said = f"{outcome.of} {outcome.took_s:.2f} s" if outcome.of else "missed"
+    said = f"{outcome.of} {outcome.took_s:.2f} s" if outcome.of else "ended before the fault"
     kind = " hostile" if blow.hostile else ""
-    found = f"BROKEN: {outcome.broken}" if outcome.broken else said
+    found = f"FAILED: {outcome.broken}" if outcome.broken else said
     return f"{number:3} {blow.fault} on node {blow.node}, {what}{kind}, in {outcome.phase}: {found}"
 
 

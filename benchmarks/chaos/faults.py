@@ -175,7 +175,7 @@ def ends_at_once(struck: Struck) -> tuple[str, float]:
     assert code in expected or is_done, f"exit code {code} after SIG{name}"
     struck.ground.wait_for_clean(CLEAN_S)
     took_s = time.monotonic() - struck.at
-    return ("launcher dead to nodes clean" if name == "KILL" else "signal to end"), took_s
+    return ("launcher killed to nodes clean" if name == "KILL" else "signal to exit"), took_s
 
 
 def names_the_process(role: str, struck: Struck) -> tuple[str, float]:
@@ -184,7 +184,7 @@ def names_the_process(role: str, struck: Struck) -> tuple[str, float]:
     took_s = time.monotonic() - struck.at
     wanted = f"{role} {struck.blow.node} on {struck.ground.label(struck.blow.node)}"
     _check_cause(struck, code, 1, wanted)
-    return f"{role} struck to end", took_s
+    return f"{role} failure to end of job", took_s
 
 
 def names_the_rank(struck: Struck) -> tuple[str, float]:
@@ -193,7 +193,7 @@ def names_the_rank(struck: Struck) -> tuple[str, float]:
     took_s = time.monotonic() - struck.at
     _check_cause(struck, code, 1, f"trainer {struck.blow.node} on {struck.ground.label(struck.blow.node)}")
     assert "exit code 0" in first_error(struck.launch.output), first_error(struck.launch.output)
-    return "rank left to end", took_s
+    return "exit of rank to end of job", took_s
 
 
 def names_the_node(struck: Struck) -> tuple[str, float]:
@@ -203,23 +203,23 @@ def names_the_node(struck: Struck) -> tuple[str, float]:
     if struck.blow.fault == "link lost":
         struck.ground.wait_for_clean_without_cable(struck.blow.node, LEASE_S + CLEAN_S)
     _check_cause(struck, code, 5, f"node {struck.ground.label(struck.blow.node)}")
-    return f"{struck.blow.fault} to end", took_s
+    return f"{struck.blow.fault} to end of job", took_s
 
 
 def names_the_path(struck: Struck) -> tuple[str, float]:
     """The path is reported while the job waits for it; then the job ends as lost, and the path is the first cause."""
     at_fault, other = (struck.ground.label(node) for node in (struck.blow.node, _next(struck.blow.node)))
     ways = (f"{at_fault} cannot reach {other} at ", f"{other} cannot reach {at_fault} at ")
-    wait_for("a word of the path", lambda: any(way in struck.launch.output for way in ways), _PATH_TOLD_S)
+    wait_for("a report of the path", lambda: any(way in struck.launch.output for way in ways), _PATH_TOLD_S)
     took_s = time.monotonic() - struck.at
     code = struck.launch.wait(_ENDED_S)
     cause = first_error(struck.launch.output)
     assert code == 5, f"exit code {code}, expected 5; first error: {cause!r}"
     assert any(f"node {way.replace(' cannot', ': it cannot')}" in cause for way in ways), (
-        f"the first error is {cause!r}, and it was one of {ways}"
+        f"the first error is {cause!r}, expected one of {ways}"
     )
     struck.ground.wait_for_clean(CLEAN_S)
-    return "path lost to a word of it", took_s
+    return "path lost to its report", took_s
 
 
 def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
@@ -229,7 +229,7 @@ def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, 
     took_s = time.monotonic() - struck.at
     code = struck.launch.wait(_ENDED_S)
     assert code == 0, f"exit code {code}"
-    assert not first_error(struck.launch.output), "it told of a first error"
+    assert not first_error(struck.launch.output), "it reported a first error"
     assert struck.ground.parameters() == {expected()}, f"parameters: {struck.ground.parameters()}"
     struck.ground.wait_for_clean(CLEAN_S)
     return of, took_s
@@ -252,10 +252,10 @@ def brings_all_files(expected: Callable[[], str], struck: Struck) -> tuple[str, 
         for number in range(FLOOD // 1000)
         if _content(path := output / f"large-{number}") != str(number % 10).encode() * 3_000_000
     ]
-    assert not wrong, f"{len(wrong)} files are not as they were written, first {wrong[0]}"
+    assert not wrong, f"{len(wrong)} files differ from what the trainers wrote, first {wrong[0]}"
     check_lines(struck)
     struck.ground.wait_for_clean(CLEAN_S)
-    return "disk back to end, with all files", took_s
+    return "disk restored to end of job, with all files", took_s
 
 
 def loses_no_line(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
@@ -277,7 +277,9 @@ def check_lines(struck: Struck) -> None:
         )
         != 1
     ]
-    assert not missing, f"{len(missing)} lines are not once in the collected logs, first {missing[0]!r}"
+    assert not missing, (
+        f"{len(missing)} lines are not exactly once in the collected logs, first {missing[0]!r}"
+    )
 
 
 def _content(path: Path) -> bytes:
@@ -287,7 +289,7 @@ def _content(path: Path) -> bytes:
 def _check_cause(struck: Struck, code: int, expected: int, wanted: str) -> None:
     cause = first_error(struck.launch.output)
     assert code == expected, f"exit code {code}, expected {expected}; first error: {cause!r}"
-    assert cause.startswith(wanted), f"the first error is {cause!r}, and it was {wanted}"
+    assert cause.startswith(wanted), f"the first error is {cause!r}, expected {wanted}"
     struck.ground.wait_for_clean(LEASE_S + CLEAN_S)
 
 
@@ -347,12 +349,12 @@ def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
         "all agents stopped": Fault(agents(2, 1, 0, name="STOP"), names_the_node),
         "rank left": Fault(rank_left, names_the_rank, entry="ranks.py"),
         "disk stalled": Fault(
-            disk_stalled, lambda struck: loses_no_line("disk back to next batch", expected, struck)
+            disk_stalled, lambda struck: loses_no_line("disk restored to next batch", expected, struck)
         ),
         "files flooded": Fault(files_flooded, lambda struck: brings_all_files(expected, struck), files=FLOOD),
-        "link cut": Fault(link_cut, well("link back to next batch"), share=4, only_ssh=True),
+        "link cut": Fault(link_cut, well("link restored to next batch"), share=4, only_ssh=True),
         "link lost": Fault(link_lost, names_the_node, only_ssh=True),
-        "path cut": Fault(path_cut, well("path back to next batch"), share=2, only_ssh=True),
+        "path cut": Fault(path_cut, well("path restored to next batch"), share=2, only_ssh=True),
         "path lost": Fault(path_lost, names_the_path, only_ssh=True),
     }
 

@@ -170,7 +170,7 @@ class Ground:
         """Return the digests of the trainers' final parameters; shorter than a digest if one is incomplete."""
         paths = [self.host(node).path(f"{HOME}/parameters-{node}") for node in range(NODES)]
         return {
-            path.read_text() if path.exists() else f"none of trainer {node}"
+            path.read_text() if path.exists() else f"trainer {node} has no process"
             for node, path in enumerate(paths)
         }
 
@@ -213,7 +213,7 @@ class Ground:
         known = {one.pid for one in host.job_processes(CANARY_ID)}
         # sshd itself waits for its broken connection until TCP times out
         wait_for(
-            f"the end of the job on {host.name}, out of reach",
+            f"the end of the job on the unreachable host {host.name}",
             lambda: all("sshd: " in each for each in strangers(host, known)),
             within_s,
         )

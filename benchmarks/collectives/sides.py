@@ -115,7 +115,7 @@ def _commands(way: str, count: int, python: str, folder: str, endpoints: str) ->
         return [[*program, str(rank), folder, endpoints] for rank in range(count)]
     mpirun = shutil.which("mpirun")
     if mpirun is None:
-        raise RuntimeError("there is no mpirun")
+        raise RuntimeError("mpirun is not installed")
     return [
         [
             mpirun,

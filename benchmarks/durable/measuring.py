@@ -155,25 +155,23 @@ def measure(work: Work, scratch: Path, report: Report, rounds: int) -> None:
     for what, (pushes, when) in every.items():
         count = sum(len(each.values) for each in pushes)
         means = Samples(tuple(map(mean, pushes)))
-        report.add(
-            f"{name}_step{what}", means, "s", f"a push {when}, on average of each checkpoint's; {count}"
-        )
+        report.add(f"{name}_step{what}", means, "s", f"mean of a push {when}, per checkpoint; {count} pushes")
         longest = Samples(tuple(each.high for each in pushes))
         report.add(f"{name}_longest_step{what}", longest, "s", f"the longest push {when}")
     kept, lost = (Samples(tuple(getattr(each, what) for each in found)) for what in ("kept", "lost_s"))
-    report.add(f"{name}_kept", kept, "", "of the speed before and afterwards, until a checkpoint was whole")
-    report.add(f"{name}_lost", lost, "s", "by which the pushes beside a checkpoint took longer")
+    report.add(f"{name}_kept", kept, "", "speed during a checkpoint, relative to before and afterwards")
+    report.add(f"{name}_lost", lost, "s", "time that the pushes during a checkpoint took longer")
     report.compare(f"{name}_speed_while_saving", f"{name}_step", f"{name}_step_saving")
     raw = min(nbytes, int(RAW_GB * GB))
     for what, past_cache in (("", True), ("_cached", False)):
-        how = "past the page cache" if past_cache else "through the page cache"
+        how = "bypassing the page cache" if past_cache else "through the page cache"
         speed = raw / written_s(scratch, raw, past_cache=past_cache) / GB
         report.add(f"{name}_raw_write{what}", speed, "GB/s", f"the disk: one file, one fsync, {how}")
         speed = nbytes / read_s(newest, past_cache=past_cache) / GB
         report.add(f"{name}_raw_read{what}", speed, "GB/s", f"the disk: the same files, {how}")
     report.add(f"{name}_save", nbytes / saved_s / GB, "GB/s", f"the checkpoint, in {saved_s:.1f} s")
     report.compare(f"{name}_save_vs_raw", f"{name}_save", f"{name}_raw_write")
-    report.add(f"{name}_memory", raw / memory_s(raw) / GB, "GB/s", "memory that nobody has touched is found")
+    report.add(f"{name}_memory", raw / memory_s(raw) / GB, "GB/s", "writing to memory for the first time")
     begin_again(work, scratch, report, (nbytes, seen))
     shutil.rmtree(folder)
 
@@ -196,9 +194,9 @@ def begin_again(work: Work, scratch: Path, report: Report, expected: tuple[int, 
         same = work.asked(serving.client) == seen
         first_s = once(lambda: work.push(serving.client))
     if not same:
-        raise RuntimeError(f"{name}: the values that came back are not those of the checkpoint")
-    report.add(f"{name}_load", nbytes / loaded_s / GB, "GB/s", f"read and filled in, in {loaded_s:.1f} s")
-    report.add(f"{name}_ready", ready_s, "s", "until trainers may go on, their first values included")
+        raise RuntimeError(f"{name}: the restored values differ from those of the checkpoint")
+    report.add(f"{name}_load", nbytes / loaded_s / GB, "GB/s", f"reading and restoring, in {loaded_s:.1f} s")
+    report.add(f"{name}_ready", ready_s, "s", "until trainers have the first values and can continue")
     report.add(f"{name}_first_step", first_s, "s", "the first push afterwards")
     for raw in ("raw_read", "raw_read_cached", "memory"):
         report.compare(f"{name}_load_vs_{raw}", f"{name}_load", f"{name}_{raw}")
@@ -219,12 +217,12 @@ def mean(samples: Samples) -> float:
 def main() -> int:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
-    parser.add_argument("--gb", type=float, default=8.0, help="state of the table")
-    parser.add_argument("--dense_gb", type=float, default=3.6, help="state of dense parameters")
-    parser.add_argument("--rounds", type=int, default=1, help="checkpoints while training goes on")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="on the disk that is to be measured")
+    parser.add_argument("--gb", type=float, default=8.0, help="size of the table's state")
+    parser.add_argument("--dense_gb", type=float, default=3.6, help="size of the dense parameters' state")
+    parser.add_argument("--rounds", type=int, default=1, help="number of checkpoints during training")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="a directory on the disk to measure")
     parser.add_argument("--only", default="sparse,dense", metavar="NAMES")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     args = parser.parse_args()
     facts = machine.describe(("numpy", "pyzmq"))
     report = Report(tell=tell)

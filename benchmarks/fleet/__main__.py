@@ -129,21 +129,29 @@ def _tell(launcher: Launcher, folder: Path, report: Report) -> None:
     collected = sum(path.read_bytes().count(b"\n") for path in logs)
     shown = sum(b"step " in line for line in (folder / "ws" / "log" / "job.log").open("rb"))
     report.add(
-        "start_s", started_s, "s", "from the command to the last process, the simulation's work included"
+        "start_s",
+        started_s,
+        "s",
+        "from the command to the start of the last process, including the simulation's work",
     )
-    report.add("start_cpu_s", started_cpu_s, "s", "of the launcher, until then")
+    report.add("start_cpu_s", started_cpu_s, "s", "CPU time of the launcher until then")
     report.add(
-        "run_cores", (stopped_cpu_s - started_cpu_s) / (stopped_s - started_s), "cores", "of the launcher"
+        "run_cores",
+        (stopped_cpu_s - started_cpu_s) / (stopped_s - started_s),
+        "cores",
+        "used by the launcher",
     )
     report.add(
         "run_us_a_line", (stopped_cpu_s - started_cpu_s) / lines * 1e6, "us", "CPU time of the launcher"
     )
-    report.add("lines", lines, "lines", "that the nodes wrote")
-    report.add("lost_of_nodes", lines - collected, "lines", "that the collected logs of the nodes lack")
-    report.add("lost_of_job_log", lines - shown, "lines", "that log/job.log lacks; it says so")
-    report.add("memory_mb", launcher.most["memory"] / 1e6, "MB", "the launcher's, at its most")
-    report.add("threads", launcher.most["threads"], "threads", "of the launcher, at its most")
-    report.add("descriptors", launcher.most["descriptors"], "descriptors", "of the launcher, at its most")
+    report.add("lines", lines, "lines", "written by the nodes")
+    report.add("lost_of_nodes", lines - collected, "lines", "missing from the collected logs of the nodes")
+    report.add(
+        "lost_of_job_log", lines - shown, "lines", "missing from log/job.log, which reports their number"
+    )
+    report.add("memory_mb", launcher.most["memory"] / 1e6, "MB", "peak of the launcher")
+    report.add("threads", launcher.most["threads"], "threads", "peak of the launcher")
+    report.add("descriptors", launcher.most["descriptors"], "descriptors", "peak of the launcher")
 
 
 def _prepare(folder: Path, options: argparse.Namespace) -> dict[str, str]:
@@ -171,17 +179,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
     parser.add_argument("--nodes", type=int, default=3000)
-    parser.add_argument("--processes", type=int, default=8, help="on each node")
-    parser.add_argument("--lines", type=float, default=10.0, help="a second, of each node")
-    parser.add_argument("--seconds", type=float, default=20.0, help="that the scripts run")
+    parser.add_argument("--processes", type=int, default=8, help="processes per node")
+    parser.add_argument("--lines", type=float, default=10.0, help="lines per second and node")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the scripts")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
     report = Report(tell=tell)
     facts = describe(("cryptography",))
     code = measure(options, report)
-    report.lack(
-        "real_nodes", "they are simulated: no logins, no interpreters, no disks and no network of theirs"
-    )
+    report.lack("real_nodes", "nodes are simulated: they have no logins, interpreters, disks or network")
     report.show(facts, options.json)
     return code
 

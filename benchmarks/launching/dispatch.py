@@ -38,7 +38,7 @@ NOTES = {
     "openssh_tar": "tar once; xargs -P: ssh 'tar x'",
     "rsync": "xargs -P: rsync -a over ssh",
     "pdcp": "pdcp -R ssh -r",
-    "fabric_put": "ThreadingGroup.put of each file, once, for the record",
+    "fabric_put": "ThreadingGroup.put of each file; measured once",
 }
 
 Command = Callable[[Path, str], list[str]]  # copies a directory into a directory of the hosts
@@ -178,21 +178,21 @@ class Field:
         for figure, sent in self._sent.items():
             if figure in found:
                 report.add(
-                    f"{figure}_sent", statistics.median(sent) / MB, "MB", "left the launcher's machine"
+                    f"{figure}_sent", statistics.median(sent) / MB, "MB", "sent by the launcher's machine"
                 )
         if self._sending:
             report.add(
                 f"{self._figure(case, OURS)}_sending",
                 Samples(tuple(self._sending)),
                 "s",
-                "of that, its phases connect and dispatch: what the others do",
+                "its phases connect and dispatch alone, which the other tools also do",
             )
         if self._whole:
             report.add(
                 f"{self._figure(case, OURS)}_whole_job",
                 Samples(tuple(self._whole)),
                 "s",
-                "to the prompt again",
+                "until the prompt returns",
             )
 
     def _contender(self, case: str, name: str, tool: Command | None) -> Contender:
@@ -270,5 +270,7 @@ def measure_relay(run: Run, count: int) -> None:
     }
     run.report.add_all(found, failed, "s", notes)
     if ours in found:
-        run.report.add(f"{ours}_sent", sorted(sent)[len(sent) // 2] / MB, "MB", "left the launcher's machine")
+        run.report.add(
+            f"{ours}_sent", sorted(sent)[len(sent) // 2] / MB, "MB", "sent by the launcher's machine"
+        )
     run.report.compare(f"relay_100MB_{count}_vs_one_copy", ours, one)

@@ -69,7 +69,7 @@ def _compare(run: Run, cluster: Cluster, jobs: OurJobs, name: str, side: _Side) 
         failed,
         "s",
         {
-            f"job_{label}_engine": "the whole command: a script that says one line on every host",
+            f"job_{label}_engine": "the whole command: a script that prints one line on every host",
             f"start_{label}_engine": "from the tool's start to the hello of every agent",
             f"start_{label}_ssh": "the same by logins over SSH",
             f"start_{label}_tool": "`true` on every host by the tool alone",

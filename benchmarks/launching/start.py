@@ -39,11 +39,11 @@ def measure(run: Run, count: int) -> None:
         failed,
         "s",
         {
-            f"whole_{count}_ours": "paddle.py from its start to the prompt: `true` ran on every host, logs are here",
-            f"whole_{count}_resident": "the same with RESIDENT_S: agents wait on the hosts from the turn before",
+            f"whole_{count}_ours": "paddle.py from start to prompt: `true` ran on every host, logs are collected",
+            f"whole_{count}_resident": "the same with RESIDENT_S: agents of the previous turn wait on the hosts",
             f"whole_{count}_openssh_client": 'the same with SSH_CLIENT = "openssh", which is tuned',
             f"whole_{count}_open_connections": "the same with an open ControlMaster connection to every host",
-            f"start_{count}_ours": "hello of every agent; its process had done its imports",
+            f"start_{count}_ours": "until the hello of every agent; imports not counted",
             f"start_{count}_openssh": "xargs -P: `true` ran on every host",
         },
     )
@@ -52,7 +52,7 @@ def measure(run: Run, count: int) -> None:
             f"import_s_{count}",
             Samples(tuple(imports[1:] or imports)),
             "s",
-            "the launcher's imports, once a command",
+            "the launcher's imports, once per command",
         )
     for what, figure in (
         ("whole", "whole_{}_ours"),

@@ -47,8 +47,8 @@ def measure(run: Run, count: int) -> None:
         for name, what, values in zip(
             (figure, f"{figure}_agents", f"{figure}_prompt"),
             (
-                "the last process of the job was gone",
-                "agents and logins were gone too",
+                "the last process of the job had exited",
+                "agents and logins had exited, too",
                 "paddle.py had ended",
             ),
             zip(*stops, strict=True),
@@ -92,7 +92,7 @@ def _stop_ours(cluster: Cluster, jobs: OurJobs, workspace: Path) -> tuple[float,
     before = set(_running(cluster))
     launch = jobs.start(workspace)
     wait_for(
-        "every trainer to hold",
+        "every trainer to be ready",
         lambda: launch.output.count("] holding") >= len(cluster.hosts) or launch.poll(),
         STARTED_S,
     )
@@ -115,9 +115,9 @@ def _stop_ours(cluster: Cluster, jobs: OurJobs, workspace: Path) -> tuple[float,
                 took[index] = time.monotonic() - begun
         return len(took) == len(is_over)
 
-    wait_for("the end of what the job brought", all_over, GONE_S, every_s=0.002)
+    wait_for("the exit of all processes of the job", all_over, GONE_S, every_s=0.002)
     left = [process for pid, process in _running(cluster).items() if pid not in before]
-    assert not left, f"left behind: {left}"
+    assert not left, f"processes still running: {left}"
     return took[0], took[1], took[2]
 
 
@@ -144,7 +144,7 @@ def _left_by(cluster: Cluster, argv: Sequence[str], again: bool, settle_s: float
         for pid in _marked(cluster):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_for("a clean table", lambda: not _marked(cluster), END_S)
+        wait_for("no processes of earlier jobs", lambda: not _marked(cluster), END_S)
 
 
 def _interrupt(child: subprocess.Popen[bytes]) -> None:

@@ -18,7 +18,7 @@ from torch import distributed, nn
 from benchmarks.learning import work
 
 WORDS, WIDTH, HIDDEN, BATCH, RATE = 2000, 32, 128, 64, 0.05
-"""Those of the sample job."""
+"""The hyperparameters of the sample job."""
 
 
 class Words(nn.Module):  # type: ignore[misc]  # torch is nowhere but with the peers

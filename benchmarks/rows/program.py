@@ -30,17 +30,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument(
         "--ps_lite_python",
         metavar="PYTHON",
-        help="the Python that has mxnet, and ps-lite in it (--peers_python)",
+        help="the Python that has mxnet, which contains ps-lite (--peers_python)",
     )
-    arguments.add_argument("--turns", type=int, default=5, metavar="N", help="of each side, at most (5)")
+    arguments.add_argument(
+        "--turns", type=int, default=5, metavar="N", help="maximum number of turns of each side (5)"
+    )
     arguments.add_argument(
         "--congestion",
         default="reno",
         metavar="NAME",
-        help="congestion control of all sides on the loopback (reno, which ours takes there; needs root)",
+        help="congestion control of all sides on the loopback (reno, our default there; needs root)",
     )
     arguments.add_argument(
-        "--write", type=Path, metavar="FILE.md", help=f"put the table there, between {' and '.join(_MARKS)}"
+        "--write",
+        type=Path,
+        metavar="FILE.md",
+        help=f"write the table into this file, between {' and '.join(_MARKS)}",
     )
     given = arguments.parse_args(argv)
     facts = machine.describe(_PACKAGES, TOOLS)

@@ -64,7 +64,7 @@ def _measure(report: Report, sides: dict[str, Lookup], ids: int, lookups: int) -
                 if turn:  # the first one warms up
                     took[name].append(1e3 * (time.perf_counter() - begun))
                 if found.shape != (ROWS, WIDTH):
-                    raise RuntimeError(f"{name} gave {found.shape}")
+                    raise RuntimeError(f"{name} returned an array of shape {found.shape}")
     for name, values in took.items():
         report.add(f"{name}_p50", Samples(tuple(values)), "ms", f"a lookup of {ROWS} rows")
         report.add(f"{name}_p99", float(np.percentile(values, 99)), "ms", f"a lookup of {ROWS} rows")

@@ -29,7 +29,7 @@ from paddle.pserver.sparse.spec import TableSpec
 
 FLOATS = 2 * WIDTH  # values and AdaGrad's sums
 Run = Callable[[str, str, int], float]
-"""Lets somebody look up or update (first argument) batch number (third) of a distribution: seconds."""
+"""Looks up or updates (first argument) a batch (third) of a distribution (second); returns the seconds it took."""
 SINCE = 10  # batches between two incremental copies
 PACED_BATCHES, PAUSE_S = 20, 0.25
 SETTLING = 64  # batches without new IDs, after which no memory is prepared for fast growth any more
@@ -45,7 +45,7 @@ def grow(report: Report, side: Ours, rows: int, load: Workload, name: str, pause
     )
     batches = Samples(tuple(1e3 * seconds for seconds in took[1:]))
     report.add(f"{name}_batch_ms", batches, "ms", "one batch of new ids")
-    report.add(f"{name}_longest_stop_ms", batches.high, "ms", "the longest of these, its work included")
+    report.add(f"{name}_longest_stop_ms", batches.high, "ms", "the longest of these, including its work")
 
 
 def fill(side: Ours, load: Workload, rows: int | None = None, pause_s: float = 0.0) -> list[float]:
@@ -80,9 +80,9 @@ def weigh(report: Report, side: Ours, resident: int) -> None:
     report.add("live_rows", len(table), "rows")
     payload = 4 * math.prod(table.shape) * len(table)
     beside = (table.nbytes - payload) / len(table)
-    report.add("bytes_beside_payload", beside, "bytes/row", "counted")
+    report.add("bytes_beside_payload", beside, "bytes/row", "as the table counts them")
     grown = (resident - payload) / len(table)
-    report.add("bytes_beside_payload_resident", grown, "bytes/row", "what the process grew by")
+    report.add("bytes_beside_payload_resident", grown, "bytes/row", "growth of the process")
 
 
 def copy(report: Report, side: Ours, load: Workload) -> None:
@@ -101,7 +101,7 @@ def copy(report: Report, side: Ours, load: Workload) -> None:
                 break
             rows += len(block.ids)
         report.add(f"copy_{name}_rows", rows, "rows")
-        report.add(f"copy_{name}_s", sum(took), "s", "in blocks, kept nowhere")
+        report.add(f"copy_{name}_s", sum(took), "s", "in blocks that are not stored")
         report.add(f"copy_{name}_longest_stop_ms", 1e3 * max(took), "ms", "the longest block")
 
 
@@ -207,15 +207,15 @@ def _resident() -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse")
     parser.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="live rows")
-    parser.add_argument("--turns", type=int, default=20, metavar="N", help="batches measured of each kind")
+    parser.add_argument("--turns", type=int, default=20, metavar="N", help="number of batches of each kind")
     parser.add_argument(
         "--peers_python",
         default=sys.executable,
         metavar="PYTHON",
-        help="a Python that has torch, for that peer",
+        help="a Python that has torch, for comparison",
     )
-    parser.add_argument("--quick", action="store_true", help="little work, to see that everything runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--quick", action="store_true", help="a short run, to check that the benchmark runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     given = parser.parse_args(argv)
     if given.rows < BATCH or given.turns < 1:
         parser.error(f"expected at least {BATCH} rows and 1 turn")

@@ -96,7 +96,7 @@ def torch(python: str, rows: int, turns: int) -> Iterator[Peer]:
         RuntimeError: that Python has no PyTorch.
     """
     argv = [python, "-m", "benchmarks.tables.torch_side", str(rows), str(turns)]
-    peer = Peer(argv, "is PyTorch there? See --peers_python")
+    peer = Peer(argv, "check that PyTorch is installed; see --peers_python")
     try:
         yield peer
     finally:
@@ -123,7 +123,7 @@ def plain_c(load: Workload) -> Iterator[Peer]:
         load.gradient.tofile(Path(folder, "gradient"))
         for distribution, batches in load.positions.items():
             np.concatenate(batches).tofile(Path(folder, distribution))
-        peer = Peer([program, folder], "is there enough memory?")
+        peer = Peer([program, folder], "check the free memory")
         try:
             yield peer
         finally:

@@ -24,10 +24,10 @@ from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 KINDS = ("known", "coming")
 _FILL = 8192
 _ROW_BYTES = 4 * 2 * WIDTH + 4 + 17
-"""Of a row with AdaGrad's state: floats, tick, and its share of the index."""
+"""Bytes of a row with AdaGrad's state: floats, tick, and its share of the index."""
 _SAYS = {
-    "known": "ms a step with rows that were there before",
-    "coming": "ms a step while rows of new batches come",
+    "known": "ms per step with existing rows",
+    "coming": "ms per step while batches add rows",
 }
 _MODULE = "benchmarks.tables.recommender_side"
 _THREE = 3
@@ -153,7 +153,7 @@ def learn(report: Report, given: argparse.Namespace, name: str) -> None:
             for side, peers in sides.items()
         ]
         found, failed = interleave(contenders, parts)
-        what = f"ms a step of DLRM, {steps} steps of {BATCH} samples"
+        what = f"ms per step of DLRM, {steps} steps of {BATCH} samples"
         report.add_all(found, failed, "ms", dict.fromkeys(found, what))
         report.compare(f"speed_{name}", *sides)
         for side, peers in sides.items():
@@ -161,7 +161,10 @@ def learn(report: Report, given: argparse.Namespace, name: str) -> None:
         one, other = costs.values()
         apart = np.abs(np.subtract(one, other)).max()
         report.add(
-            f"{name}_costs_apart", float(apart), "", f"most of {parts} mean costs of {steps // parts} steps"
+            f"{name}_costs_apart",
+            float(apart),
+            "",
+            f"maximum of {parts} mean costs of {steps // parts} steps",
         )
 
 
@@ -176,7 +179,7 @@ def _started(stack: ExitStack, python: str, side: _Side, *load: str) -> list[Pee
         argv += ["--network"] if side.network else []
     else:
         argv.append(f"--port={_free_port()}")
-    lacking, env = "is PyTorch there? See --peers_python", {"PYTHONPATH": "runtime:."}
+    lacking, env = "check that PyTorch is installed; see --peers_python", {"PYTHONPATH": "runtime:."}
     with ThreadPoolExecutor(side.trainers) as threads:  # they wait for one another
         started = [
             threads.submit(Peer, [*argv, f"--rank={rank}"], lacking, env) for rank in range(side.trainers)

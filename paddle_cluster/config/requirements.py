@@ -107,7 +107,9 @@ def _read(path: Path, texts: dict[Path, str]) -> None:
         texts[path] = read_bounded(path, LIMIT).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or "it is not UTF-8"
-        raise WorkspaceError(f"cannot read {path}: {reason}; --bootstrap takes packages from it") from error
+        raise WorkspaceError(
+            f"--bootstrap: cannot read {path}: {reason}. Correct it, or omit --bootstrap"
+        ) from error
     for line in texts[path].splitlines():
         nested = _NESTED.match(line)
         if nested and "://" not in nested[1]:

@@ -208,7 +208,9 @@ def job_name(given: str) -> str:
 def nics(value: object) -> str:
     """Accept names of network interfaces separated by commas, or an empty text."""
     if not isinstance(value, str) or (value and not all(_NIC.fullmatch(part) for part in value.split(","))):
-        raise mismatch("the name of a network interface such as 'eth0', or '' to choose by route", value)
+        raise mismatch(
+            "the name of a network interface such as 'eth0', or '' to let the launcher choose", value
+        )
     return value
 
 
@@ -237,7 +239,7 @@ def local_path(value: object) -> Path:
     try:
         return Path(value).expanduser()
     except RuntimeError:
-        raise mismatch("the path of a file on this machine (no such user after ~)", value) from None
+        raise mismatch("a path whose ~USER names a user of this machine", value) from None
 
 
 def local_file(value: object) -> Path:

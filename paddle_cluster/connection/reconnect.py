@@ -82,7 +82,10 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
         _write(stream, encode("reconnect", {"at": key.at, "word": key.word, "received": release()}), deadline)
         header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
         if header_size > MAX_HEADER or body_size:
-            raise ReconnectError(f"a frame announces {header_size} + {body_size} bytes", is_final=False)
+            raise ReconnectError(
+                f"the agent's answer is too long: a header of {header_size} bytes and a body of {body_size}",
+                is_final=False,
+            )
         answer = read_text(_Answer, _read_all(stream, header_size, deadline), "reconnect", "the node agent")
         if answer.kind == "reconnected":
             if answer.position is None:
@@ -98,7 +101,7 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
 def _write(stream: Stream, data: bytes, deadline: float) -> None:
     while data:
         if time.monotonic() >= deadline:
-            raise TimeoutError("the node accepts no data")
+            raise TimeoutError(f"the node accepts no data within {HANDOVER_S:g} s")
         data = data[stream.write(data) :]
 
 

@@ -290,12 +290,12 @@ class Collector:
                 missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
             elif copy.is_partial:
                 missing.append(
-                    f"{target}: its end was not received; what was received is in {copy.partial.name}"
+                    f"{target}: incomplete: its end was not received; the received part is in {copy.partial.name}"
                 )
         self._open.clear()
         if len(missing) > MOST_REPORTED:
             missing[MOST_REPORTED:] = [
-                f"and {counted(len(missing) - MOST_REPORTED, 'more file')} not complete"
+                f"and {counted(len(missing) - MOST_REPORTED, 'more file')} are incomplete"
             ]
         return (
             missing

@@ -18,7 +18,7 @@ def check(node_id: int, path: str, offset: int = 0) -> None:
         RecordError: the path or the offset is not valid.
     """
     if not 0 <= offset <= LARGEST:
-        raise RecordError(f"{path!r:.80} at {offset}")
+        raise RecordError(f"{path!r:.80}: offset: expected 0 to {LARGEST}, got {offset}")
     top, *rest = path.split("/")
     if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
         raise RecordError(f"{path!r:.80} is not a valid path")

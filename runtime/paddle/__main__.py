@@ -21,11 +21,11 @@ These are common paddle commands used in various situations:
     merge_model       Put a configuration and its parameters into one file
     pserver           Start a parameter server
     version           Print paddle version
-    dump_config       Print a configuration file as the network that it declares
+    dump_config       Print the network that a configuration file declares
     make_diagram      Draw the network of a configuration file
     tables            List, export and import growing tables
     serve             Answer lookups of a job's growing tables over HTTP
-    pserver-leave     Tell parameter servers that this trainer has left
+    pserver-leave     Inform parameter servers that this trainer has left
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
     launch_v2         Start a parameter server and a trainer of a v2 job on this machine

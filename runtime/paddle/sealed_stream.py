@@ -70,7 +70,9 @@ class SealedSource:
         except BlockingIOError:
             return False
         if kind != CONFIRMS or length:
-            raise SealError(f"a piece of {length} bytes of kind {kind} before the end of the handshake")
+            raise SealError(
+                f"received a piece of {length} bytes of kind {kind} before the end of the handshake"
+            )
         self._opener.open(piece, memoryview(bytearray()))
         return True
 
@@ -97,7 +99,9 @@ class SealedSource:
             except BlockingIOError:
                 return 0
             if kind == CONFIRMS or not length:
-                raise SealError(f"an unexpected piece of {length} bytes of kind {kind} among messages")
+                raise SealError(
+                    f"received an unexpected piece of {length} bytes of kind {kind} among messages"
+                )
             fits = length <= len(into)
             target = into[:length] if fits else memoryview(bytearray(length))
             self._opener.open(piece, target)

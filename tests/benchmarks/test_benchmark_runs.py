@@ -37,7 +37,7 @@ WRONG: dict[str, tuple[list[list[State]], State, str]] = {
         (3, 3),
         r"trainer 0: \[2, 2\] before \[3, 1\]",
     ),
-    "two histories": ([[(1, 0), (2, 0), (3, 3)], [(0, 1), (0, 2), (3, 3)]], (3, 3), "neither came first"),
+    "two histories": ([[(1, 0), (2, 0), (3, 3)], [(0, 1), (0, 2), (3, 3)]], (3, 3), "no order of pushes"),
     "an answer is missing": ([[(1, 0), (2, 1)], RIGHT[1]], (3, 3), "trainer 0: 2 answers to 3 pushes"),
 }
 NO_ROW = {"what": "", "unit": "s", "why": "", "sides": {}, "ratios": [], "load": [0, 0], "date": "2026-01-01"}

@@ -97,7 +97,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     there = [str(path) for path in (conf, workspace) if os.path.lexists(path)]
     if there:
         raise UsageError(
-            f"{' and '.join(there)} would be overwritten; remove what you do not need, or give another directory"
+            f"{' and '.join(there)} would be overwritten; move or remove the existing files, or give another directory"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -117,12 +117,16 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
         found = [_endpoint(text.strip()) for text in given.endpoints.split(",")]
         own = sum(address == where.own for address, _ in found)
         if given.server_num not in (None, own):
-            raise ConfigError(f"--endpoints has {own} of {where.own}, but --server_num is {given.server_num}")
+            raise ConfigError(
+                f"--endpoints lists {own} on {where.own}, but --server_num={given.server_num}; omit --server_num"
+            )
         if len(set(found)) < len(found):
-            raise ConfigError(f"--endpoints: an endpoint is listed twice: {given.endpoints}")
+            raise ConfigError(
+                f"--endpoints={given.endpoints} lists an endpoint twice; give each pserver its own address and port"
+            )
         for address, port in found:
             if address == where.own and nodes.is_taken(address, port):
-                raise ConfigError(f"--endpoints: {endpoint_of(address, port)} is in use")
+                raise ConfigError(f"--endpoints: {endpoint_of(address, port)} is in use; give a free port")
         return found
     count = given.server_num or COUNT
     first = nodes.choose_ports(

@@ -169,7 +169,7 @@ def _cut(flats: Sequence[Flat], starts: Sequence[int], start: int, stop: int) ->
 
 def _check(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     if array.dtype != dtype:
-        raise ConfigError(f"arrays of one operation: expected all {dtype}, got {array.dtype} too")
+        raise ConfigError(f"arrays of one operation must have the same dtype, got {dtype} and {array.dtype}")
     if dtype.kind not in "fiu":
         raise ConfigError(f"arrays between ranks: expected float or integer numbers, got {dtype}")
     if not array.flags.c_contiguous or not array.flags.writeable:

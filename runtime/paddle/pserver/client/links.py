@@ -260,7 +260,7 @@ class Links:
             try:
                 message = connection.take()
             except DamagedError as error:
-                _log.warning("%s; asking again", error)
+                _log.warning("%s; requesting it again", error)
                 return Incoming(index, _question_for(error.message))
             if message is None:
                 return None

@@ -295,7 +295,7 @@ def read_removed(folder: Path) -> Ids:
         return NO_IDS
     try:
         if path.stat().st_size != _NPY_HEAD + 8 * count:
-            raise ValueError(f"expected {count} numbers, its size is {path.stat().st_size}")
+            raise ValueError(f"expected {_NPY_HEAD + 8 * count} bytes, got {path.stat().st_size}")
         return np.fromfile(path, np.int64, offset=_NPY_HEAD)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: removed ids cannot be read: {error}") from None

@@ -100,8 +100,8 @@ class Table:
         wrong = (rows < 0) | (rows >= height) | ~self.share.holds(rows)
         if wrong.any():
             raise PserverError(
-                f"parameter {name}: row {rows[wrong][0]} is not on this server: expected ids from 0 "
-                f"to {height - 1} that are {self.share.first} modulo {self.share.stride}"
+                f"parameter {name}: row {rows[wrong][0]} is not on this server, which has rows "
+                f"{self.share.first}, {self.share.first + self.share.stride}, ... below {height}"
             )
 
     def check(self, gradient: RowGradient) -> None:

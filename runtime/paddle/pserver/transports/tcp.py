@@ -267,12 +267,14 @@ def connect(offer: Offer) -> TcpConnection | None:
 def listen(site: Site) -> TcpListener | None:
     """Open a listener; see `Transport.server`."""
     if site.keys is not None and not is_possible():
-        _log.info("no direct streams: this Python lacks cryptography 47 or newer to encrypt them")
+        _log.info(
+            "no direct TCP streams, so ZeroMQ carries all values: install cryptography 47 or newer to encrypt streams"
+        )
         return None
     try:
         return TcpListener(site.address, site.keys)
     except OSError as error:
-        _log.info("no direct streams: %s", error)
+        _log.info("no direct TCP streams, so ZeroMQ carries all values: %s", error)
         return None
 
 

@@ -39,7 +39,7 @@ class SharedArray:
             weakref.finalize(self, os.close, self.descriptor)
             self.array = _map(self.descriptor, size, writable=True)
         except (OSError, OverflowError) as error:
-            raise MemoryError(f"{4 * size} bytes of shared memory: {error}") from error
+            raise MemoryError(f"cannot allocate {4 * size} bytes of shared memory: {error}") from error
 
 
 def mapped(descriptor: int, size: int | None = None) -> Floats:

@@ -27,7 +27,9 @@ def read_lineage(message: Message) -> Lineage:
     """Return the contents of `lineage_section`. Raises WireError: they are not (3,) int64, from 0 on."""
     found = message.section(_LINEAGE).array
     if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
-        raise WireError(f"lineage of a table: expected (3,) int64 from 0 on, got {found.shape} {found.dtype}")
+        raise WireError(
+            f"lineage of a table: expected 3 int64 of 0 or more, got {found.dtype} of shape {found.shape}"
+        )
     return Lineage(*found.tolist())
 
 
@@ -37,7 +39,7 @@ def read_left(message: Message) -> npt.NDArray[np.int64]:
         return np.zeros(0, np.int64)
     left = message.section(LEFT).array
     if left.ndim != 1 or left.dtype != np.int64:
-        raise WireError(f"removed rows of a table: expected (k,) int64, got {left.shape} {left.dtype}")
+        raise WireError(f"removed rows of a table: expected ids (k,) int64, got {left.shape} {left.dtype}")
     return np.unique(left)
 
 
@@ -51,7 +53,7 @@ def read_scores(message: Message) -> dict[str, float]:
     for each in message.sections:
         if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
             got = f"{each.array.shape} {each.array.dtype}"
-            raise WireError(f"shrink: a score of {each.name}: expected (1,) float32 from 0 on, got {got}")
+            raise WireError(f"shrink: a score of {each.name}: expected one float32 of 0 or more, got {got}")
     return {each.name: float(each.array[0]) for each in message.sections}
 
 
@@ -73,7 +75,7 @@ def read_rows(message: Message) -> TableRows:
     for name, dtype in _SECTIONS.items():
         array, ndim = found[name], 2 if name == "rows" else 1
         if array.dtype != dtype or array.ndim != ndim or array.shape[:1] != n:
-            raise WireError(f"rows of a table: {name} {array.shape} {array.dtype} does not fit ids {n}")
+            raise WireError(f"rows of a table: {name} of {array.shape} {array.dtype} does not match {n} ids")
     if states is not None and (states.dtype != np.float32 or states.ndim != 2 or states.shape[:1] != n):
-        raise WireError(f"rows of a table: states {states.shape} {states.dtype} do not fit ids {n}")
+        raise WireError(f"rows of a table: states of {states.shape} {states.dtype} do not match {n} ids")
     return TableRows(found["ids"], found["rows"], found["ages"], states)

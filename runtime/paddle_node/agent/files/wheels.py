@@ -41,7 +41,7 @@ def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[N
                 for member in archive.infolist():
                     limit -= member.file_size
                     if limit < 0:
-                        raise ValueError("it has more bytes than announced")
+                        raise ValueError("its files are larger than its manifest says")
                     target = _target(member)
                     if target:
                         parent = target.rpartition("/")[0]
@@ -70,7 +70,9 @@ def _target(member: zipfile.ZipInfo) -> str:
         return path
     scheme, _, inner = rest.partition("/")
     if scheme not in _DATA or not inner:
-        raise ValueError("%.200r is outside the directories of a wheel" % path)
+        raise ValueError(
+            "%.200r is not in a directory that wheels may have: %s" % (path, ", ".join(sorted(_DATA)))
+        )
     return _DATA[scheme] + inner
 
 

@@ -128,7 +128,9 @@ class Reading:
         except (OSError, MemoryError) as error:
             self._ready.put(CheckpointError(f"{file.path}: {error}"))
         finally:
-            self._ready.put(CheckpointError("the files were not read completely"))  # ends each wait
+            self._ready.put(
+                CheckpointError("the reading thread of the checkpoint ended before its last file")
+            )  # ends each wait
 
     def _read(self, file: DataFile, data: Input) -> None:
         found = self._bytes
@@ -296,7 +298,7 @@ class PieceBytes:
             return found.data
         whole = self._pool.spare(count) if stays else np.empty(count, np.uint8)
         if whole is None:
-            raise CheckpointError("the rest is not needed")
+            raise CheckpointError("reading was stopped: the rest of the file is not needed")
         self._put_together(whole[:count])
         if stays:
             self._used_up.append(whole)
@@ -321,7 +323,7 @@ class PieceBytes:
         self._leave()
         block = None if self._data is None else self._data.next()
         if block is None or not block.nbytes:
-            raise CheckpointError("a piece of a parameter is truncated")
+            raise CheckpointError("the file ended in the middle of a piece of a parameter")
         self._block = block
         self.crc = crc32(block.memory[: block.nbytes].data, self.crc)
 
