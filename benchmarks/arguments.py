@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def parser(module: str, doc: str | None, measurements: Collection[str]) -> argparse.ArgumentParser:
-    """Return a parser of --json, --plot, --quick and --only, to which a benchmark adds its own.
+    """Return a parser of --json, --plot, --quick and --only, to which a benchmark adds its own options.
 
     Args:
         module: the module's name, such as "benchmarks.pserver".

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trainer at a quarter of the speed costs the others, over parameter servers: whole jobs with large models.
+"""Measures how much one trainer at a quarter of the speed slows down whole jobs with parameter servers.
 
     python -m benchmarks.asynchronous [--json FILE] [--quick] [--only resnet_50,200m]
 
@@ -54,7 +54,8 @@ class Plan:
 
 
 def run(model: str, steps: int, is_async: int, slowness: int) -> tuple[list[dict[str, Any]], str]:
-    """Run a whole job; return each trainer's record, by rank, and the last screen's report of discards.
+    """Run a whole job; return the records of trainers by rank, and the discard counts that the job reported at its
+    end.
 
     Raises:
         RuntimeError: it failed; the message contains its last lines.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint of a large shard costs: training during it, the time to write it, the time to resume from it.
+"""Measures the cost of a checkpoint of a large shard: slower training, the time to write it, the time to resume.
 
     python -m benchmarks.checkpoints [--gb 8] [--dense_gb 3.6] [--dir DIR] [--only sparse,dense] [--rounds 1]
                                      [--json FILE]

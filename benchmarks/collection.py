@@ -101,7 +101,7 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is missing, and the exit code reports success."""
+        """Return whether all files are complete and the exit code reports success."""
         return self.problem == ""
 
 
@@ -115,7 +115,7 @@ class Bench:
         self._scratch = Path(tempfile.mkdtemp(prefix="paddle-collection-", dir="/var/tmp"))
 
     def close(self) -> None:
-        """Remove everything that it created."""
+        """Remove everything that the bench created."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(self, case: Case) -> Result:
@@ -264,14 +264,14 @@ def cases(
     nodes: Sequence[int],
     cuts: Sequence[bool],
 ) -> Iterator[Case]:
-    """Return the matrix of cases; a tree without files has one shape."""
+    """Return all cases as a matrix; a tree without files has only one shape."""
     for direction, count, shape, disk, node, cut in product(directions, counts, shapes, disks, nodes, cuts):
         if count or shape == shapes[0]:
             yield Case(direction, count, shape, disk, node, cut)
 
 
 def campaign(wanted: Sequence[Case]) -> Iterator[Result]:
-    """Run cases on a disk and, for cases with a cut, on their own hosts."""
+    """Run cases on one disk; those with a cut connection get hosts of their own."""
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(StallingDisk())
         hosts = max((case.nodes for case in wanted if case.cut), default=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long ranks take to sum arrays, compared with torch.distributed (gloo) and MPI, on one machine.
+"""Measures how long ranks take to sum arrays, compared with torch.distributed (gloo) and MPI, on one machine.
 
     python -m benchmarks.collective [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
                                     [--congestion NAME]
@@ -34,7 +34,7 @@ _MAX_STEPS = 500
 
 @dataclass(frozen=True)
 class Plan:
-    """The amount of measurements.
+    """The number and size of measurements.
 
     Attributes:
         turns: number of turns per side.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a `kill -9` of a parameter server costs a whole job, and whether any data is lost.
+"""Measures how much a `kill -9` of a parameter server delays a whole job, and checks that no data is lost.
 
     python -m benchmarks.durability [--kills 20] [--kills_a_job 4] [--seed 1] [--json FILE]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast jobs start, dispatch and stop, compared with other tools, on hosts created for the measurement.
+"""Measures how fast jobs start, dispatch and stop, compared with other tools, on hosts created for the measurement.
 
     python -m benchmarks.launch [--hosts 16 64] [--json FILE] [--quick] [--only NAME,...]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a lookup of 1,000 rows takes with `paddle serve` while a job trains, compared with MGET of Redis.
+"""Measures a lookup of 1,000 rows by `paddle serve` while a job trains, compared with MGET of Redis.
 
     python -m benchmarks.lookups [--ids 200000] [--lookups 2000] [--json FILE] [--quick]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine of a benchmark: a figure without its machine is meaningless."""
+"""Describes the machine of a benchmark, without which figures are meaningless."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast trainers push gradients and pull values, beside plain sockets that do the same, and the machine's limits.
+"""Measures how fast trainers push gradients and pull values, compared with plain sockets and the machine's limits.
 
     python -m benchmarks.pserver [--json FILE] [--turns N] [--quick] [--only NAME,...] [--peers_python PYTHON]
 
@@ -147,7 +147,7 @@ def _trained(face: str) -> Callable[[Plan], None]:
 
 
 def _link(plan: Plan) -> None:
-    """Measure steps of a Fluid program over 1 Gbit/s: gradients are sent during the backward pass, or after it."""
+    """Measure steps of a Fluid program over 1 Gbit/s that sends gradients during the backward pass, or after it."""
     if os.geteuid() != 0:
         plan.report.lack("fluid_link", "a slow loopback needs root")
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast PyTorch recommenders train with rows on a parameter server, compared with rows in their own processes.
+"""Measures how fast PyTorch recommenders train with rows on a parameter server, compared with rows in the trainers.
 
     python -m benchmarks.recommender [--only one,three,wire,disk,criteo,avazu] [--ids 50000000] [--turns 10]
         [--samples 10000000] [--disk FOLDER] [--peers_python PYTHON] [--json FILE] [--quick]

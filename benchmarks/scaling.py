@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a whole job speeds up with more trainers: word2vec from workspace_template, submitted to local nodes.
+"""Measures how a whole job scales with the number of trainers: word2vec from workspace_template on local nodes.
 
     python -m benchmarks.scaling [--json FILE] [--quick] [--only 1,2,3,sample] [--turns N] [--peers_python PYTHON]
 
@@ -153,7 +153,7 @@ def job(folder: Path, trainers: int, batches: int, settings: Sequence[str] = MAN
 
 
 def alone(folder: Path, batches: int, settings: Sequence[str] = MANUAL) -> float:
-    """Run the same in one process, without a server; return samples per second; see `alone_times`."""
+    """Train in one process, without a server; return samples per second; see `alone_times`."""
     return rate(alone_times(folder, batches, settings))
 
 
@@ -197,7 +197,7 @@ def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]
 
 
 def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Times]:
-    """Run the same in one process, without a server.
+    """Train in one process, without a server; return its report.
 
     Raises:
         RuntimeError: it failed; the message contains its last output.

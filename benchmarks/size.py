@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on hundreds of hosts: how long its start takes, what the launcher needs, whether every line arrives.
+"""Measures one job on hundreds of hosts: the time to start, the launcher's resources, and lost lines.
 
     python -m benchmarks.size [--hosts 256] [--seconds 60] [--json FILE]
 

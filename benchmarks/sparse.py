@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast one server's growing table looks up and updates rows, its memory, and how long growing interrupts it.
+"""Measures one server's growing table: lookups and updates, memory, and interruptions while it grows.
 
     python -m benchmarks.sparse [--rows 10000000] [--turns 20] [--peers_python PYTHON] [--json FILE] [--quick]
 

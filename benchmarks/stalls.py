@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each single step takes, especially the longest ones, and what those waited for.
+"""Measures each single step, especially the longest ones, and the cause of their delays.
 
     python -m benchmarks.stalls [--json FILE] [--plot FILE.svg] [--quick] [--only 4KB,1MB,table]
 
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 def steps_of(side: Processes, count: int) -> list[Step]:
-    """Have the only trainer of a side take steps."""
+    """Run steps of a side's only trainer."""
     (seen,) = side.steps(count, is_watched=True)
     return [
         Step(took, (spent[0], spent[1]), (spent[2], spent[3]))
@@ -137,7 +137,7 @@ MEASUREMENTS: Mapping[str, Callable[[Report, int], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure, print, and write the results."""
     given = parser("benchmarks.stalls", __doc__, MEASUREMENTS).parse_args(argv)
     report = Report(tell=tell)
     facts = machine.describe(("numpy", "pyzmq"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long three trainers without servers take for the same number of samples if one is slow: synchronous or not.
+"""Measures three trainers without servers, one of them slow, with the same number of samples: synchronous or not.
 
     python -m benchmarks.stragglers [--json FILE] [--quick] [--only steady,turns]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to do the work.
+    """One way to do the measured work.
 
     Attributes:
         name: name of its figure.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast one process trains: the book's word2vec, and the cost of an operator, compared with PyTorch and plain numpy.
+"""Measures one training process: the book's word2vec, and the cost of an operator, compared with PyTorch and numpy.
 
     python -m benchmarks.training [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
 
@@ -121,7 +121,7 @@ def _contest(
     unit: str,
     threads: int = 1,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Have sides take turns; return each side's reports of its turns, the first of which is a warm-up."""
+    """Run sides in turns; return each side's reports of its turns, the first of which is a warm-up."""
     told: dict[str, list[dict[str, Any]]] = {}
     with contextlib.ExitStack() as stack:
         contenders = []
@@ -169,7 +169,7 @@ class Child:
     """A side's process; a context manager."""
 
     def __init__(self, python: str, argv: Sequence[str], threads: int) -> None:
-        """Start it and wait until it is ready.
+        """Start the process and wait until it is ready.
 
         Args:
             python: the interpreter.
@@ -198,7 +198,7 @@ class Child:
             raise
 
     def steps(self, count: int) -> dict[str, Any]:
-        """Have it take `count` steps; return the result of `work.take_turns`."""
+        """Run `count` steps in the process; return the result of `work.take_turns`."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()
@@ -206,7 +206,7 @@ class Child:
         return told
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         process = self._process
         assert process.stdin is not None
         with contextlib.suppress(OSError):

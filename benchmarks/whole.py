@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users wait for, whole commands and whole steps, each compared with its rivals in the same window.
+"""Measures the commands and steps that users wait for, each compared with its rivals at the same time.
 
     python -m benchmarks.whole [--json FILE] [--plot FILE.svg] [--write docs/benchmarks.md] [--turns N] [--quick]
                                [--only ROW,...] [--peers_python PYTHON] [--ps_lite_python PYTHON] [--congestion NAME]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs from Python: start one, follow its events, stop it, get its outcome. For notebooks and other programs.
+"""Starts, follows and stops jobs from Python, for notebooks and other programs.
 
     from paddle_cluster import api
 

@@ -35,9 +35,7 @@ def report(**numbers):
 
 
 def _open():
-    """Return the pipe to the agent and its identity, or -1. A child process may inherit the variables but have a
-    different file at that descriptor.
-    """
+    """Return the pipe to the agent and its identity, or -1 if the descriptor is another file, as in some children."""
     try:
         descriptor = int(os.environ["PADDLE_REPORT_FD"])
         pipe = _identity(descriptor)
@@ -76,7 +74,7 @@ def _add(name, value):
 
 
 def _write():
-    """Write a line, or keep its numbers for the next line if the pipe is full."""
+    """Write a line, or store its numbers for the next line if the pipe is full."""
     global _descriptor, _next_at
     line = json.dumps({"event": "numbers", "values": _waiting}).encode() + b"\n"
     try:

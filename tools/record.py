@@ -31,7 +31,7 @@ BLOCK = 1 << 16
 
 
 def main() -> int:
-    """Record and render the command."""
+    """Record the command and render the recording."""
     parser = argparse.ArgumentParser(description="Records a command as an animated SVG.")
     parser.add_argument("svg", type=Path)
     parser.add_argument("command", nargs="+", help="after --: the command to record")

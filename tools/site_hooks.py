@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of the site's build: the version in its footer, and the page of commands, generated from `--help`."""
+"""Hooks of the site's build: add the version to the footer, and generate the page of commands from `--help`."""
 
 from __future__ import annotations
 

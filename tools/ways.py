@@ -73,7 +73,7 @@ class Tracer:
 
 
 def never(_: FrameType) -> bool:
-    """Leave the start to `Tracer.begin`."""
+    """Do nothing, because `Tracer.begin` starts the tracing."""
     return False
 
 
@@ -85,14 +85,14 @@ class Watched(io.StringIO):
         self._tracer = tracer
 
     def write(self, text: str) -> int:
-        """Receive text."""
+        """Stop the tracer if the text contains the marked line."""
         if MARK in text:
             self._tracer.end()
         return super().write(text)
 
 
 def gradient() -> Tracer:
-    """One batch of a v2 trainer, whose pserver is a thread of the same process."""
+    """Trace one batch of a v2 trainer, whose pserver is a thread of the same process."""
     import paddle.v2 as paddle  # type: ignore[import-not-found]
 
     endpoint = _server()
@@ -120,7 +120,7 @@ def gradient() -> Tracer:
 
 
 def push() -> Tracer:
-    """`Client.push` of 8 MB over TCP to a pserver in a thread of the same process."""
+    """Trace `Client.push` of 8 MB over TCP to a pserver in a thread of the same process."""
     import numpy as np
 
     from paddle.optim.spec import OptimizerSpec  # type: ignore[import-not-found]
@@ -140,7 +140,7 @@ def push() -> Tracer:
 
 
 def host() -> Tracer:
-    """From the first look for a node to the `hello` of its agent, in the launcher."""
+    """Trace the launcher from the first connection to a node to the `hello` of its agent."""
 
     tracer = Tracer(
         begins=lambda frame: frame.f_code.co_qualname.startswith("Connector."),
@@ -152,7 +152,7 @@ def host() -> Tracer:
 
 
 def line() -> Tracer:
-    """A line of a trainer, from the bytes that hold it to the screen."""
+    """Trace a line of a trainer from its bytes to the screen."""
 
     tracer = Tracer(
         begins=lambda frame: any(MARK.encode() in one for one in _arguments(frame) if type(one) in BYTES)
@@ -166,7 +166,7 @@ def line() -> Tracer:
 
 
 def argv() -> Tracer:
-    """The command line of a dry run, from the arguments to the printed plan."""
+    """Trace the command line of a dry run from its arguments to the printed plan."""
     tracer = Tracer()
     tracer.start()
     _job("", io.StringIO(), "--dry_run")
@@ -212,7 +212,7 @@ def _job(script: str, screen: io.StringIO, *options: str) -> None:
 
 
 def main() -> int:
-    """Run the selected ways and print a table."""
+    """Trace the selected data paths and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="default: all")
     parser.add_argument("--files", action="store_true", help="list the files, each with its functions")

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults at random moments of whole jobs, judged by observing the hosts and not by the launcher's output."""
+"""Injects faults at random moments of whole jobs, and judges the outcome on the hosts, not by the launcher's
+output."""

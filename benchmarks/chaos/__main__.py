@@ -48,7 +48,7 @@ class Outcome:
 
 
 def campaign(where: str, seed: int, runs: int, only: Sequence[str] = ()) -> Iterator[Outcome]:
-    """Run one job for each blow of a seed; if `only` is given, only those faults."""
+    """Run one job for each fault of a seed; if `only` is given, run only those kinds."""
     with Ground(where) as ground:
         table = faults(lambda: quiet)
         quiet = _parameters_of_a_quiet_job(ground, table["pserver killed"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults: what is done to a job, and what must hold afterwards."""
+"""The faults: how each is injected into a job, and the checks of its outcome."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Struck:
 
 
 class Missed(Exception):
-    """The job had ended, or the target did not exist."""
+    """The fault was not injected: the job had ended, or the target did not exist."""
 
 
 def launcher_signalled(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A user or the machine ends the launcher."""
+    """End the launcher by a signal, as a user or the machine does."""
     wait_for(
         "the moment", lambda: launch.age_s >= blow.moment_s or launch.poll() is not None, _STARTED_S, 0.005
     )
@@ -80,7 +80,7 @@ def launcher_signalled(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def process_struck(role: str, number: int, ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A trainer or a parameter server gets a signal while it works."""
+    """Send a signal to a trainer or a parameter server while it works."""
     _wait_for_step(ground, launch, blow)
     process = ground.process(f"{role}-{blow.node}", blow.node)
     if process is None:
@@ -89,7 +89,7 @@ def process_struck(role: str, number: int, ground: Ground, launch: Launch, blow:
 
 
 def agents_struck(which: tuple[int, ...], number: int, ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A node's agent (0), its guard (1), its watcher (2), or several of them get a signal."""
+    """Send a signal to a node's agent (0), its guard (1), its watcher (2), or several of them."""
     _wait_for_step(ground, launch, blow)
     found = ground.agent(blow.node)
     if len(found) <= max(which):
@@ -99,7 +99,7 @@ def agents_struck(which: tuple[int, ...], number: int, ground: Ground, launch: L
 
 
 def disk_stalled(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """The submitter's disk accepts no write for a while."""
+    """Block the submitter's disk for a while."""
     _wait_for_step(ground, launch, blow)
     ground.freeze()
     time.sleep(blow.cut_s)  # the fault itself
@@ -107,7 +107,7 @@ def disk_stalled(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def files_flooded(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """Trainer 0 writes more small files than the submitter's disk accepts: it stalls during their transfer."""
+    """Have trainer 0 write many small files, and block the submitter's disk during their transfer."""
     first = ground.workspace / "output"
     wait_for("a collected file", lambda: any(first.rglob("file-*")) or launch.poll() is not None, _ENDED_S)
     if launch.poll() is None:
@@ -115,13 +115,13 @@ def files_flooded(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def rank_left(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A rank of a collective program ends with exit code 0 while the others continue."""
+    """End one rank of a collective program with exit code 0 while the others continue."""
     _wait_for_step(ground, launch, blow)
     ground.host(blow.node).path(f"{HOME}/leave-{blow.node}").touch()
 
 
 def link_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """The cable of a host is disconnected for a while."""
+    """Disconnect the cable of a host for a while."""
     _wait_for_step(ground, launch, blow)
     host = ground.host(blow.node)
     host.cut()
@@ -130,13 +130,13 @@ def link_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def link_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """The cable of a host is disconnected permanently."""
+    """Disconnect the cable of a host permanently."""
     _wait_for_step(ground, launch, blow)
     ground.host(blow.node).cut()
 
 
 def path_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """Packets from one host to another are dropped for a while; both can reach all others."""
+    """Drop packets from one host to another for a while; both can reach all others."""
     _wait_for_step(ground, launch, blow)
     host, other = ground.host(blow.node), ground.host(_next(blow.node))
     host.part(other.address)
@@ -145,7 +145,7 @@ def path_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def path_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
-    """Packets from one host to another are dropped permanently; both can reach all others."""
+    """Drop packets from one host to another permanently; both can reach all others."""
     _wait_for_step(ground, launch, blow)
     ground.host(blow.node).part(ground.host(_next(blow.node)).address)
 
@@ -163,7 +163,7 @@ def _wait_for_step(ground: Ground, launch: Launch, blow: Blow) -> None:
 
 
 def ends_at_once(struck: Struck) -> tuple[str, float]:
-    """The launcher ends with the signal's code, and nothing remains."""
+    """Check that the launcher exits with the signal's code and no process of the job remains."""
     name = struck.blow.number
     expected = {
         _SIGNALS[name],
@@ -179,7 +179,7 @@ def ends_at_once(struck: Struck) -> tuple[str, float]:
 
 
 def names_the_process(role: str, struck: Struck) -> tuple[str, float]:
-    """The job ends, and the first cause is the process that was struck."""
+    """Check that the job ends and names the failed process as the first cause."""
     code = struck.launch.wait(_ENDED_S)
     took_s = time.monotonic() - struck.at
     wanted = f"{role} {struck.blow.node} on {struck.ground.label(struck.blow.node)}"
@@ -188,7 +188,7 @@ def names_the_process(role: str, struck: Struck) -> tuple[str, float]:
 
 
 def names_the_rank(struck: Struck) -> tuple[str, float]:
-    """The job ends, and the first cause is the rank that left, with its exit code."""
+    """Check that the job ends and names the rank that left, with its exit code, as the first cause."""
     code = struck.launch.wait(_ENDED_S)
     took_s = time.monotonic() - struck.at
     _check_cause(struck, code, 1, f"trainer {struck.blow.node} on {struck.ground.label(struck.blow.node)}")
@@ -197,7 +197,7 @@ def names_the_rank(struck: Struck) -> tuple[str, float]:
 
 
 def names_the_node(struck: Struck) -> tuple[str, float]:
-    """The job ends as lost, the first cause is the node, and it cleans up even if it cannot be reached."""
+    """Check that the job ends as lost and names the node, which cleans up even if it is unreachable."""
     code = struck.launch.wait(_ENDED_S)
     took_s = time.monotonic() - struck.at
     if struck.blow.fault == "link lost":
@@ -207,7 +207,7 @@ def names_the_node(struck: Struck) -> tuple[str, float]:
 
 
 def names_the_path(struck: Struck) -> tuple[str, float]:
-    """The path is reported while the job waits for it; then the job ends as lost, and the path is the first cause."""
+    """Check that the job reports the path while waiting, then ends as lost with the path as the first cause."""
     at_fault, other = (struck.ground.label(node) for node in (struck.blow.node, _next(struck.blow.node)))
     ways = (f"{at_fault} cannot reach {other} at ", f"{other} cannot reach {at_fault} at ")
     wait_for("a report of the path", lambda: any(way in struck.launch.output for way in ways), _PATH_TOLD_S)
@@ -223,7 +223,7 @@ def names_the_path(struck: Struck) -> tuple[str, float]:
 
 
 def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
-    """The job ends successfully, with the same bits as one without faults."""
+    """Check that the job ends successfully, with the same bits as one without faults."""
     # a running step may end without the target, one per trainer
     wait_for_beats(struck.ground, struck.launch, struck.beats + NODES, _ENDED_S)
     took_s = time.monotonic() - struck.at
@@ -236,7 +236,7 @@ def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, 
 
 
 def brings_all_files(expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
-    """As `goes_on`, and every file and line arrives as the trainers wrote it."""
+    """Check the same as `goes_on`, and that every file and line arrives unchanged."""
     code = struck.launch.wait(_ENDED_S)
     took_s = time.monotonic() - struck.at
     assert code == 0, f"exit code {code}"
@@ -259,7 +259,7 @@ def brings_all_files(expected: Callable[[], str], struck: Struck) -> tuple[str, 
 
 
 def loses_no_line(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
-    """As `goes_on`, and the collected logs contain every step of every trainer."""
+    """Check the same as `goes_on`, and that the collected logs contain every step of every trainer."""
     found = goes_on(of, expected, struck)
     check_lines(struck)
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where jobs run and are observed: three hosts with an sshd each, or three embedded nodes on one host.
+"""Runs and observes jobs, on three hosts with an sshd each or on three embedded nodes of one host.
 
 A job is observed on the hosts: by process tables, and by files that its trainers write outside the job.
 """
@@ -134,7 +134,7 @@ class Ground:
 
     @property
     def workspace(self) -> Path:
-        """The workspace of the running or last job."""
+        """Return the workspace of the running or last job."""
         return self._disk / "ws"
 
     def freeze(self) -> None:
@@ -167,7 +167,7 @@ class Ground:
         return sum(_size(self.host(node).path(f"{HOME}/beats-{node}")) for node in range(NODES))
 
     def parameters(self) -> set[str]:
-        """Return the digests of the trainers' final parameters; shorter than a digest if one is incomplete."""
+        """Return the digests of the trainers' final parameters; an incomplete one is shorter."""
         paths = [self.host(node).path(f"{HOME}/parameters-{node}") for node in range(NODES)]
         return {
             path.read_text() if path.exists() else f"trainer {node} has no process"
@@ -221,14 +221,14 @@ class Ground:
         host.heal()
 
     def sweep(self) -> None:
-        """End everything that a failed run left, so that the next one starts clean."""
+        """End all processes that a failed run left, so that the next run starts clean."""
         self._cluster.end_launches()
         self._oracle.close()
         self._cluster.reset(keep_runtime=True)
         self._oracle = Oracle(self._cluster)
 
     def heal(self) -> None:
-        """Connect all cables, open all paths, and unblock the disk."""
+        """Reconnect all cables, reopen all paths, and unblock the disk."""
         self.thaw()
         for host in self._cluster.hosts:
             host.heal()
@@ -266,5 +266,5 @@ def _size(path: Path) -> int:
 
 
 def _is_program(process: HostProcess) -> bool:
-    """Whether a process was started by the agent and is not an escaped grandchild."""
+    """Return whether a process was started by the agent and is not an escaped grandchild."""
     return any(word in process.argv for word in ("train.py", "ranks.py", "pserver"))

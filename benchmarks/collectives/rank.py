@@ -29,7 +29,7 @@ _START_S = 60.0
 
 
 def main() -> None:
-    """Begin, check that sums are right, and serve until the orders end."""
+    """Connect, check that sums are correct, and serve until the orders end."""
     name, number, folder, endpoints = sys.argv[1:]
     everyone = endpoints.split(",")
     way = WAYS[name](int(number), everyone)
@@ -66,7 +66,7 @@ def _check(way: Way, count: int) -> None:
 
 @dataclass(frozen=True)
 class Way:
-    """One rank's implementation of a way.
+    """One rank of a side: how it sums arrays.
 
     Attributes:
         sum: replaces arrays by their sums, in one operation if the way supports it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sides of a comparison: all ranks of one way, as separate processes that sleep between their turns."""
+"""The sides of a comparison, each with all its ranks as separate processes that sleep between their turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _START_S, _TURN_S, _STOP_S = 60.0, 120.0, 10.0
 
 
 class Ranks:
-    """The ranks of one way; a context manager."""
+    """The ranks of one side; a context manager."""
 
     def __init__(self, way: str, count: int, python: str) -> None:
         """Start the ranks and wait until all are ready.

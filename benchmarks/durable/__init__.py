@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a killed parameter server and a checkpoint cost, and whether anything is lost."""
+"""Parts of the benchmarks of killed parameter servers and of checkpoints."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the disk itself writes and reads, using one buffer, and memory is allocated; nothing is computed."""
+"""Measures how fast the disk writes and reads with one buffer, and how fast memory is allocated, without any
+computation."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class _Killer:
         self.done = 0
 
     def run(self) -> None:
-        """Return when all kills are done.
+        """Kill servers until all kills are done.
 
         Raises:
             AssertionError: the job makes no progress, or has ended.

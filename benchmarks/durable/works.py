@@ -40,7 +40,7 @@ class Work:
 
 
 def sparse(gigabytes: float) -> Work:
-    """A growing table with AdaGrad; a push has 20,000 of its ids."""
+    """Return the work with a growing table and AdaGrad; each push has 20,000 of its ids."""
     rows = int(gigabytes * GB / (2 * 4 * WIDTH + 12))
     rng = np.random.default_rng(1)
     gradient = np.full((ROWS_A_PUSH, WIDTH), 1e-3, np.float32)
@@ -67,7 +67,7 @@ def sparse(gigabytes: float) -> Work:
 
 
 def dense(gigabytes: float) -> Work:
-    """Parameters of 100 MB with AdaGrad; a push contains gradients for all of them."""
+    """Return the work with dense parameters of 100 MB and AdaGrad; each push contains all gradients."""
     count = max(int(gigabytes * GB / 2 / 1e8), 1)
     values: dict[str, Any] = {f"w{i}": np.zeros(int(1e8 / 4), np.float32) for i in range(count)}
     gradients = {name: np.full(value.shape, 1e-3, np.float32) for name, value in values.items()}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of simulated nodes for the unmodified launcher."""
+"""Simulates thousands of nodes for the unmodified launcher."""

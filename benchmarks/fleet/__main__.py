@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher with thousands of simulated nodes: the resources it needs, and how long a start takes.
+"""Measures the launcher with thousands of simulated nodes: its resources, and the duration of a start.
 
     python -m benchmarks.fleet [--nodes 3000] [--processes 8] [--lines 10] [--seconds 20] [--json FILE]
 
@@ -49,12 +49,12 @@ class Launcher:
     said: list[str] = field(default_factory=list)
 
     def cpu_s(self) -> float:
-        """Return the CPU time of its threads."""
+        """Return the CPU time of the launcher's threads."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def watch(self) -> None:
-        """Read its output until it ends."""
+        """Read the launcher's output until it exits."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             found = _PHASE.match(line)
@@ -65,7 +65,7 @@ class Launcher:
                 self.said.append(line.rstrip("\n"))
 
     def look(self) -> None:
-        """Sample it until it ends."""
+        """Sample the launcher's resources until it exits."""
         folder = Path(f"/proc/{self.process.pid}")
         with contextlib.suppress(OSError, LookupError):  # it has ended
             while self.process.poll() is None:

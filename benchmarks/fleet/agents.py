@@ -135,7 +135,7 @@ class Node:
         }
 
     async def serve(self, request: Fields) -> None:
-        """Start like the interpreter that the launcher requested, and answer until `bye`."""
+        """Start as the interpreter that the launcher requested does, and answer until `bye`."""
         size = int(re.findall(r"\.read\((\d+)\)", " ".join(request["argv"]))[0])
         first = await self._reader.readexactly(size)
         nonce = first.rstrip(b"\n")[-32:].decode()
@@ -264,7 +264,7 @@ class Node:
         self._writer.write(b"".join(frames))
 
     def _list(self) -> None:
-        """List what was collected, as an agent does."""
+        """List the collected files, as an agent does."""
         self._flush()
         rows = [[log, "file", found.size, found.hexdigest()] for log, found in self._prints.items()]
         self._send("listed", json.dumps(rows).encode(), last=True)

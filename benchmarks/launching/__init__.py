@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks.launch measures, one module per question, each compared with today's common tools."""
+"""The measurements of benchmarks.launch, one module per question, each compared with common tools."""

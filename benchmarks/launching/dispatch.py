@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a workspace takes to reach all hosts, and how many bytes leave the launcher's machine for it.
+"""Measures how long a workspace takes to reach all hosts, and how many bytes the launcher's machine sends for it.
 
 Each side is timed from its user's perspective, from the command until the files exist. Ours: paddle.py from its start
 to the end of its dispatch phase: imports, workspace digests, logins, preflight, the runtime in addition to the
@@ -64,7 +64,7 @@ HUGE = Payload("1GB", {**{f"data-{index}": 250 * MB for index in range(4)}, "set
 
 
 def measure_small(run: Run, count: int) -> None:
-    """Send many small files to `count` hosts in every way."""
+    """Measure sending many small files to `count` hosts with each tool."""
     with Cluster(count) as cluster:
         field = Field(run, cluster, SMALL)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
@@ -84,7 +84,7 @@ def measure_small(run: Run, count: int) -> None:
 
 
 def measure_big(run: Run, count: int) -> None:
-    """Send one big file to `count` hosts in every way."""
+    """Measure sending one big file to `count` hosts with each tool."""
     with Cluster(count) as cluster:
         field = Field(run, cluster, BIG)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
@@ -98,7 +98,7 @@ def measure_big(run: Run, count: int) -> None:
 
 
 def measure_huge(run: Run, count: int) -> None:
-    """Change one small file beside many large ones."""
+    """Measure sending a tree of many large files after a change of one small file."""
     with Cluster(min(count, HUGE_HOSTS)) as cluster:
         field = Field(run, cluster, HUGE, turns=1)
         field.measure(CHANGED, {"rsync": field.rivals.rsync})
@@ -130,7 +130,7 @@ class Field:
         return self.rivals.tar(source, target, self._run.scratch)
 
     def contenders(self, case: str, tools: dict[str, Command]) -> list[Contender]:
-        """Return ours and the installed ones of these tools; unless cold, everything was sent once before."""
+        """Return the launcher and the installed ones of these tools; unless cold, all files were sent once before."""
         available = self._available(case, tools)
         if case != COLD:
             self._jobs.run(self._trees["ours"])
@@ -140,11 +140,11 @@ class Field:
         return [self._contender(case, name, tool) for name, tool in {OURS: None, **available}.items()]
 
     def measure(self, case: str, tools: dict[str, Command]) -> None:
-        """Have them take turns."""
+        """Measure all contenders in turns."""
         self._turn_about(case, self.contenders(case, tools))
 
     def once(self, name: str, tool: Command) -> None:
-        """Measure one cold turn, for the record."""
+        """Measure a single cold turn of one tool."""
         self._make_target(name)
         figure = self._figure(COLD, name)
         try:
@@ -153,7 +153,7 @@ class Field:
             self._run.report.lack(figure, str(error)[-300:])
 
     def close(self) -> None:
-        """Remove what was sent, at both ends."""
+        """Remove the sent files at both ends."""
         for name in NOTES:
             self._jobs.forget(name)
         for tree in self._trees.values():
@@ -242,7 +242,7 @@ def _target(name: str) -> str:
 
 
 def measure_relay(run: Run, count: int) -> None:
-    """Send to `count` hosts, and to one."""
+    """Measure sending a file to `count` hosts by relay, and to one host."""
     ours, one = f"relay_100MB_{count}_ours", f"relay_100MB_{count}_one_copy"
     workspace = run.workspace("relay")
     payload = workspace / "model.bin"

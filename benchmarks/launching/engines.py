@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `--engine=openmpi` and `--engine=slurm` add to the tool that starts their agents, compared with SSH."""
+"""Measures the time that `--engine=openmpi` and `--engine=slurm` add to mpirun and srun, compared with SSH."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True)
 class _Side:
-    """A way to start agents, and the same tool starting `true`."""
+    """A tool that starts agents, and the same tool starting `true`."""
 
     env: Mapping[str, str]
     tool: tuple[str, ...]
 
 
 def measure(run: Run, count: int) -> None:
-    """Measure whole jobs of `true` on `count` hosts with each engine, and each one's start beside its tool alone."""
+    """Measure whole jobs of `true` on `count` hosts with each engine, and the start of agents and of its tool
+    alone."""
     with Cluster(count) as cluster:
         jobs = OurJobs(cluster, run.scratch)
         for name, opened in (("openmpi", _openmpi), ("slurm", _slurm)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program: puts every file of a directory on every host with Fabric, as its documentation shows.
+"""A program that puts every file of a directory on every host with Fabric, as its documentation shows.
 
 fabric_put.py SSH_CONFIG SOURCE TARGET HOST...
 """
@@ -14,7 +14,7 @@ import paramiko
 
 
 def main(ssh_config: str, source: str, target: str, *hosts: str) -> None:
-    """Put the files, on all hosts in parallel."""
+    """Put the files on all hosts in parallel."""
     config = fabric.Config(ssh_config=paramiko.SSHConfig.from_path(ssh_config), lazy=True)
     known_hosts = config.base_ssh_config.lookup(hosts[0])["userknownhostsfile"]
     group = fabric.ThreadingGroup(*hosts, config=config)

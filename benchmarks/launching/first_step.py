@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a user waits for the first trained batch on three hosts: paddle.py, compared with rsync and ssh by hand.
+"""Measures the wait for the first trained batch on three hosts: paddle.py, compared with rsync and ssh by hand.
 
 Both sides copy word2vec of workspace_template to every host and start the same pserver and the same trainer there, with
 the encrypted wire. By hand, these are two command lines of a script: `rsync` to all hosts in parallel, the runtime in
@@ -52,7 +52,7 @@ for one in $all; do wait $one || exit; done
 
 
 class FirstStep:
-    """Both sides on one cluster."""
+    """Runs both sides on one cluster."""
 
     def __init__(self, cluster: Cluster, scratch: Path, python: str) -> None:
         """Create the workspace, twice, since ours receives logs.
@@ -75,7 +75,7 @@ class FirstStep:
                 set_aside(host.files.fs / "root" / name)
 
     def ours(self) -> float:
-        """Return the seconds of `paddle.py`."""
+        """Return the seconds until the first batch with `paddle.py`."""
         begun = time.monotonic()
         launch = self._jobs.start(
             self._ours, "--entry=measured.py", "--manual_settings", root=OURS, mode="v2"
@@ -86,7 +86,7 @@ class FirstStep:
         return self._last("".join(logs)) - begun
 
     def theirs(self) -> float:
-        """Return the seconds by hand."""
+        """Return the seconds until the first batch with rsync and ssh."""
         addresses = ",".join(host.address for host in self._cluster.hosts)
         argv = self._rivals.script(_BY_HAND, str(self._theirs), f"/root/{THEIRS}", addresses, self._python)
         begun = time.monotonic()

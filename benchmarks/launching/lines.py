@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a line takes from `print` on a host to a reader of the launcher's output through a pipe."""
+"""Measures the time of a line from `print` on a host to a reader of the launcher's output through a pipe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_ours(cluster: Cluster, run: Run, seconds: float) -> float:
 
 
 def by_ssh(cluster: Cluster, run: Run, seconds: float) -> float:
-    """Return the same through one `ssh` per host."""
+    """Return the milliseconds of the median line through one `ssh` per host."""
     for host in cluster.hosts:
         (host.files.fs / "root/lines.py").write_text(_SCRIPT)
     return _middle(cluster, Rivals(cluster).xargs_ssh(f"{interpreter()} /root/lines.py {seconds}"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program: starts our agents on every host of a conf.py and prints as JSON how long it took.
+"""A program that starts our agents on every host of a conf.py and prints the duration as JSON.
 
 our_agents.py CONF WORKSPACE; run it from the repository's root. The clock runs from the first connection
 to the last agent's hello, in a process that has imported what it needs.

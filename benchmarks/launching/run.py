@@ -42,7 +42,7 @@ class Run:
         return directory
 
     def size(self, full: int) -> int:
-        """Return the bytes of a payload that is `full` at full scale."""
+        """Return the size in bytes of a payload of `full` bytes at full scale."""
         return max(1, int(full * self.scale))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long `true` takes on every host: our whole command, other tools, and only the greetings of our agents."""
+"""Measures how long `true` takes on every host: our whole command, other tools, and our agents' greetings alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRUE = "./true.sh"
 
 
 def measure(run: Run, count: int) -> None:
-    """Start on `count` hosts in every way."""
+    """Measure starting `true` on `count` hosts with each tool."""
     with Cluster(count) as cluster:
         imports: list[float] = []
         contenders = [
@@ -93,7 +93,8 @@ def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
 
 
 def ours(cluster: Cluster, run: Run) -> dict[str, Callable[[int], float]]:
-    """Return the whole command: by default, with waiting agents, with OpenSSH's client, and over open connections."""
+    """Return the measurements of the whole command: by default, with waiting agents, by OpenSSH, over open
+    connections."""
     usual, tuned, kept = (
         cluster.ssh_config.read_text(),
         run.scratch / "tuned",
@@ -112,7 +113,7 @@ def ours(cluster: Cluster, run: Run) -> dict[str, Callable[[int], float]]:
 
 
 def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
-    """Return the whole command, on hosts that have everything from an earlier turn.
+    """Return the measurement of the whole command on hosts that have all files from an earlier turn.
 
     Args:
         conf: assignments of conf.py.

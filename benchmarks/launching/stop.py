@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What remains after Ctrl+C: how long until the last process of our job exits, and what outlives other tools.
+"""Measures Ctrl+C: how long the last process of our job takes to exit, and which processes outlive other tools.
 
 The job is the same for all: on each host, a waiting script with a waiting child. They are observed from outside,
 through /proc.
@@ -38,7 +38,7 @@ PDSH_AGAIN_S = 0.3  # pdsh treats the first Ctrl+C as a query and exits at a sec
 
 
 def measure(run: Run, count: int) -> None:
-    """Stop on `count` hosts in every way."""
+    """Measure stopping on `count` hosts with each tool."""
     workspace = run.workspace("stop", SCRIPT)
     figure = f"stop_{count}_ours"
     with Cluster(count) as cluster:
@@ -122,7 +122,7 @@ def _stop_ours(cluster: Cluster, jobs: OurJobs, workspace: Path) -> tuple[float,
 
 
 def _left_by(cluster: Cluster, argv: Sequence[str], again: bool, settle_s: float) -> int:
-    """Start the script on every host in another way, stop it, and count the processes that still run; then end them."""
+    """Start the script on every host with another tool, stop it, count the processes that still run, and end them."""
     child = cluster.popen(argv)
     try:
         wait_for(
@@ -148,7 +148,7 @@ def _left_by(cluster: Cluster, argv: Sequence[str], again: bool, settle_s: float
 
 
 def _interrupt(child: subprocess.Popen[bytes]) -> None:
-    """Do what a terminal does on Ctrl+C."""
+    """Send the signal that a terminal sends on Ctrl+C."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGINT)
 
@@ -162,7 +162,7 @@ def _marked(cluster: Cluster) -> set[int]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sides of the training benchmark."""
+"""The sides of the training benchmark."""

@@ -57,7 +57,7 @@ def auc(clicks: np.ndarray[Any, Any], scores: np.ndarray[Any, Any]) -> float:
 
 
 def main(train: Callable[[], float], scored: Callable[[str], tuple[Any, Any]]) -> None:
-    """Take turns, or print the area under the curve.
+    """Train in turns, or print the area under the curve.
 
     Args:
         train: trains a pass and returns the last cost.

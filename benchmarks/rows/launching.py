@@ -31,7 +31,7 @@ def _cluster(work: Work, count: int) -> Iterator[Cluster]:
 
 @contextmanager
 def _whole(work: Work, count: int) -> Iterator[Sides]:
-    """`true` on every host, with everything cached, from the command to the prompt."""
+    """Yield the sides that measure `true` on every host, with all files cached, from the command to the prompt."""
     with _cluster(work, count) as cluster:
         ours = partial(start.whole, cluster, work.run())
         sides = {
@@ -48,7 +48,7 @@ def _whole(work: Work, count: int) -> Iterator[Sides]:
 
 @contextmanager
 def _files(work: Work, payload: Payload, case: str) -> Iterator[Sides]:
-    """A workspace on sixteen hosts, from the command until it is published."""
+    """Yield the sides that measure a workspace for sixteen hosts, from the command until it is published."""
     with _cluster(work, 16) as cluster:
         run = work.run()
         field = Field(run, cluster, payload)
@@ -61,7 +61,7 @@ def _files(work: Work, payload: Payload, case: str) -> Iterator[Sides]:
 
 @contextmanager
 def _first_step(work: Work, *, is_first: bool) -> Iterator[Sides]:
-    """A batch trained by three trainers and three pservers."""
+    """Yield the sides that measure the first batch of three trainers and three pservers."""
     with _cluster(work, 3) as cluster:
         both = FirstStep(cluster, work.scratch, interpreter())
 
@@ -78,7 +78,7 @@ def _first_step(work: Work, *, is_first: bool) -> Iterator[Sides]:
 
 @contextmanager
 def _lines(work: Work) -> Iterator[Sides]:
-    """The median line of those printed by three hosts."""
+    """Yield the sides that measure the median line that three hosts print."""
     with _cluster(work, 3) as cluster:
         seconds = 1.0 if work.is_quick else 5.0
         yield [

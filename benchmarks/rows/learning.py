@@ -22,7 +22,7 @@ _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 20, "decoder": 20, "wo
 
 @contextmanager
 def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> Iterator[Sides]:
-    """Samples per second of a network's training."""
+    """Yield the sides that measure a network's training, in samples per second."""
     steps = 1 if work.is_quick else _STEPS[name]
     program = [name, *([str(batch)] if name == "word2vec" else [])]
     ways: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -50,7 +50,7 @@ def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> I
 
 @contextmanager
 def _clicks(work: Work) -> Iterator[Sides]:
-    """Samples per second of click prediction, from text to updated parameters, with a reading and a training thread."""
+    """Yield the sides of click prediction, from text to updated parameters, with a reading and a training thread."""
     text = work.scratch / "clicks.txt"
     rows = clicks.BATCH if work.is_quick else clicks.ROWS
     clicks.write(text, rows)
@@ -73,7 +73,7 @@ def _clicks(work: Work) -> Iterator[Sides]:
 
 @contextmanager
 def _job(work: Work) -> Iterator[Sides]:
-    """Samples per second of word2vec from workspace_template: a whole job, one process without a server, PyTorch."""
+    """Yield the sides of word2vec from workspace_template: a whole job, one process without a server, PyTorch."""
     batches = 40 if work.is_quick else _BATCHES
     yield [
         Contender("ours_3_trainers", lambda turn: scaling.job(work.scratch, 3, batches, ())),

@@ -28,7 +28,8 @@ def _steps(work: Work, size: int) -> int:
 
 @contextmanager
 def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterator[Sides]:
-    """A step of `trainers` trainers with one server: each pushes a gradient and pulls all values."""
+    """Yield the sides of a step of `trainers` trainers with one server: each pushes a gradient and pulls all
+    values."""
     size = _SIZES[name]
     starts: Mapping[str, Callable[[], Processes]] = {
         "sealed": partial(ours, [size], trainers, key=KEY, within_node=False),
@@ -60,7 +61,7 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
 
 @contextmanager
 def _sums(work: Work, name: str, ranks: int, ways: Sequence[str]) -> Iterator[Sides]:
-    """A sum of one array over all ranks: the median step of the slowest rank."""
+    """Yield the sides that measure a sum of one array over all ranks: the median step of the slowest rank."""
     size = _SIZES[name]
 
     def measured(side: Ranks, turn: int) -> float:

@@ -51,7 +51,7 @@ def lines(found: Found) -> Iterator[Line]:
 
 
 def text(found: Found) -> str:
-    """Return the table, and why rows or sides are missing or lose."""
+    """Return the table, with the reasons why rows or sides are missing or slower."""
     table = [HEAD, *(tuple(cell.replace("*", "") for cell in line) for line in lines(found))]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
     rows = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
@@ -59,7 +59,7 @@ def text(found: Found) -> str:
 
 
 def markdown(found: Found, facts: Mapping[str, object]) -> str:
-    """Return the same for docs/benchmarks.md."""
+    """Return the table in Markdown, for docs/benchmarks.md."""
     loads = [each for row in found.values() for each in row["load"]]
     dates = sorted({row["date"] for row in found.values()})
     machine = ", ".join(f"{name} {value}" for name, value in facts.items() if not name.startswith("load"))
@@ -142,7 +142,7 @@ def _lacking(row: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(found: Found) -> list[str]:
-    """Return why ours loses, and which sides are missing; a reason shared by several rows is given once."""
+    """Return why our side is slower, and which sides are missing; a reason shared by several rows is given once."""
     losing: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for name, row in found.items():

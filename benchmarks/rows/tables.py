@@ -28,7 +28,7 @@ _SETTLING = 64  # batches without new IDs, after which no memory is prepared for
 
 @contextmanager
 def _batches(work: Work) -> Iterator[Sides]:
-    """Rows per second of lookups and updates, with IDs drawn evenly."""
+    """Yield the sides that measure lookups and updates, with IDs drawn uniformly."""
     load = workload(200_000 if work.is_quick else _ROWS, _TURNS)
     ours = Ours(load)
     fill(ours, load)
@@ -54,7 +54,7 @@ def _batches(work: Work) -> Iterator[Sides]:
 
 @contextmanager
 def _growth(work: Work) -> Iterator[Sides]:
-    """The longest batch of new IDs while a table grows."""
+    """Yield the sides that measure the longest batch of new IDs while a table grows."""
     load = workload(200_000 if work.is_quick else _ROWS, 1)
     fill(Ours(load), load, BATCH)  # loads the compiled loops
     yield [Contender("ours", lambda turn: 1e3 * max(fill(Ours(load), load)[1:]))]
@@ -62,7 +62,7 @@ def _growth(work: Work) -> Iterator[Sides]:
 
 @contextmanager
 def _new_machine(work: Work) -> Iterator[Sides]:
-    """From a server's start to its answer to a first push of 1,000 new rows, without files from earlier runs."""
+    """Yield the sides of a server's start until it answers a first push of 1,000 new rows, without earlier files."""
 
     def run(turn: int) -> float:
         with (

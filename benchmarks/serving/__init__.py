@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `benchmarks.pserver` measures, one module per side: raw sockets, our servers, the machine's limits, peers."""
+"""The sides of `benchmarks.pserver`, one per module: raw sockets, our servers, the machine's limits, peers."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a trainer process of a benchmark receives orders: it reads a number of steps and prints their begin and end.
+"""Takes orders in a trainer process of a benchmark: reads a number of steps, and prints when they began and ended.
 
 Times are from the system's monotonic clock, so that those of several processes are comparable: steps of several
 trainers last from the first begin to the last end.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of another way to push a gradient and pull values: torch.distributed's gloo, ps-lite, or an actor of ray.
+"""A process that pushes a gradient and pulls values with another library: torch.distributed's gloo, ps-lite or ray.
 
     python -m benchmarks.serving.peer gloo <rank> <ranks> <port> <bytes>       rank 0 serves
     python -m benchmarks.serving.peer ps_lite <rank> <ranks> <port> <bytes>    rank 0 schedules, the last serves
@@ -54,7 +54,7 @@ def _gloo(rank: int, ranks: int, port: str, size: int) -> None:
 
 
 def _ps_lite(rank: int, ranks: int, port: str, size: int) -> None:
-    """The key-value store of MXNet, which includes ps-lite; its server sums and stores the sum."""
+    """Take steps with MXNet's key-value store, which uses ps-lite; its server stores the sum of the gradients."""
     role = {0: "scheduler", ranks: "server"}.get(rank, "worker")
     os.environ |= {"DMLC_ROLE": role, "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port}
     os.environ |= {"DMLC_NUM_SERVER": "1", "DMLC_NUM_WORKER": str(ranks - 1), "DMLC_INTERFACE": "lo"}
@@ -72,13 +72,13 @@ def _ps_lite(rank: int, ranks: int, port: str, size: int) -> None:
 
 
 class _Server:
-    """The actor."""
+    """The actor that serves the values."""
 
     def __init__(self, size: int) -> None:
         self._w = np.zeros(size // 4, np.float32)
 
     def push_pull(self, gradient: Any) -> Any:
-        """Take a gradient, return the values after it."""
+        """Apply a gradient; return the values after it."""
         self._w -= np.float32(LEARNING_RATE) * gradient
         return self._w
 

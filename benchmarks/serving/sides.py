@@ -23,7 +23,7 @@ _STOP_S = 10.0
 
 
 class Side(Protocol):
-    """A contender."""
+    """One side of a comparison."""
 
     def steps(self, count: int) -> list[dict[str, Any]]:
         """Have all trainers take `count` steps; return what `contest.take_turns` prints for each."""
@@ -61,7 +61,7 @@ class Processes:
             os.close(descriptor)
 
     def steps(self, count: int, *, is_watched: bool = False) -> list[dict[str, Any]]:
-        """See `Side.steps`; `is_watched`: also report how each step's time was spent, as in `contest.orders`."""
+        """Have all trainers take `count` steps; `is_watched`: also report each step's times, as `contest.orders`."""
         watched = "".join(f" {child.pid}" for child in self._children) if is_watched else ""
         for trainer in self._trainers:
             assert trainer.stdin is not None
@@ -92,7 +92,7 @@ class Processes:
         self._trainers.append(self.child(argv, python, stdin=subprocess.PIPE))
 
     def part(self) -> Self:
-        """Assign one core each to server and trainers, as far as available; return this object."""
+        """Assign one core each to the server and the trainers, if there are enough; return this object."""
         cores = sorted(os.sched_getaffinity(0))
         for number, child in enumerate(self._children):
             for thread in os.listdir(f"/proc/{child.pid}/task"):
@@ -192,7 +192,7 @@ def _served(
 
 
 def peer(way: str, size: int, trainers: int, python: str) -> Processes:
-    """Return another way, run by a Python that has it; see `peer`."""
+    """Return the side of another library, run by a Python that has it; see `peer`."""
     side = Processes()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `benchmarks.sparse` measures, and the peers it is compared with."""
+"""The measurements of `benchmarks.sparse`, and the peers that it is compared with."""

@@ -127,7 +127,7 @@ def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[st
 
 
 def timed(side: Side, load: Workload, ids: Ids | None = None) -> Run:
-    """Return a function by which a side in this process does a batch: of `ids`, by position, or else of positions."""
+    """Return a function that runs a batch of a side in this process: of `ids` if given, else of positions."""
 
     def run(what: str, distribution: str, turn: int) -> float:
         batches = load.positions[distribution]
@@ -145,7 +145,7 @@ def timed(side: Side, load: Workload, ids: Ids | None = None) -> Run:
 
 @contextmanager
 def peer(name: str, given: argparse.Namespace, load: Workload, turns: int) -> Iterator[Run]:
-    """Run a peer while it is measured."""
+    """Run a peer within the context, for its measurement."""
     if name == "numpy":
         yield timed(Numpy(load), load)
         return
@@ -248,11 +248,11 @@ class Ours:
         self._out = np.empty(load.gradient.shape, np.float32)
 
     def lookup(self, keys: Ids) -> None:
-        """See `Side`."""
+        """Fetch the rows into an array; see `Side.lookup`."""
         self.table.lookup(keys, out=self._out)
 
     def update(self, keys: Ids, gradient: Floats) -> None:
-        """See `Side`."""
+        """Take one AdaGrad step; see `Side.update`."""
         step = RowGradient(keys, gradient)
         self._share.check(step)
         self.table.update([step], RATE)
@@ -287,11 +287,11 @@ class Numpy:
         self._out = np.empty(load.gradient.shape, np.float32)
 
     def lookup(self, keys: Ids) -> None:
-        """See `Side`."""
+        """Fetch the rows into an array; see `Side.lookup`."""
         np.take(self._w, keys, axis=0, out=self._out, mode="clip")
 
     def update(self, keys: Ids, gradient: Floats) -> None:
-        """See `Side`."""
+        """Take one AdaGrad step; see `Side.update`."""
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))

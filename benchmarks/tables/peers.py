@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other tables, each in its own process: PyTorch, possibly with another Python, and a plain one in C++.
+"""The tables to compare with, each in its own process: PyTorch, possibly in another Python, and a plain one in C++.
 
 Such a process generates or reads the same workload, prints its version, then reads lines "lookup|update <distribution>
 <turn>" and answers each with seconds. A process that cannot run prints "error: " and the reason instead.
@@ -29,7 +29,7 @@ class Peer:
     """A peer, as seen from this process."""
 
     def __init__(self, argv: Sequence[str], lacking: str, env: Mapping[str, str] = _NO_PATH) -> None:
-        """Start it, and wait until its table is ready.
+        """Start the peer, and wait until its table is ready.
 
         Args:
             argv: its command.
@@ -47,7 +47,7 @@ class Peer:
         self.version = self._answer()
 
     def seconds(self, what: str, distribution: str, turn: int) -> float:
-        """Have it look up or update one batch.
+        """Have the peer look up or update one batch; return the seconds.
 
         Raises:
             RuntimeError: it exited.
@@ -68,7 +68,7 @@ class Peer:
         return float(self._answer())
 
     def close(self) -> None:
-        """End it."""
+        """End the peer."""
         self._process.communicate(timeout=60)
 
     def _answer(self) -> str:
@@ -105,7 +105,7 @@ def torch(python: str, rows: int, turns: int) -> Iterator[Peer]:
 
 @contextmanager
 def plain_c(load: Workload) -> Iterator[Peer]:
-    """Run `plain_table.cpp`, compiled now.
+    """Compile and run `plain_table.cpp`.
 
     Raises:
         RuntimeError: there is no compiler, or it failed.

@@ -182,7 +182,7 @@ SIDES: Mapping[str, Callable[[argparse.Namespace, Any], Side]] = {
 
 
 def main() -> None:
-    """Serve the lines on standard input; if a package or a file is missing, print that instead."""
+    """Execute the orders on standard input; if a package or a file is missing, print that instead."""
     try:
         _serve(_parse())
     except ModuleNotFoundError as error:

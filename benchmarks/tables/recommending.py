@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(report: Report, given: argparse.Namespace, duel: _Duel) -> None:
-    """Have sides take turns. Raises RuntimeError: that Python has no PyTorch, or a side ended."""
+    """Measure sides in turns. Raises RuntimeError: the Python has no PyTorch, or a side ended."""
     with ExitStack() as stack:
         sides = {}
         for name, side in duel.sides.items():

@@ -13,7 +13,7 @@ RATE, EPSILON = 0.1, 1e-6
 
 
 def main(rows: int, turns: int) -> None:
-    """Serve the lines on standard input."""
+    """Execute the orders on standard input."""
     import torch  # a heavy import, and not installed everywhere
 
     load = workload(rows, turns)

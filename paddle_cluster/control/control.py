@@ -157,7 +157,7 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """Return the job's handlers with one for `Ask`; start serving METRICS_PORT, because it is the job's turn."""
+        """Return the job's handlers, extended by one for `Ask`; start to serve METRICS_PORT."""
         self._roster = roster
         self._metrics.start()
         self._stacks = StackRequests(roster, self._server.send_stacks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about a job from its submission: its nodes, how to log in to them, and which process leads it.
+"""The data of a job known at its submission: its nodes, their logins, and the launcher's process.
 
 It contains no secret: neither the job's key, nor passed-through arguments, nor --env. It suffices to reach the nodes
 without conf.py, which may have changed since.

@@ -38,7 +38,7 @@ _PASSING = frozenset((*NodeUsage._fields, *GpuTotals._fields))
 
 @dataclass(frozen=True)
 class Ask:
-    """An event with a question to be answered on the loop's thread."""
+    """An event with a request that the loop's thread answers."""
 
     answer: Callable[[], None]
 

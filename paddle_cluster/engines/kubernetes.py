@@ -48,7 +48,7 @@ class KubernetesEngine(CallbackEngine):
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """Return everything as YAML: the text is a comment before the objects."""
+        """Return the plan as a comment, followed by the job's objects as YAML."""
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
 
     def callback_agents(self) -> CallbackAgents:

@@ -193,7 +193,7 @@ class Recovery:
         return any(at <= time.monotonic() for at in self._due.values())
 
     def absorb(self) -> None:
-        """Handle the failures of the roster.
+        """Process the new failures in the roster: schedule restarts, drop trainers, or end the job.
 
         Raises:
             JobFailed: the job does not continue; the failures remain in the roster.
@@ -281,7 +281,7 @@ class Recovery:
             self._roster.nodes[node_id].traces.leave_out()
 
     def _part(self, names: Collection[str]) -> None:
-        """End processes and their remaining children, so that their names and ports are free."""
+        """Stop processes and their remaining children, to free their names and ports."""
         by_node: dict[int, list[str]] = {}
         records: list[ProcessRecord] = []
         for name in names:

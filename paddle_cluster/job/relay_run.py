@@ -37,7 +37,7 @@ class RelayRun:
         self._waiting: dict[int, RelayRoute] = {}
 
     def takes(self, record: NodeRecord) -> bool:
-        """Return whether a node's trees wait for a plan before their files are sent."""
+        """Return whether sending a node's trees must wait for a relay plan."""
         return len(self._remote) > relay_plan.LEAST_TAKERS and record.node.node_id in self._remote
 
     def restart(self, record: NodeRecord) -> None:
@@ -49,7 +49,7 @@ class RelayRun:
             self._planned = [member for member in self._planned if member.node_id != node_id]
 
     def leave(self, record: NodeRecord) -> None:
-        """Record that a node will never have all files: nodes that wait for it use other sources."""
+        """Mark a node as unable to get all files, so that nodes waiting for it use other sources."""
         if record.node.node_id in self._remote:
             record.send("relay", open=False)
         self.restart(record)
@@ -156,7 +156,7 @@ class RelayRun:
         )
 
     def _send(self, now: float) -> None:
-        """Send nodes their sources once these are open, or will not open."""
+        """Send nodes their sources after these have opened or failed to open."""
         for node_id, until in list(self._opening.items()):
             if now >= until:
                 del self._opening[node_id]

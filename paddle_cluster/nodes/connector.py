@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has an engine start agents on nodes, many in parallel.
+"""Starts agents on many nodes in parallel, by means of an engine.
 
 Each attempt runs on one of a bounded number of threads and ends in one event: `Connected` or `ConnectFailed`. The
 threads are daemons: the launcher can exit without waiting for a silent node. A separate thread prepares the

@@ -95,12 +95,12 @@ class Introduction:
     damaged: tuple[tuple[str, str], ...] | None = None
 
     def hello(self, hello: Hello) -> None:
-        """Store its agent's first frame."""
+        """Store the first frame of the node's agent."""
         self.hostname = hello.hostname
         self.clock.guess_s = hello.clock - time.time()
 
     def pong(self, pong: Pong) -> None:
-        """Add one more measurement of its clock."""
+        """Add a measurement of the node's clock."""
         if pong.clock is not None:
             self.clock.answered(pong.seq, pong.clock)
 
@@ -114,19 +114,19 @@ class Introduction:
         self.routes, self.neighbours = reached
 
     def verification_requested(self) -> None:
-        """Record that it was asked to verify a checkpoint."""
+        """Record that the node was asked to verify a checkpoint."""
         self.reading, self.damaged = (0, 0), None
 
     def verifying(self, progress: Verifying) -> None:
-        """Store its progress in reading a checkpoint."""
+        """Store the node's progress in reading a checkpoint."""
         self.reading = progress.bytes, progress.total
 
     def verified(self, verified: Verified) -> None:
-        """Store the result of its verification."""
+        """Store the result of the node's verification."""
         self.damaged = verified.problems
 
     def take_parts(self, parts: tuple[Part, ...]) -> None:
-        """Replace the known parts of its checkpoints."""
+        """Replace the known checkpoint parts of the node."""
         if self.answer is not None:
             self.answer = replace(self.answer, parts=parts)
 

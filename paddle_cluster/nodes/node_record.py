@@ -68,7 +68,7 @@ class Contact:
         return self.heard_at if self.link is None else max(self.heard_at, self.link.read_at)
 
     def fall_silent(self) -> None:
-        """Record that no frame has arrived for long."""
+        """Record that no frame has arrived for a long time."""
         self.is_silent = True
 
     def drop(self, error: LauncherError | None) -> None:
@@ -101,15 +101,15 @@ class Traces:
     unread: dict[str, int] = field(default_factory=dict)
 
     def use(self) -> None:
-        """Record that a process is started there."""
+        """Record that the node was asked to start a process."""
         self.used = True
 
     def meet(self) -> None:
-        """Reset the record for a new agent: earlier reports came from another one."""
+        """Reset the record for a new agent, because earlier reports came from its predecessor."""
         self.stopped, self.left, self.unsure = False, (), ""
 
     def stop(self, left: tuple[tuple[int, str], ...], unsure: str) -> None:
-        """Record that all processes have exited, except those left and those that may be."""
+        """Record that all processes have exited, except those listed as remaining or uncertain."""
         self.stopped, self.left, self.unsure = True, left, unsure
 
     def part(self) -> None:
@@ -117,7 +117,7 @@ class Traces:
         self.parting += 1
 
     def parted(self) -> None:
-        """Record that the request was carried out as far as possible."""
+        """Record that the node has stopped the processes, as far as it could."""
         self.parting = max(0, self.parting - 1)
 
     def miss(self, kind: str) -> bool:
@@ -157,7 +157,7 @@ class NodeRecord:
 
     @property
     def spare_s(self) -> float:
-        """Return the time beyond a lease in which the node can reconnect, if it can."""
+        """Return how long after its lease the node can still reconnect; 0 if it cannot."""
         return self.link.key.spare_s if self.link is not None and self.link.key is not None else 0.0
 
     @property

@@ -84,7 +84,7 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
 
 
 def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
-    """Yield the problems that nodes detected themselves."""
+    """Yield the problems that the nodes themselves reported."""
     for reply in replies:
         if reply.error:
             continue

@@ -128,15 +128,15 @@ class ProcessRecord:
         return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
 
     def learn(self, **parts: Any) -> None:
-        """Replace parts of its facts, by the names of ProcessFacts."""
+        """Replace parts of the process's facts, given by their names in ProcessFacts."""
         self.facts = self.facts._replace(**parts)
 
     def live(self, **known: Any) -> None:
-        """Replace facts about its start, output and end, by the names of Life."""
+        """Replace facts about the process's start, output and end, given by their names in Life."""
         self.learn(life=self.facts.life._replace(**known))
 
     def answer_at(self, endpoints: Endpoints) -> None:
-        """Record that it answers on all its ports."""
+        """Record that the process answers on all its ports."""
         self.endpoints = endpoints
 
     def step(self, progress: Progress) -> None:
@@ -151,11 +151,11 @@ class ProcessRecord:
         self.learn(metrics=Metrics(dict(list(found.items())[:MAX_CURVES])))
 
     def note_stacks(self, stacks: str) -> None:
-        """Record its newest stacks."""
+        """Record the process's newest stacks."""
         self.stacks = stacks
 
     def leave(self, last_lines: tuple[str, ...]) -> None:
-        """Record that it exited with code 0."""
+        """Record that the process exited with code 0."""
         self.left_at, self.last_lines = time.time(), last_lines
 
 

@@ -62,7 +62,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """Return its name on the screen: the host, or `local-<id>`."""
+        """Return the node's name on the screen: the host, or `local-<id>`."""
         return f"local-{self.node_id}" if self.host.is_local else self.host.describe()
 
 

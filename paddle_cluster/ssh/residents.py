@@ -242,7 +242,7 @@ def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
 
 
 def _way(ssh: SshSettings, state: Path) -> str:
-    """Return a digest of a login's inputs: settings, ssh config, user, and the agent that it would start."""
+    """Return a digest of everything that determines a login: settings, ssh config, user, and the agent to start."""
     agent = packed_agent(folder=state / MEMORIES).digest
     about = (repr(ssh), config_lines.digest(ssh.config), os.environ.get("USER"), agent)
     return _digest(repr(about).encode("utf-8", "surrogateescape"))

@@ -45,7 +45,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Printed:
-    """Output of a process.
+    """The output of a process.
 
     Attributes:
         process: its name, such as "trainer-2".
@@ -63,7 +63,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Unsent:
-    """Output that an agent did not send, because its process wrote faster than the connection transmits.
+    """The output that an agent did not send, because its process wrote faster than the connection transmits.
 
     Attributes:
         log: the file on the node that contains it, relative to the job directory.
@@ -85,7 +85,7 @@ class NodeState:
 
 @dataclass(frozen=True)
 class Transferred:
-    """Progress of the transfer of missing files to a node, about once a second; the last event reports completion.
+    """The progress of the transfer of missing files to a node, about once a second; the last event reports completion.
 
     Attributes:
         bytes_per_s: average of the last seconds.

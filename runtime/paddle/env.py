@@ -87,7 +87,7 @@ def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _variable(
     name: str, parse: Callable[[Mapping[str, str], str], Any], default: Any = None, **more: Any
 ) -> Any:
-    """Return a field read from a variable, `default` if that is missing or empty."""
+    """Declare a field that is read from a variable; its value is `default` if that is missing or empty."""
     return field(default_factory=lambda: default, metadata={"name": name, "parse": parse}, **more)
 
 

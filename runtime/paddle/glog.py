@@ -58,7 +58,7 @@ class _LineHandler(logging.Handler):
         self.addFilter(_add_thread_id)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a full disk or a closed pipe loses the line and nothing else."""
+        """Write one record; if the disk is full or the pipe is closed, only this line is lost."""
         try:
             line = self.format(record)
         except Exception:  # noqa: BLE001 - a wrong log argument must not end training
@@ -83,7 +83,7 @@ class _LineHandler(logging.Handler):
 
 
 class _FileHandler(_LineHandler):
-    """Writes to the file that the symlink names, and creates another when it is `limit` bytes long."""
+    """Writes to the file that the symlink names, and creates a new one when that reaches `limit` bytes."""
 
     def __init__(self, folder: Path, program: str, limit: int) -> None:
         self._folder = folder

@@ -74,7 +74,7 @@ class Reporter:
         return reporter
 
     def ready(self, endpoints: Sequence[str], sparse_endpoints: Sequence[str]) -> None:
-        """Report that a parameter server answers on all its ports; waits up to 5 s for room in the pipe."""
+        """Report that a parameter server answers on all its ports; wait up to 5 s for room in the pipe."""
         with self._lock:
             self._write(_line("ready", Ready(tuple(endpoints), tuple(sparse_endpoints))), _READY_TIMEOUT_S)
 
@@ -118,7 +118,7 @@ class Reporter:
                 self._told_pushes.update({each[0]: each for each in part})
 
     def queue(self, queue: Queue) -> None:
-        """Report the trainers that wait at a server, if they changed; of many lags the largest are written."""
+        """Report the trainers that wait at a server, if they changed; if there are many lags, only the largest."""
         furthest = sorted(queue.lags, key=lambda each: -each[1])[:_MAX_TRAINERS]
         line = _line(
             "queue",
@@ -146,7 +146,7 @@ class Reporter:
                 self._told_unsaved = what
 
     def flush(self) -> None:
-        """Write the newest progress and points if they are not written yet; waits up to 5 s for room in the pipe."""
+        """Write the newest progress and points that are not written yet; wait up to 5 s for room in the pipe."""
         with self._lock:
             self._write_points(_READY_TIMEOUT_S)
             self._write_pending(_READY_TIMEOUT_S)

@@ -43,7 +43,7 @@ class _Loader:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Undo the changes that the import system made to it."""
+        """Undo the changes that the import system made to the module."""
         module.__spec__ = self._spec
 
 

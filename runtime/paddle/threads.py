@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def left_to_finish(error: Exception) -> None:
-    """Ignore the error: use this as `failed` of a thread whose `finish` raises it."""
+    """Ignore an error; for the argument `failed` of a thread whose `finish` raises the error."""
 
 
 class ServiceThread(Generic[T]):

@@ -44,7 +44,7 @@ def reader() -> Iterator[list[tuple[list[int], int]]]:
 
 
 def start_hostile_grandchildren() -> None:
-    """Start all kinds, with and without the job's environment."""
+    """Start all kinds of hostile grandchildren, with and without the job's environment."""
     for program in (SLEEP, STOP, KEEP_FORKING):
         for environment in (dict(os.environ), {}):
             subprocess.Popen([sys.executable, "-I", "-S", "-c", program], env=environment)

@@ -25,14 +25,14 @@ PULL = np.float32(0.1)
 
 
 def told(step: int) -> None:
-    """Report the progress of the job to the killer, and take some time as a model would."""
+    """Report the progress of the job to the process that kills servers, and take some time as a model would."""
     sys.stdout.write(f"step {step}\n")
     sys.stdout.flush()
     time.sleep(PAUSE_S)
 
 
 def count_pushes(client: Client) -> dict[str, Any]:
-    """Asynchronous: add one to this trainer's counter in each vector, and in a row of a table, in every push."""
+    """Train asynchronously: each push adds one to this trainer's counter in each vector and in a table's row."""
     vectors = {f"count{i}": np.zeros(client.num_trainers, np.float32) for i in range(VECTORS)}
     optimizer = OptimizerSpec("sgd", learning_rate=1.0, is_async=True, discard_ratio=1e6)
     client.create({**vectors, "rows": GrowingTable(1)}, optimizer)
@@ -55,7 +55,7 @@ def count_pushes(client: Client) -> dict[str, Any]:
 
 
 def learn(client: Client) -> dict[str, Any]:
-    """Synchronous: dense tensors, a table and a growing one, whose gradients depend on the servers' answers."""
+    """Train dense tensors, a table and a growing table synchronously; gradients depend on the servers' answers."""
     rng = np.random.default_rng(client.trainer_id)
     dense = {"w": np.ones((200, 60), np.float32), "b": np.zeros(7, np.float32)}
     table = np.ones((50, 4), np.float32)

@@ -19,7 +19,7 @@ RATE = 0.05
 
 
 def resnet_50() -> list[tuple[int, ...]]:
-    """Shapes of ResNet-50's 25.6 million parameters: convolutions, their norms' scales and shifts, one linear layer."""
+    """Return the shapes of ResNet-50's 25.6 million parameters: convolutions, scales and shifts, one linear layer."""
     shapes: list[tuple[int, ...]] = [(64, 3, 7, 7), (64,), (64,)]
     before = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
@@ -75,7 +75,7 @@ def main(model: str, steps: int, is_async: int, slowness: int) -> None:
 
 
 def is_through(place: str, others: int) -> bool:
-    """Whether the other trainers, which are nodes of this machine, have taken all their steps."""
+    """Return whether the other trainers, which are nodes of this machine, have taken all their steps."""
     below = os.path.join(place, "..", "..")
     found = [name for _, _, names in os.walk(below) for name in names if name.startswith("through-")]
     return len(set(found)) >= others

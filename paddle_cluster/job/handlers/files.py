@@ -72,7 +72,7 @@ class FileHandlers:
         self.refuse(self._roster.nodes[event.node_id], event.reason)
 
     def refuse(self, record: NodeRecord, reason: str) -> None:
-        """End the connection of a node whose files cannot be stored: parts of a file are never left out."""
+        """End the connection of a node whose files cannot be stored, because no part of a file may be skipped."""
         what = visible(f"malformed file data: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 

@@ -115,7 +115,7 @@ class Averages:
 
 
 class _Last:
-    """The progress that a rank still has to post when it ends.
+    """The progress that a rank has not posted yet when it ends.
 
     Attributes:
         arrays: the arrays of the last step.

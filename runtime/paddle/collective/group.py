@@ -31,7 +31,7 @@ from paddle.collective.ranks import Arrays, Ranks
 
 
 class Group(Ranks):
-    """The ranks of a job that compute together, within and between nodes; see the module."""
+    """The ranks of a job that compute together, within nodes and between them."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Group(Ranks):
         self._finalizer = weakref.finalize(self, _leave, watch, within, between)
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """See `Ranks`; an empty list is a barrier."""
+        """Replace values by their sums over all ranks; an empty list is a barrier. See `Ranks.all_reduce`."""
         self._run(Kind.SUM, _pieces(arrays), 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """See `Ranks`."""
+        """Replace values by those of rank `root`; see `Ranks.broadcast`."""
         self._run(Kind.BROADCAST, _pieces(arrays), root)
 
     def listen(self) -> None:
@@ -107,7 +107,7 @@ class Group(Ranks):
         return self._watch.name(rank)
 
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """See `Ranks`."""
+        """End the group because this rank cannot continue; see `Ranks.fail`."""
         if self._failed is None:
             self._failed = error
             self._watch.tell(error)
@@ -116,7 +116,7 @@ class Group(Ranks):
         return error
 
     def close(self) -> None:
-        """See `Ranks`."""
+        """Leave the group without error; see `Ranks.close`."""
         self._finalizer()
 
     def _check(self) -> None:

@@ -54,24 +54,24 @@ class MpiRanks(Ranks):
         self._failed: CollectiveError | None = None
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """See `Ranks`."""
+        """Replace values by their sums over all ranks; see `Ranks.all_reduce`."""
         listed = self._begin(Kind.SUM, arrays, 0)
         self._wait([self._world.Iallreduce(self._mpi.IN_PLACE, each) for each in listed])
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """See `Ranks`."""
+        """Replace values by those of rank `root`; see `Ranks.broadcast`."""
         listed = self._begin(Kind.BROADCAST, arrays, root)
         self._wait([self._world.Ibcast(each, root) for each in listed])
 
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """See `Ranks`."""
+        """End the group because this rank cannot continue; see `Ranks.fail`."""
         if self._failed is None:
             self._failed = error
             atexit.register(self._world.Abort, 1)
         return error
 
     def close(self) -> None:
-        """See `Ranks`; MPI itself ends with the process."""
+        """Leave the group without error; MPI itself ends with the process."""
 
     def _begin(self, kind: Kind, arrays: Arrays, root: int) -> list[Any]:
         if self._failed is not None:

@@ -65,20 +65,20 @@ class NcclRanks(Ranks):
             self._communicator = self._nccl.NcclCommunicator(self.size, tuple(map(int, identity)), self.rank)
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """See `Ranks`; arrays are cupy's, on this rank's GPU."""
+        """Replace cupy arrays on this rank's GPU by their sums over all ranks; see `Ranks.all_reduce`."""
         self._run(Kind.SUM, arrays, 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """See `all_reduce`."""
+        """Replace values by those of rank `root`; see `Ranks.broadcast`."""
         self._run(Kind.BROADCAST, arrays, root)
 
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """See `Ranks`."""
+        """End the group because this rank cannot continue; see `Ranks.fail`."""
         self._communicator.abort()
         return self._host.fail(error)
 
     def close(self) -> None:
-        """See `Ranks`."""
+        """Leave the group without error; see `Ranks.close`."""
         self._communicator.destroy()
         self._host.close()
 

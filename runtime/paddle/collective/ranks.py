@@ -50,7 +50,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """End the group because this rank cannot continue; the other ranks get the error too, which is returned."""
+        """End the group because this rank cannot continue; return the error, which the other ranks receive, too."""
 
     @abstractmethod
     def close(self) -> None:

@@ -57,7 +57,7 @@ class _Flat:
         ]
 
     def views(self, flat: Flat) -> Iterator[tuple[int, Flat]]:
-        """Yield the number of each array, and its part of `flat` in its shape."""
+        """Yield the number of each array, and its part of `flat`, reshaped."""
         for number, cut, shape in self._places:
             yield number, flat[cut].reshape(shape)
 
@@ -123,7 +123,7 @@ class Rounds:
                 self._has_moved = False
 
     def post(self, arrays: Sequence[Array], stance: Stance, has_progress: bool = True) -> None:
-        """Post the progress since the last post; first waits until that one is in the base."""
+        """Post the progress since the last post, after waiting until the base includes that one."""
         self.await_base()
         self.take(arrays)
         with self._changed:
@@ -138,11 +138,11 @@ class Rounds:
         os.eventfd_write(self._wake_up, 1)
 
     def await_base(self) -> None:
-        """Wait until the posted progress is in the base."""
+        """Wait until the base includes the posted progress."""
         self._wait(lambda: not self._posted)
 
     def put_base(self, arrays: Sequence[Array]) -> None:
-        """Set the arrays to the base, discarding progress that was not posted."""
+        """Set the arrays to the base; discard progress that was not posted."""
         with self._changed:
             for flat in self._flats:
                 flat.moved[...] = 0
@@ -152,7 +152,7 @@ class Rounds:
             self._changed.notify_all()
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks wait or leave; the arrays are then equal on all ranks, and states are their means."""
+        """Wait until all ranks wait or leave; arrays are then equal on all ranks, and states are their means."""
         for mine, state in zip(self._states, states, strict=True):
             mine[...] = to_host(state)
         settled = self._settled

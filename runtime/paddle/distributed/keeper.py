@@ -269,7 +269,7 @@ class Keeper:
         return DONE
 
     def _end(self) -> None:
-        """Send TERM, wait for the grace period, which a second order cuts short, and send KILL; no descendant stays."""
+        """Send TERM, wait for the grace period or a second stop request, and send KILL, until no descendant remains."""
         deadline = time.monotonic() + (GRACE_S if self._orders in self._places else LONELY_S)
         while has_children() and time.monotonic() < deadline:
             self._ask_to_end()
@@ -303,7 +303,7 @@ class Keeper:
         return True
 
     def _wait(self, deadline: float | None) -> int | None:
-        """Wait for an event until a deadline; return the signal number of an order, 0 if the user's process exited."""
+        """Wait for an event until a deadline; return the signal of a stop request, 0 if the user's process exited."""
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select(self._places, [], [], wait_s)
         orders = bytes(number for number in take(self._alarms) if number != signal.SIGCHLD)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the compiled library for this machine's platform, verifies that it fits the sources, and binds its functions.
+"""Finds the compiled library for this platform, verifies that it matches the sources, and binds its functions.
 
 If no library fits, `reason` gives the cause in one line, and the plain form of every kernel is used.
 """
@@ -120,7 +120,7 @@ def level() -> int:
 
 
 def levels() -> list[int]:
-    """Return all levels that the library has and this processor can run, slowest first."""
+    """Return the speed levels that both the library and this processor support, slowest first."""
     return [number for number in LEVELS.get(os.uname().machine, {}) if number <= level()]
 
 

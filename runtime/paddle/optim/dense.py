@@ -25,7 +25,7 @@ class DenseUpdater:
     """An update rule with its state for `size` elements. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, size: int) -> None:
-        """Prepare; the first update creates the state, on the device of the value.
+        """Create an updater; the first update creates its state, on the device of the value.
 
         Raises:
             ConfigError: the parameter is static, or has a momentum although the rule has its own.
@@ -89,7 +89,7 @@ class DenseUpdater:
 
     @property
     def batches(self) -> int:
-        """Steps taken so far."""
+        """The number of steps taken so far."""
         return self._batches
 
     @property
@@ -103,7 +103,7 @@ class DenseUpdater:
         return self._rule.states(self._parameter.momentum)
 
     def count(self) -> None:
-        """Count a step that was taken elsewhere, by a rule without state."""
+        """Count a step that other code has taken, by a rule without state."""
         self._batches += 1
 
     def resume(self, batches: int, columns: dict[str, Array]) -> None:

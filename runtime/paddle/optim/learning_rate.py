@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learning rate over the course of training, as a function of samples, passes or updates.
+"""The learning rate as a function of the samples, passes or updates so far.
 
 Formulas are in `schedule`. Some rules ignore schedules and use the base rate (AdaGrad, Adamax).
 """
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class LearningRate:
-    """The rate of one optimizer. Not thread-safe: it remembers which segment it logged last."""
+    """The learning rate of one optimizer. Not thread-safe: it stores which segment it logged last."""
 
     def __init__(self, optimizer: OptimizerSpec) -> None:
         """Read the schedule.
@@ -97,7 +97,7 @@ class LearningRate:
 
 
 class StepRates(NamedTuple):
-    """The rates of one step: the job's, and by name those of parameters with a separate optimizer."""
+    """The learning rates of one step: the job's, and by name those of parameters with a separate optimizer."""
 
     job: float
     own: Mapping[str, float]
@@ -108,7 +108,7 @@ class StepRates(NamedTuple):
 
 
 class JobRates:
-    """The rates of a job's optimizer and of the separate optimizers of parameters. Not thread-safe."""
+    """The learning rates of a job's optimizer and of the separate optimizers of parameters. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameters: Iterable[ParameterSpec]) -> None:
         """Read the schedules. Raises ConfigError: see `LearningRate`."""

@@ -106,7 +106,7 @@ def _cosine(lr: float, t: int, a: _Arguments) -> float:
 
 
 class _Schedule(NamedTuple):
-    """A formula, the arguments it must be given and those that have a default."""
+    """A formula, its required arguments, and those that have a default."""
 
     formula: Callable[[float, int, _Arguments], float]
     required: tuple[str, ...]
@@ -114,7 +114,7 @@ class _Schedule(NamedTuple):
 
 
 def _decaying(formula: Callable[[float, float, float], float]) -> _Schedule:
-    """Return the schedule (base rate, decay_rate, n) -> rate, n being the periods so far, whole ones of a staircase."""
+    """Return the schedule (base rate, decay_rate, n) -> rate; n: periods so far, rounded down for a staircase."""
 
     def at(lr: float, t: int, a: _Arguments) -> float:
         periods = t / a["decay_steps"]

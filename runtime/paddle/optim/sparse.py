@@ -133,7 +133,7 @@ class SparseUpdater(ABC):
 
     @property
     def folds(self) -> bool:
-        """Return whether the next `update` changes other rows than those of its gradient."""
+        """Return whether the next `update` also changes rows without a gradient."""
         return False
 
     def resume(self, numbers: Mapping[str, float]) -> None:
@@ -163,7 +163,7 @@ def check_rows(rows: npt.NDArray[np.int64], height: int, what: str) -> None:
 
 
 class _LazyRows(SparseUpdater):
-    """Any rule without momentum, on rows, with lazy decay."""
+    """Applies a rule without momentum to rows, with lazy decay."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, height: int, width: int) -> None:
         super().__init__(parameter, height, width)
@@ -199,7 +199,7 @@ class _LazyRows(SparseUpdater):
         self._touched[rows] = self._decayed[rows] = batch
 
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        """See `SparseUpdater.catch_up`."""
+        """Apply all deferred decay in place; see `SparseUpdater.catch_up`."""
         if not self._step.decays:
             return
         for start in range(0, len(table), _ROWS):
@@ -239,7 +239,7 @@ class _MomentumRows(SparseUpdater):
 
     @property
     def folds(self) -> bool:
-        """See `SparseUpdater.folds`."""
+        """Return whether the next `update` changes rows without a gradient; see `SparseUpdater.folds`."""
         return self.numbers["alpha"] / self._parameter.momentum > _ALPHA_LIMIT
 
     def _update(self, table: Array, rows: Rows, values: Array, learning_rate: float) -> None:
@@ -264,7 +264,7 @@ class _MomentumRows(SparseUpdater):
             self._restart()
 
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        """See `SparseUpdater.catch_up`."""
+        """Apply all deferred decay in place; see `SparseUpdater.catch_up`."""
         for rows in self._slices():
             table[rows] = self._value(rows)
 

@@ -29,7 +29,7 @@ SCHEDULES = (*SAMPLE_SCHEDULES, *STEP_SCHEDULES)
 
 
 class RowGradient(NamedTuple):
-    """Gradient of some rows of a sparse parameter.
+    """The gradient of some rows of a sparse parameter.
 
     Attributes:
         rows: (n,) int64, strictly ascending.
@@ -172,7 +172,7 @@ class ParameterSpec:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def rate_of(rule: Rule, optimizer: OptimizerSpec, parameter: ParameterSpec, lear
 
 
 def exact_fields(cls: type[Any], data: object) -> dict[str, Any]:
-    """Return the fields of a dataclass in a JSON object, which has exactly these."""
+    """Return the fields of a dataclass from a JSON object; raise an error if any is missing or unknown."""
     expected = {item.name for item in fields(cls)}
     if not isinstance(data, dict) or set(data) != expected:
         got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__

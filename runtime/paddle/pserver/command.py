@@ -242,7 +242,7 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether the process was asked to end when no trainer needs it any more, and that is now the case."""
+        """Return whether the process should end once no trainer needs it, and none does any more."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 

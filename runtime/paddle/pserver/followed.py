@@ -223,7 +223,7 @@ class _Follower:
     """One connection, and the copy that it updates."""
 
     def __init__(self, job: Live, name: str, lock: threading.Lock) -> None:
-        """`lock`: around every change of the copy."""
+        """Start with an empty copy; `lock` is held during every change of it."""
         self._job, self._name, self._lock = job, name, lock
         self._clocks: dict[int, int] = {}
         self.table: HashTable | None = None

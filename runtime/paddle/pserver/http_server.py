@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP server for followed tables: programs without Paddle look up rows.
+"""Serves rows of followed tables over HTTP, for programs without Paddle.
 
     GET  /health                 200 while the age of every table is within its limit, else 503
     GET  /tables                 JSON: width, rows, batch and age of each table
@@ -242,7 +242,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the client gets the error."""
 
     def handle_expect_100(self) -> bool:
-        """Note a client that sends the body after a status 100, which it gets once the request is admitted."""
+        """Record that the client waits for status 100 before it sends the body; it gets that once the request is
+        admitted."""
         self._expects_100 = True
         return True
 

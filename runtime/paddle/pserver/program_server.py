@@ -106,11 +106,11 @@ class ProgramKeeper:
         _log.info("restored the state of step %d in %.2f s", engine.version, time.monotonic() - started)
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """See `Keeper`; a program has no store."""
+        """Return False: a program has no store."""
         return False
 
     def record(self, message: Message) -> None:
-        """See `Keeper`."""
+        """Record an executed request that changed the state; see `Keeper.record`."""
         if self._replaying or self._engine is None:
             return
         if self._folder.journal is None:
@@ -122,7 +122,7 @@ class ProgramKeeper:
             self._try(self._copy)
 
     def background(self) -> float:
-        """See `Keeper`."""
+        """Do a small part of the deferred work; see `Keeper.background`."""
         return math.inf
 
     def close(self) -> None:
@@ -169,7 +169,8 @@ class ProgramKeeper:
 
 
 class ProgramServer:
-    """Created, waited for and closed by one thread; any thread or signal handler can call `stop`."""
+    """Serves one program. One thread creates, waits for and closes it; any thread or signal handler can call
+    `stop`."""
 
     def __init__(
         self,
@@ -265,7 +266,8 @@ class ProgramServer:
     def _guarded(
         self, options: EngineOptions, program: Served, is_sync: bool, earlier: Identity | None
     ) -> tuple[Engine, Callable[[], list[Reply]]]:
-        """Create the engine; the second result restores an earlier process's state, and raises PserverError."""
+        """Return a new engine, and a function that restores an earlier process's state, which can raise
+        PserverError."""
         services: list[ProgramService] = []
 
         def serve(desk: EngineInterface) -> ProgramService:

@@ -233,7 +233,7 @@ class Reader:
         )
 
     def follow(self, name: str, *, within_s: float = 5.0, max_bytes: int = 0) -> Followed:
-        """Return a copy of a growing table that a thread keeps up to date over separate connections.
+        """Return a copy of a growing table, which a thread keeps up to date over separate connections.
 
         Args:
             name: the name of the table.
@@ -269,7 +269,7 @@ class Reader:
         self.close()
 
     def _pull_dense(self, views: Mapping[str, Array]) -> int:
-        """Fill whole parameters (size,), all of them or none; return the lowest batch count of all servers.
+        """Fill all whole parameters (size,), or none on an error; return the lowest batch count of all servers.
 
         Raises:
             WaitTimeout: a server repeatedly discarded its values before all of them had arrived.
@@ -305,7 +305,7 @@ class Reader:
 
 
 class TableWalk:
-    """The rows of one server, from `Reader.walk`; can be iterated once. Each piece is from its own point in time.
+    """Iterates over the rows of one server, only once; see `Reader.walk`. Each piece is from its own point in time.
 
     Attributes:
         clock: batches of the table at the start of the walk; set by the first piece, which may be empty.

@@ -47,7 +47,7 @@ _NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its bat
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """The settings for saved state: contents and locations.
+    """The settings for saved state: what is saved, and where.
 
     Attributes:
         state: folder in memory for this server's next process, or None.
@@ -135,7 +135,7 @@ class Safekeeper:
         return engine.version
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """See `Keeper`."""
+        """Begin to save a new store; see `Keeper.adopt`."""
         is_resumed = self._begins_with_a_checkpoint()
         if is_resumed:
             try:
@@ -147,7 +147,7 @@ class Safekeeper:
         return is_resumed
 
     def record(self, message: Message) -> None:
-        """See `Keeper`."""
+        """Record an executed request that changed the state; see `Keeper.record`."""
         if self._replaying or self._engine is None:
             return
         if self._kept is not None:
@@ -168,7 +168,7 @@ class Safekeeper:
         return True
 
     def background(self) -> float:
-        """See `Keeper`."""
+        """Do a small part of the deferred work; see `Keeper.background`."""
         now = self._clock()
         handled = 0 if self._engine is None else self._engine.handled
         is_busy, self._handled = handled != self._handled, handled
@@ -198,12 +198,12 @@ class Safekeeper:
             self._periodic.close()
 
     def dense(self, elements: Elements) -> None:
-        """See `Watch.dense`."""
+        """Prepare for a change of dense elements; see `Watch.dense`."""
         for series in self._series:
             series.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """See `Watch.rows`."""
+        """Prepare for a change of rows; see `Watch.rows`."""
         for series in self._series:
             series.rows(name, rows)
 
@@ -254,13 +254,13 @@ class Safekeeper:
 
 
 def _for_new_process(request: Message) -> Message:
-    """Return a request changed so that its answer holds values instead of their location in shared memory."""
+    """Return a request modified so that its answer holds values instead of their location in shared memory."""
     push = request.record
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 
 
 def _load(store: Store, found: Checkpoint, configuration: Configuration, told: Callable[[str], None]) -> None:
-    """Fill a store from a checkpoint; verify its files while reading, and meanwhile those of other servers.
+    """Fill a store from a checkpoint; verify its files while reading, and those of other servers in the meantime.
 
     Raises:
         CheckpointError: a file is damaged; the store is unusable until another checkpoint is loaded.
@@ -324,7 +324,7 @@ class Guarded:
     tasks: TaskQueues
 
     def recover(self, number: int) -> list[Reply]:
-        """Restore the state of an earlier process to the engine of port `number`; return no replies.
+        """Restore the state of an earlier process in the engine of port `number`; return an empty list of replies.
 
         Raises:
             PaddleError: that state is unusable.

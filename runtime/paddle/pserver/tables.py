@@ -92,7 +92,7 @@ class Saved:
         ]
 
     def rule(self, name: str) -> str:
-        """See `Source`. Raises ConfigError: there is no such table."""
+        """Return the update rule of a table; see `Source.rule`. Raises ConfigError: there is no such table."""
         if name not in self._specs:
             raise ConfigError(
                 f"the checkpoint has no growing table {name}; it has {', '.join(self._specs) or 'none'}"
@@ -100,12 +100,12 @@ class Saved:
         return optimizer_of(self._specs[name].parameter, self._models[0].optimizer).rule
 
     def holders(self, name: str) -> list[int]:
-        """See `Source`."""
+        """Return the servers that hold rows of a table; see `Source.holders`."""
         self.rule(name)
         return [i for i, part in enumerate(self._found.parts) if name in part.numbers]
 
     def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> _SavedWalk:
-        """See `Source`. Raises CheckpointError: the files are damaged."""
+        """Return one server's rows; see `Source.walk`. Raises CheckpointError: the files are damaged."""
         part, model = self._found.parts[server], self._models[server]
         share = next(each for each in model.share().growing if each.spec.name == name)
         unbounded = replace(share.spec.budget, memory=0, disk="")
@@ -239,7 +239,7 @@ def convert(
 
 
 def _earlier(since: int | str | Path | None, table: str, to: Path) -> Description | None:
-    """Return the description of the exported folder that `since` means; None: there is none."""
+    """Return the description of the exported folder to which `since` refers; None: there is none."""
     if since is None:
         return None
     if isinstance(since, int):
@@ -261,7 +261,7 @@ def _batches(since: int | str | Path | Description | None, servers: int) -> Sequ
 
 
 def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[Lineage]) -> None:
-    """Check that an exported folder is of the run whose changes are exported.
+    """Check that an exported folder belongs to the run whose changes are exported.
 
     Raises:
         ConfigError: it is of another one, or of a batch that was lost when the servers were restarted.

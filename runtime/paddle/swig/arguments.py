@@ -17,7 +17,7 @@ from paddle.v2.errors import UsageError
 
 @dataclass
 class _Slot:
-    """One slot: either a column of samples with its type, or a value and ids with the starts of sequences."""
+    """A slot: either a column of samples with its type, or values and ids with the start positions of sequences."""
 
     kind: InputType | None = None
     column: Sequence[Any] = ()
@@ -77,7 +77,7 @@ class Arguments:
         return IVector(ids)
 
     def columns(self) -> list[tuple[InputType, Sequence[Any]]]:
-        """Return the type of each slot, and its item of each sample.
+        """Return the type of each slot, and the item that each sample has for it.
 
         Raises:
             UsageError: a slot is empty.

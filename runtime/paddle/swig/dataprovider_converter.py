@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DataProviderConverter`: samples of a data provider as `Arguments`."""
+"""`DataProviderConverter`: converts samples of a data provider to `Arguments`."""
 
 from __future__ import annotations
 

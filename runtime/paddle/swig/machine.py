@@ -160,7 +160,7 @@ class GradientMachine:
 
     @property
     def costs(self) -> list[str]:
-        """Names of the outputs that are costs."""
+        """Return the names of the outputs that are costs."""
         return losses(self.network)
 
     def gradient(self, config: ParameterConfig) -> Array:
@@ -169,7 +169,7 @@ class GradientMachine:
         return np.zeros(config.size, np.float32) if found is None else found.reshape(-1)
 
     def prepared(self, given: Arguments) -> tuple[gradient_machine.GradientMachine, Feed]:
-        """Return the machine for arguments of these types, and its feed.
+        """Return the network machine for arguments of these types, and its feed.
 
         Raises:
             UsageError: there are fewer slots than inputs, or one does not match its data layer.

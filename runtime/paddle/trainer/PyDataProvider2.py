@@ -78,7 +78,7 @@ class InputOrderWrapper:
 
 
 class SingleSlotWrapper:
-    """Lets a provider with one column yield the column itself."""
+    """Allows a provider with one column to yield the column itself."""
 
     def __init__(self, generator: Generate) -> None:
         self.generator = generator
@@ -163,7 +163,7 @@ class CheckWrapper:
 
     @staticmethod
     def loop_check(callback: Callable[[Any], None], item: Any) -> None:
-        """Compare every item of a sequence."""
+        """Compare every item of a sequence with the type."""
         for each in item:
             callback(each)
 
@@ -204,7 +204,7 @@ class DataProvider:
             )
 
     def _ordered(self, types: Any) -> list[InputType]:
-        """Return the types in the order of columns, which is also that of the samples."""
+        """Return the types in the order of the columns of samples."""
         if not types:
             raise UsageError(
                 "a data provider has no input_types: give them to @provider, or set settings.input_types in init_hook"
@@ -273,7 +273,7 @@ def provider(
 
 
 def deserialize_args(args: Any) -> Any:
-    """Return arguments from JSON; the original used a pickle, which is never loaded."""
+    """Return arguments from JSON; the original used pickles, which this runtime never loads."""
     return json.loads(args) if isinstance(args, (str, bytes)) else args
 
 

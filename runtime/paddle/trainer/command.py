@@ -63,7 +63,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> i
 
 
 def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, object]:
-    """Return the flags that environment and command line set; in a launcher's job, training uses its servers."""
+    """Return the flags set by environment and command line; in a launcher's job, they select its servers."""
     given: dict[str, object] = {**environment.init_flags}
     in_job = bool(environment.endpoints)
     if in_job:

@@ -58,7 +58,7 @@ class TrainerConfig:
 
 
 def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
-    """Read a configuration.
+    """Parse a configuration file.
 
     Args:
         trainer_config: path of a file, or a function that makes the calls of one.
@@ -77,7 +77,7 @@ def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str =
 
 
 def parse_config_and_serialize(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> bytes:
-    """Read a configuration and return it as bytes."""
+    """Parse a configuration file and return it as bytes."""
     return parse_config(trainer_config, config_arg_str).SerializeToString()
 
 

@@ -29,7 +29,7 @@ from paddle_node.contract.flags import Value
 
 
 class Periods:
-    """Does the work that the flags request after every n-th batch or pass; an event handler.
+    """An event handler that does the work requested by flags after every n-th batch or pass.
 
     Args:
         flags: flags of `paddle train`.

@@ -79,7 +79,7 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
 
 
 def wait(directory: Path, say: Callable[[str], None]) -> None:
-    """Return when all parameters of a pass are saved, possibly by a training job that runs at the same time."""
+    """Wait until all parameters of a pass are saved, for example by a training job that runs at the same time."""
     if (directory / DONE).is_file():
         return
     say(f"waiting for the parameters in {directory}; --test_wait=0 does not wait")

@@ -173,7 +173,7 @@ def losses(network: Network) -> list[str]:
 
 
 def typed(network: Network, types: Mapping[str, InputType]) -> Network:
-    """Return a network in which data layers without a type get that of the data provider.
+    """Return a network in which data layers without a type have the type that the data provider declares.
 
     Raises:
         UsageError: the width of a data layer differs from that of its data.
@@ -222,5 +222,5 @@ _LEVELS = {
 
 
 def _written(kind: InputType) -> str:
-    """Return a type as a provider declares it: ``dense_vector_sequence(9)``."""
+    """Format a type as a provider declares it, such as ``dense_vector_sequence(9)``."""
     return f"{_KINDS[kind.type]}{_LEVELS[kind.seq_type]}({kind.dim})"

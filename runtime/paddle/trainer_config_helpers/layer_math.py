@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise functions of a layer, as in ``paddle.v2.op``; layers also support the operators +, - and *."""
+"""Elementwise functions of layers, as in ``paddle.v2.op``; layers also support the operators +, - and *."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class BaseSGDOptimizer(Optimizer):
     given: Mapping[str, Any] = MappingProxyType({})
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """See `Optimizer.to_setting_kwargs`."""
+        """Return the learning method under the names of the original's configuration."""
         raise NotImplementedError
 
 

@@ -132,7 +132,7 @@ def settings_of(config: LayerConfig) -> tuple[Message, set[str]]:
 
 
 def projection_of(config: LayerConfig, link: InputConfig, input_size: int) -> Message:
-    """Return ``proj_conf`` of an input of a layer of projections; empty for another layer and for an operator."""
+    """Return ``proj_conf`` of an input of a projection layer; empty for other layers and for operators."""
     found = _PROJECTIONS.get(link.projection) if config.type in _OF_PROJECTIONS else None
     if found is None:
         return {}
@@ -220,7 +220,7 @@ def _memory(config: LayerConfig) -> Message:
 
 
 def _static(config: LayerConfig) -> Message:
-    """A layer that is the same at every step is a memory of itself."""
+    """Represent a layer that is the same at every step as a memory of itself."""
     message = {**_link(config.name, config.name), "boot_layer_name": config.inputs[0].layer}
     return {**message, "is_sequence": True} if config.attrs["kind"] == "static_seq" else message
 

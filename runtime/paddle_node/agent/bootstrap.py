@@ -42,7 +42,7 @@ class MemoryImporter:
         self._rest = rest
 
     def everything(self) -> "dict[str, tuple[bytes, bytes]]":
-        """Return all modules, unpacked."""
+        """Return the source of all modules, unpacked."""
         self._unpack("")
         return self._modules
 
@@ -122,7 +122,7 @@ def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dic
 
 
 def _leave(code: int) -> None:
-    """Exit immediately: a normal interpreter shutdown would take half as long as its start."""
+    """Exit without the interpreter's normal shutdown, which takes half as long as its start."""
     import os  # loaded with the greeting
 
     try:  # noqa: SIM105 - contextlib takes time to import

@@ -85,7 +85,7 @@ def call(
     refused_s: float,
     faults: "dict[str, str]",
 ) -> "ssl.SSLSocket | None":
-    """Connect to the first address that answers; return None once all refuse or have not answered for long.
+    """Connect to the first address that answers; return None when all have refused or timed out.
 
     `faults` receives the errors by address.
     """
@@ -153,7 +153,7 @@ def begun(host: str, port: int) -> socket.socket:
 def greeted(
     raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Return a connection to the launcher, or None if another program or nothing answers."""
+    """Return a connection to the launcher, or None if there is no answer or another program answers."""
     try:
         code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -219,7 +219,8 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
 
 
 def carry(connection: ssl.SSLSocket, ours: socket.socket, alive: int) -> bool:
-    """Carry bytes both ways until one side ends; return whether the command ended and all of its output arrived."""
+    """Copy bytes in both directions until one side ends; return whether the command ended and all its output
+    arrived."""
     connection.setblocking(False)
     ours.setblocking(False)
     to_command, to_launcher = bytearray(), bytearray()
@@ -261,7 +262,7 @@ def wait(
     to_launcher: bytearray,
     ended: bool,
 ) -> bool:
-    """Wait until bytes can be moved; return False when the callback agent has exited."""
+    """Wait until bytes can be copied; return False when the callback agent has exited."""
     poll = select.poll()
     poll.register(alive, select.POLLIN)
     from_launcher = select.POLLIN if len(to_command) < ROOM else 0

@@ -23,7 +23,7 @@ EVERYTHING = "everything"
 def greet(
     nonce: str, magic: str, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
 ) -> "bytes | None":
-    """Send `hello`, read the launcher's, and receive the other modules, which follow it.
+    """Send `hello`, read the launcher's `hello`, and receive the other modules, which follow it.
 
     Args:
         nonce: part of the marker.
@@ -68,7 +68,7 @@ def read_frame(stdin: int, received: bytearray) -> bytes:
 
 
 def _json(fields: "dict[str, object]", kind: str) -> bytes:
-    """Return a header as JSON without the library's encoder, whose import takes half as long as Python's start."""
+    """Format a header as JSON without the library's encoder, whose import takes half as long as Python's start."""
     parts = ['"kind":%s' % _quoted(kind)]
     for name, value in fields.items():
         if value is None:

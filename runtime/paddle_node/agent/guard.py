@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes: each waits for the next inner process, and kills the processes which
-that process leaves running.
+"""The outer two of the agent's three processes: each waits for the next one, and kills the processes that it leaves.
 
 They hold no state and do nothing else, so that only a signal can end them; the inner process notices that and cleans
 up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost, the
@@ -209,7 +208,7 @@ def _wait(pid: int, vigil: "Vigil | None", watcher: "Watcher | None") -> "int | 
 
 
 def _marks(pipe: int) -> "dict[str, str]":
-    """Return the job's marks, as the supervisor wrote them: NAME=value, each followed by a NUL byte."""
+    """Return the job's marks as the supervisor wrote them: NAME=value, each followed by a NUL byte."""
     os.set_blocking(pipe, False)
     try:
         text = os.read(pipe, 1 << 16)

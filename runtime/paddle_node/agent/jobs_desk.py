@@ -39,7 +39,7 @@ DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or t
 
 
 class JobsDesk:
-    """One agent's handling of job records; opened by `hello`.
+    """Handles the job records for one agent, from `hello` on.
 
     Attributes:
         saved: the directory in which the job's scripts save files, or None without a job.
@@ -84,7 +84,7 @@ class JobsDesk:
         return asked if self.saved is None else self.saved.added_to(asked)
 
     def started(self, asked: to_agent.Start, pid: int) -> None:
-        """Record that a `start` was carried out."""
+        """Record the process that a `start` has started."""
         if self._registry is not None:
             self._registry.add(asked.proc, asked.role, asked.rank, pid)
 
@@ -102,7 +102,7 @@ class JobsDesk:
         return left
 
     def leaving(self, how: str) -> None:
-        """Record why the agent begins to leave; the first reason counts."""
+        """Record why the agent begins to leave; later reasons are ignored."""
         self._how = self._how or how
 
     def settled(self) -> None:
@@ -117,13 +117,13 @@ class JobsDesk:
             self._registry.end(self._how or "its agent exited", self._settled)
 
     def jobs(self) -> None:
-        """Carry out a `jobs`."""
+        """List the jobs on this node (`jobs`)."""
         self._outbox.send(
             "jobs_found", jobs=registry.describe(self._root()), residents=self._residents(False)
         )
 
     def end_job(self, asked: to_agent.EndJob) -> None:
-        """Carry out an `end_job`."""
+        """End a job on this node (`end_job`)."""
         name = asked.job_id
 
         def done(told: List[str], left: List[FoundProcess], unsure: str) -> None:
@@ -133,12 +133,12 @@ class JobsDesk:
         End(self._loop, self._root(), {JOB_ID: name}, asked.grace_s, done)
 
     def clean(self, asked: to_agent.Clean) -> None:
-        """Carry out a `clean`."""
+        """Remove the files of ended jobs (`clean`)."""
         found = registry.cleanable(self._root(), asked.older_s)
         self._loop.work(self._cleaning(found, asked.older_s, asked.dry_run))
 
     def checkpoints(self, folder: str) -> None:
-        """Carry out a `checkpoints`: list them outside the loop."""
+        """List checkpoints (`checkpoints`), outside the loop."""
         folder = os.path.expanduser(folder)
         folder = os.path.join(self._root(), folder) if folder else ""
 
@@ -152,7 +152,7 @@ class JobsDesk:
         ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
 
     def verify(self, asked: to_agent.Verify) -> None:
-        """Carry out a `verify`: read parts of checkpoints outside the loop."""
+        """Verify parts of checkpoints (`verify`), outside the loop."""
         Verification(
             self._loop,
             os.path.join(self._root(), os.path.expanduser(asked.folder)),
@@ -269,7 +269,7 @@ class End:
         Stop(self._loop, Scope(self._marks, set, more=self._find), self._grace_s, self._stopped)
 
     def _find(self) -> List[FoundProcess]:
-        """Return unmarked processes: the agents' own, and processes that the agents left."""
+        """Return the processes without marks: those of agents, and those that agents left running."""
         found = {
             one.pid: one for of in self._traces for one in leftovers.search(of)[0] + leftovers.agents(of)
         }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offer of a resident agent: a port that is open while the first job runs, and a process behind it afterwards.
+"""The offer of a resident agent: opens a port while the first job runs, and starts a process that serves it
+afterwards.
 
 The agent's outermost process, the watcher, listens on the address at which the login arrived, and reports the port to
 its launcher. When the job has ended normally and nothing of it remains, a new interpreter takes over the port: it gets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnecting: the command of a login that passes a new connection of the launcher to the running agent.
+"""Reconnects a launcher: the command of a new login, which passes its connection to the running agent.
 
 It writes its marker, reads one frame, and passes its standard input and output to the agent. Then it only
 waits until

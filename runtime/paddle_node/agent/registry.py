@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's records of its jobs: one small file per job and node ID, so that a job can be found and ended from anywhere,
-even when the machine that submitted it is lost.
+"""A node's records of its jobs, one small file per job and node ID, by which any machine can find and end a job.
 
 A record is written when the job's directory exists, and marked when the agent leaves. An agent is identified as alive
 by its pid, start time and boot together. If the disk cannot be written, only the record is lost.
@@ -76,7 +75,7 @@ class Registry:
         prune(self._folder)
 
     def outlived(self, keep: int) -> List[str]:
-        """Return the job directories that can be removed once this job has begun: see `outlived`."""
+        """Return the job directories that can be removed when this job begins; see the function `outlived`."""
         return outlived(self._record, keep)
 
     def add(self, name: str, role: str, rank: int, pid: int) -> None:
@@ -152,7 +151,7 @@ def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container
 
 
 def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
-    """Return the records that earlier agents wrote for a job, or for one node of it, to know where to search."""
+    """Return the records that earlier agents wrote for a job, or for one of its nodes."""
     node_id, found = marks.get(NODE_ID), known(root_dir)
     own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_ID]))
     users = [one for one in found if one.record.job_dir == own]
@@ -217,7 +216,7 @@ def write(path: str, record: JobFile) -> None:
 
 
 def prune(folder: str) -> None:
-    """Remove the records of jobs that ended, long ago or before the newest ones."""
+    """Remove the records of jobs that ended long ago, and all but the newest others."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
     except OSError:
@@ -254,7 +253,7 @@ def outlived(latest: JobFile, keep: int) -> List[str]:
 
 
 def _saved_by(over: List[Known], root_dir: str) -> List[str]:
-    """Return the directories in which jobs' scripts saved, except named ones and those that another job uses."""
+    """Return the checkpoint directories of jobs' scripts, except named ones and those that another job uses."""
     names = {one.record.job_id for one in over}
     used = {one.record.saves_as for one in known(root_dir) if one.record.job_id not in names}
     return ["%s/%s/%s" % (root_dir, saved_files.FOLDER, name) for name in sorted(names - used)]

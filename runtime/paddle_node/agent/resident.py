@@ -61,7 +61,7 @@ def wait(settings: Dict[str, Any]) -> None:
 
 
 def _is_last(name: str) -> bool:
-    """End the resident agents of our name that began before this one; return whether none began after it."""
+    """End older resident agents of the same name; return whether this one is the newest."""
     own = os.getpid()
     there = {one.process.pid: one for one in residents.find() if one.name == name}
     began = {pid: (one.process.start, pid) for pid, one in there.items()}
@@ -225,14 +225,14 @@ class ResidentAgent:
         os.close(connection.detach())  # without closing TLS: the child continues with it
 
     def _let_go(self, *others: int) -> None:
-        """Close this process's own descriptors, and others, in a fork."""
+        """Close the resident agent's descriptors, and the given ones, in a fork."""
         self._listener.close()
         for fd in (*others, self._woken, self._wake):
             os.close(fd)
 
 
 def _came(connection: ssl.SSLSocket) -> str:
-    """Return the addresses of the client and of this node, as sshd reports them to its child processes."""
+    """Return the addresses of the client and of this node in the form of sshd's SSH_CONNECTION."""
     ends: Tuple[Any, Any] = (connection.getpeername(), connection.getsockname())
     return " ".join("%s %d" % end[:2] for end in ends)
 
@@ -245,7 +245,7 @@ def _plain() -> None:
 
 
 def _serve(nonce: str, came: str, stream: int, errors: int) -> NoReturn:
-    """Run the agent in the fork: continue where a login's interpreter has read the agent's modules."""
+    """Run the agent in the fork, from the state in which a login's interpreter has read the agent's modules."""
     code = FAILED
     try:
         _plain()
@@ -261,7 +261,7 @@ def _serve(nonce: str, came: str, stream: int, errors: int) -> NoReturn:
 
 
 def _carry(connection: ssl.SSLSocket, ours: socket.socket, errors: int) -> NoReturn:
-    """Run the carrier in the other fork: like sshd, it closes the connection when the whole agent has ended."""
+    """Run the carrier in the other fork; like sshd, it closes the connection when all of the agent has ended."""
     try:
         _plain()
         alive, _held = os.pipe()  # ends with this process

@@ -321,7 +321,8 @@ class Supervisor:
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:
-        """Exit once everything was sent; a launcher that may reconnect closes the connection after receiving it all."""
+        """Exit when everything was sent; a launcher that can reconnect closes the connection when it has received
+        all."""
         if self._reconnect_listener is not None:
             return
         if self._outbox.empty or time.monotonic() >= deadline:
@@ -354,7 +355,7 @@ class Supervisor:
         self._give_up("the node agent was stopped by signal 15")
 
     def _give_up(self, why: str) -> None:
-        """Report the reason before the processes' ends are reported, which would otherwise appear to be the cause."""
+        """Report the reason before the ends of processes, which would otherwise appear to be the cause."""
         if not self._alone:
             detail = "%s: stopping the job on this node" % why
             self._outbox.send("failed", request="", reason="abandoned", detail=detail)

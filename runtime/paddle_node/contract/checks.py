@@ -15,7 +15,7 @@ WORD = regex(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
 
 
 class Misfit(Exception):
-    """A value is invalid; `path` grows from the innermost name outwards."""
+    """A value is invalid; `path` is built from the innermost name outwards."""
 
     def __init__(self, what: str, value: Any, secret: bool = False) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Misfit(Exception):
         self._secret = secret
 
     def within(self, part: str) -> Misfit:
-        """Return the same misfit with the name of the enclosing field put before its path."""
+        """Return the misfit with the name of the enclosing field prepended to its path."""
         self.path.append(part)
         return self
 
@@ -100,7 +100,7 @@ def tuple_of(*checks: Any) -> Check:
 
 
 def dict_of(key_check: Check, check: Check) -> Check:
-    """Return the check of an object with such keys and values."""
+    """Return the check of an object whose keys and values pass the given checks."""
 
     def checked(value: Any) -> Any:
         if type(value) is not dict:

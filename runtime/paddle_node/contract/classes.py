@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NamedTuple`, `dataclass` and `regex` like the standard library's, which cost almost nothing to define.
+"""`NamedTuple`, `dataclass` and `regex` like those of the standard library, but almost free to define.
 
 The standard ones compile functions for every class. A process imports the records of a hundred messages and creates
 a tenth of them: a NamedTuple's constructor is compiled, by the standard library, when the first record is created, and
@@ -42,7 +42,7 @@ else:
             return type.__new__(cls, name, bases, {**made, **getters, **body})
 
     class NamedTuple(tuple, metaclass=_Meta):
-        """Base of records."""
+        """The base class of records."""
 
         __slots__ = ()
         _fields = None
@@ -79,7 +79,7 @@ else:
             return tuple(self)
 
     def dataclass(cls: Optional[type] = None, /, *, frozen: bool = False, kw_only: bool = False) -> Any:
-        """Make a class a record; its fields are compared, and hashed if it is frozen."""
+        """Make a class a record, whose fields are compared, and hashed if it is frozen."""
         return (lambda cls: _made(cls, frozen, kw_only)) if cls is None else _made(cls, frozen, kw_only)
 
     class regex:  # noqa: N801 - used as the function `re.compile`
@@ -138,7 +138,7 @@ class Field:
 
 
 class _Standard:
-    """The fields as the standard library's functions expect them, made when the first of these asks."""
+    """The fields in the form that the standard library's functions expect, created on first use."""
 
     def __get__(self, one: object, cls: Any) -> Dict[str, Any]:
         import dataclasses

@@ -63,7 +63,7 @@ class Progress(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """A line of `paddle_job.report`, of which the agent makes Progress and Points: name -> number."""
+    """The numbers by name of one `paddle_job.report`, which the agent converts to Progress and Points."""
 
     values: Dict[str, Finite]
 

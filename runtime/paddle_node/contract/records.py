@@ -211,7 +211,7 @@ def read_fitting(record: Type[R], value: Fields, name: str, sender: str, faults:
 
 
 def fitting(record: Type[Any], value: Fields, misfits: Optional[List[Misfit]] = None) -> Fields:
-    """Return the valid members of a JSON object, and the valid rows of its lists; `misfits` gets the others."""
+    """Return the valid members of a JSON object, and the valid rows of its lists; append the others to `misfits`."""
     found = {}
     for name, _, check, _ in plan(record).columns:
         given = value.get(name)
@@ -262,7 +262,7 @@ class Column(NamedTuple):
 
 
 class Plan:
-    """The way one record is read; calling it checks a value."""
+    """The plan by which values of one record are read; calling it checks a value."""
 
     def __init__(self, record: Type[Any]) -> None:
         module = vars(sys.modules[record.__module__])

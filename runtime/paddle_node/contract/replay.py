@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replay buffer of a stream: unacknowledged bytes, so that another connection can continue from them.
+"""The replay buffer of a stream: its unacknowledged bytes, from which another connection can continue.
 
 Positions count bytes from the start of the stream. Launcher and agent use the same code.
 """
@@ -28,7 +28,7 @@ class ReplayBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the maximum number of bytes is waiting for acknowledgement."""
+        """Return whether the maximum number of unacknowledged bytes is reached."""
         return self.end - self.acked >= KEPT
 
     def append(self, data: bytes) -> None:

@@ -48,7 +48,7 @@ class Reconnect(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The directory in which a job's scripts save, and the patterns of files that are collected from it."""
+    """The directory in which a job's scripts save checkpoints, and the patterns of files to collect from it."""
 
     name: JobId
     collect: Tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class Extras(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A part of the list of a tree's files; `dest` counts in the first part only."""
+    """A part of the list of a tree's files; `dest` is used only in the first part."""
 
     tree: str
     dest: Optional[RelativePath] = None
@@ -212,7 +212,7 @@ class Wants(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A process to start; the digests in env_pieces and env_files name pieces of long values."""
+    """Start a process; the digests in env_pieces and env_files name pieces of long values."""
 
     proc: str
     argv: Tuple[str, ...]

@@ -86,7 +86,7 @@ def is_closed(fd: int) -> bool:
 
 
 def _parts(path: str) -> List[str]:
-    """Return the components, last first; `..` is kept, because its meaning changes after a link."""
+    """Return the path's components, last first, including `..`, whose meaning changes after a link."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
@@ -123,7 +123,7 @@ def _writer(fd: int) -> Tuple[str, str]:
 
 
 def _inherited_writer(fd: int) -> Tuple[str, str]:
-    """Like `_writer`, for new files of this user in a directory; without a default list the umask applies."""
+    """Do the same as `_writer` for new files of this user in a directory; without a default list the umask applies."""
     status = os.fstat(fd)
     gid = status.st_gid if status.st_mode & stat.S_ISGID else os.getegid()
     try:
@@ -137,7 +137,7 @@ def _inherited_writer(fd: int) -> Tuple[str, str]:
 
 
 def _list(fd: int, name: str, parse: Callable[[bytes], List[Writer]]) -> Optional[List[Writer]]:
-    """Return the writers in an access list, None without a list.
+    """Return the writers in an access list, or None if there is no list.
 
     Raises:
         ValueError: it cannot be read or understood.

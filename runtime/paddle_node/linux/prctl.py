@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ties of this process to others: it inherits orphans below it, or gets a signal when its parent ends.
+"""Process relations: makes orphans children of this process, and sends this process a signal when its parent ends.
 
 The C module behind `ctypes` is called directly: an agent's start waits for this, and importing `ctypes` would take
 longer than all the rest. Elsewhere than on Linux this has no effect, and a grandchild may outlive a killed launch.

@@ -47,7 +47,7 @@ class _CallAccepted(NamedTuple):
 
 
 def partners(place: int, count: int) -> set[int]:
-    """Return the positions that one of `count` exchanges data with: its ring neighbours and doubling partners."""
+    """Return the positions of one node's partners among `count` nodes: ring neighbours and doubling partners."""
     power = 1 << (count.bit_length() - 1)
     found = {(place + 1) % count, (place - 1) % count}
     if place >= power:
@@ -95,7 +95,7 @@ def connected(
 
 
 class _Mesh:
-    """The connections of one rank while they are being made; `streams` holds those made so far."""
+    """The connections that one rank is establishing; `streams` holds those established so far."""
 
     def __init__(self, me: Membership, met: Met) -> None:
         self.streams: dict[int, Stream] = {}
@@ -191,7 +191,7 @@ class SealedLink(Stream):
         self._underway = 0  # bytes that were given to be sent, and are not sent as a whole
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """See `Stream.send_some`; bytes count as sent once the whole sealed piece with them was."""
+        """Send a prefix of these bytes; bytes count as sent when the whole piece that seals them was sent."""
         try:
             if self._underway:
                 self._sink.flush()
@@ -206,7 +206,7 @@ class SealedLink(Stream):
         return sent
 
     def take_some(self, view: memoryview) -> int:
-        """See `Stream.take_some`."""
+        """Receive bytes into the beginning of a buffer; see `Stream.take_some`."""
         try:
             return self._source.receive(view) if len(view) else 0
         except SealError as error:
@@ -214,7 +214,7 @@ class SealedLink(Stream):
 
 
 def _first(views: Sequence[memoryview], most: int) -> list[memoryview]:
-    """Return the first bytes of these views, at most the given number."""
+    """Return at most the given number of bytes from the beginning of these views."""
     found = []
     for view in views:
         if most and view:

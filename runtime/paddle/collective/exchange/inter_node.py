@@ -169,7 +169,7 @@ class InterNode:
 
 
 class _Sender:
-    """The data that remains to be sent: the task, then ranges of the pieces as they become ready."""
+    """The data to send: first the task, then ranges of the pieces as they become ready."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], ready: int

@@ -200,7 +200,7 @@ class IntraNode:
         return views[which][number % SLOTS]
 
     def _all_slots(self, which: int, dtype: np.dtype[np.generic]) -> list[Flat]:
-        """Return the slots of each rank end to end."""
+        """Return the slots of each rank as one contiguous array."""
         return [slots[which].reshape(-1).view(dtype) for slots in self._slots]
 
     def _post(self, pieces: Pieces, start: int, stop: int, task: Task) -> None:
@@ -284,7 +284,7 @@ class IntraNode:
 
 
 def _cuts(size: int, chunk: int) -> list[tuple[int, int]]:
-    """Return the chunks of `size` elements; one empty chunk if there are none."""
+    """Return the chunks of `size` elements; a single empty chunk if `size` is 0."""
     return [(start, min(start + chunk, size)) for start in range(0, size, chunk)] or [(0, 0)]
 
 

@@ -28,7 +28,7 @@ class Adadelta(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         r = self._factor(g, state)
         descend(w, g, r, state, step)
         return r
@@ -65,5 +65,5 @@ class FluidAdadelta(Adadelta):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         w -= self._factor(g, state) * g

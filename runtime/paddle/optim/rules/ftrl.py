@@ -40,7 +40,7 @@ class Ftrl(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         if not step.eta:  # the formula divides by it; its limit is to stand still
             return
         n, z = state["n"], state["z"]

@@ -39,7 +39,7 @@ class LarsMomentum(Rule):
     needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         v = state["v"]
         size, slope = l2_norm(w), l2_norm(g)
         eta = step.eta

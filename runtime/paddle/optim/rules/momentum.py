@@ -19,7 +19,7 @@ class Momentum(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         descend(w, g, None, state, step)
 
 
@@ -51,7 +51,7 @@ class FluidMomentum(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         v = state["v"]
         v *= self.momentum
         v += g

@@ -35,7 +35,7 @@ class ProximalGD(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         w -= step.eta * g
         _shrink(w, step.eta, self.l1, self.l2)
 
@@ -52,7 +52,7 @@ class ProximalGD(Rule):
 )
 @dataclass(frozen=True)
 class ProximalAdagrad(Rule):
-    """Keeps the sum of squared gradients; where that is 0, nothing moves by the gradient."""
+    """Keeps the sum of squared gradients; where that is 0, the gradient has no effect."""
 
     l1: float = 0.0
     l2: float = 0.0
@@ -61,7 +61,7 @@ class ProximalAdagrad(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         m = state["m"]
         m += g * g
         w -= step.eta * g / np.sqrt(np.where(m > 0, m, 1))

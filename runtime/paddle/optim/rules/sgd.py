@@ -24,5 +24,5 @@ class SGD(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """See `Rule.update`."""
+        """Update `w` and `state` in place by one step; see `Rule.update`."""
         w -= step.eta * g

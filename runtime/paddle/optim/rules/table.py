@@ -77,7 +77,7 @@ class Fluid(NamedTuple):
 
     @property
     def slots(self) -> tuple[list[str], list[str]]:
-        """Input slots and output slots; one that may be absent ends in `?`."""
+        """The names of input slots and of output slots; the name of an optional slot ends in `?`."""
         left, _, right = self.operator.partition(":")[2].partition("->")
         return left.split(), right.split()
 

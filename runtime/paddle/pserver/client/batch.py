@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that one batch needs of sparse tensors: each row once, both for the pull and for the push."""
+"""The rows of sparse tensors that one batch needs: each row once, both for the pull and for the push."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Batch:
     """
 
     def __init__(self, name: str, ids: Any, width: int, bring: Callable[[], None]) -> None:
-        """Find equal ids.
+        """Find the distinct ids among the given ones.
 
         Args:
             ids: (...) int64 or int32.

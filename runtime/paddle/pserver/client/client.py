@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of parameter servers for any framework: sends gradients and gets values of named tensors.
+"""The client of parameter servers for any framework: sends gradients and receives values of named tensors.
 
 A thin wrapper of the trainer's client for numpy, cupy and DLPack arrays. A step is one push of every trainer; a
 tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
@@ -151,7 +151,7 @@ class Client:
         self._session.start_pass()
 
     def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step like `push_pull`, but without receiving values."""
+        """Take a step like `push_pull` without receiving values."""
         self._require_created()
         self._session.push(self._gradients(gradients), num_samples)
 

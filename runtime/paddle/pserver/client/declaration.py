@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that a program of any framework creates: checked, and in one order for all trainers, by name."""
+"""The tensors that a program of any framework creates: checked, and sorted by name, so that all trainers agree."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Conversation:
     def look(
         self, now: float, hint: Callable[[int], str], knows: Callable[[int], bool]
     ) -> Iterator[Outgoing]:
-        """Check the deadlines after a time without messages; return the messages to send next.
+        """Check the deadlines after a period without messages; return the messages to send next.
 
         Args:
             hint: returns a possible reason why a server does not answer.
@@ -270,7 +270,7 @@ class Exchange:
         return self.carry({index: Request(message) for index, message in requests.items()})
 
     def carry(self, requests: Mapping[int, Request]) -> dict[int, Message]:
-        """Do the same as `run` for requests that can be too large for one message.
+        """Run requests that can be too large for one message; see `run`.
 
         Raises:
             PserverLost, WaitTimeout, PserverError: see `run`.
@@ -336,7 +336,7 @@ class Exchange:
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
     def close(self) -> None:
-        """Close all connections. While another thread is in an exchange, this is left to the end of the process."""
+        """Close all connections; if another thread is in an exchange, they stay open until the process ends."""
         self._is_closed = True
         if os.getpid() == self._process and self.wait_for_turn(0):
             self._network.close()
@@ -352,7 +352,7 @@ class Exchange:
             )
 
     def wait_for_turn(self, timeout_s: float) -> bool:
-        """Wait until no thread is in an exchange; return whether that is the case."""
+        """Wait until no thread is in an exchange; return False if the wait timed out."""
         if is_free := self._turn.acquire(timeout=timeout_s):
             self._turn.release()
         return is_free

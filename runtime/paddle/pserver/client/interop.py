@@ -84,7 +84,7 @@ def target(array: Any, what: str) -> Target:
 
 
 class Destinations:
-    """The tensors of a job. `growing`: names of the tables that cannot be read as a whole."""
+    """Finds the destinations of pulled tensors. `growing`: names of the tables that cannot be read as a whole."""
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing

@@ -239,7 +239,7 @@ def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:
 
 
 def _append(pieces: list[SlabPiece], block: SlabPiece) -> None:
-    """Add a block to the pieces of a chunk: to the last piece if it continues that."""
+    """Add a block to the pieces of a chunk: to the last piece if the block continues it."""
     if pieces and pieces[-1].name == block.name:
         last = pieces[-1]
         size, count = last.here.stop - last.here.start, last.blocks

@@ -254,7 +254,7 @@ class Links:
         return incoming
 
     def _hear(self, index: int, connection: Connection) -> Incoming | None:
-        """Continue the request that is due, as long as its values arrive; return any other message."""
+        """Process the values of the request that is due, while they arrive; return any other message."""
         request = self._due.get(index)
         for _ in range(_BATCH):
             try:
@@ -287,7 +287,7 @@ class Links:
 
 
 def _question_for(damaged: Message | None) -> Message | None:
-    """Return the server message that requests the values of a damaged message again; None: all are needed again."""
+    """Return the message that requests the values of a damaged message again; None: everything must be requested."""
     if damaged is None or not isinstance(damaged.record, Values):
         return None
     return damaged._replace(record=Repeat(damaged.record.number), sections=())

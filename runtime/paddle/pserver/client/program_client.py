@@ -123,7 +123,7 @@ class ProgramClient:
         self._begun.clear()
 
     def push(self, gradients: Mapping[int, Named]) -> None:
-        """Send some gradients of a step that a later call of `step` completes. Does not wait for other trainers."""
+        """Send some gradients of a step that a later call of `step` completes; do not wait for other trainers."""
         self._send_parts(self._parcels(gradients), self._part)
 
     def step(
@@ -212,13 +212,13 @@ class ProgramClient:
         return {index: {name: _joined(found[index, name]) for name in named} for index, named in ids.items()}
 
     def save(self, name: str, paths: Mapping[int, str]) -> None:
-        """Let servers write their rows of a table: server -> path of the file, on the server's machine."""
+        """Have servers write their rows of a table to files: server -> path on the server's machine."""
         self._exchange.run(
             {index: Message(Save(), sections=(names_section((name, path)),)) for index, path in paths.items()}
         )
 
     def close(self) -> None:
-        """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        """Leave the job, so that other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
         if self._closed:
             return
         self._closed = True

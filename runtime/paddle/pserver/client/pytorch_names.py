@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's names: functions that return an `OptimizerSpec`, and arguments with two names.
+"""The optimizers under PyTorch's names, as functions that return an `OptimizerSpec`, and arguments with two names.
 
 Each optimizer computes the same values as PyTorch's optimizer of that name; for rows, those of the sparse variant: rows
 without a gradient stay unchanged. The error for a misspelled argument suggests the right one.

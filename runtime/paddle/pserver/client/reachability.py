@@ -74,7 +74,7 @@ class Finding(NamedTuple):
 
 
 class Reaching:
-    """The servers that have not answered a client yet. Not thread-safe; probes run in separate threads."""
+    """Watches the servers that have not answered a client yet. Not thread-safe; probes run in separate threads."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Reaching:
         timeout_s: float,
         ports: PortRange | None = None,
     ) -> None:
-        """Begin to wait.
+        """Begin to wait for the servers.
 
         Args:
             endpoints: "ip:port" of each server.

@@ -230,7 +230,7 @@ class TrainerSession:
         self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
 
     def finish_pass(self) -> None:
-        """Report that this trainer has finished its data, and wait until every trainer has."""
+        """Report that this trainer has processed all its data, and wait until every trainer has."""
         self._exchange.run({i: Message(FinishPass()) for i in self._everyone})
 
     def push_pull(
@@ -263,7 +263,7 @@ class TrainerSession:
         return dict(zip(ahead, self._stored.rows_of(wanted, came), strict=True))
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
-        """Push this batch's gradients like `push_pull`, but without receiving values."""
+        """Push this batch's gradients like `push_pull` without receiving values."""
         self._step.run(grads, num_samples, {}, is_quiet=True)
 
     def gradient_array(self, name: str) -> Array:
@@ -313,7 +313,7 @@ class TrainerSession:
         self._exchange.check_open()
 
     def close(self) -> None:
-        """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        """Leave the job, so that other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
         try:
             self.leave(_LEAVE_S)
         except PserverError as error:

@@ -120,7 +120,7 @@ class WithinNode:
         self._latest.pop(index, None)
 
     def _copy(self, source: Array, target: Array, *, look: bool) -> bool:
-        """Copy a large array on several cores unless both are the same; if requested, return whether it is finite."""
+        """Copy a large array on several cores, unless both are the same; on request, return whether it is finite."""
         if source is target and not look:
             return True
 
@@ -159,7 +159,7 @@ class TrainerStep:
         *,
         is_quiet: bool = False,
     ) -> dict[int, Message]:
-        """See `TrainerSession.push_pull`; `is_quiet`: servers send no values.
+        """Run one step as `TrainerSession.push_pull` describes; `is_quiet`: servers send no values.
 
         Returns:
             Every server's answer, with the requested rows unless the server cannot send them with it.
@@ -372,7 +372,7 @@ class _Push:
 
 
 def _asked_of(index: int, ahead: Sequence[RequestedRows], *, is_near: bool) -> list[Section]:
-    """Return the request for rows to server `index`; nothing if this node's memory has no room for them."""
+    """Return the request for rows from server `index`; none if the shared memory has no room for them."""
     theirs = [each for each in ahead if index in each.places]
     if is_near and sum(each.nbytes_of(index) for each in theirs) > ROWS:
         return []

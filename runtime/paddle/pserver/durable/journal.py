@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests since a server's last full copy of its state, in files that outlive the process.
+"""The journal of requests since a server's last full copy of its state, in files that outlive the process.
 
     record:  head, written last | description, JSON | the arrays
     head:    magic "PDJ2" | crc of the rest of the head and of the description I | sequence number Q |
@@ -57,7 +57,7 @@ class Head(NamedTuple):
 
 
 def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
-    """Return the head, and the frames that follow it in the file and are written before it."""
+    """Return the head of a record, and the frames that follow it in the file but are written first."""
     m = message
     description = json.dumps(
         [
@@ -132,7 +132,7 @@ class Journal:
         self.nbytes = 0
 
     def drop(self, sequence: int) -> None:
-        """Drop requests up to and including number `sequence`, as far as their files contain no others."""
+        """Remove the files that contain only requests up to and including number `sequence`."""
         while len(self._firsts) > 1 and self._firsts[1] <= sequence + 1:
             self._let_go(self._path(self._firsts.pop(0)))
         if self._firsts and self._file < 0 and self.sequence <= sequence:
@@ -221,7 +221,7 @@ class StateFolder:
             raise PserverError(gone.read_text(encoding="utf-8"))
 
     def is_long(self, limit: int, sequence: int) -> bool:
-        """Return whether the journal is long enough for another copy to be due.
+        """Return whether the journal is so long that another copy is due.
 
         Args:
             limit: bytes.
@@ -231,7 +231,7 @@ class StateFolder:
         return journal is not None and (journal.nbytes > limit or journal.sequence - sequence > _MAX_REQUESTS)
 
     def copied(self, sequence: int) -> None:
-        """Drop the requests in a new full copy: those up to and including number `sequence`."""
+        """Drop the requests up to and including number `sequence`, which a new full copy contains."""
         if self.journal is not None:
             self.journal.drop(sequence)
             (self.path / _GONE).unlink(missing_ok=True)

@@ -119,7 +119,7 @@ class SavedState:
         return True
 
     def give_way(self) -> None:
-        """Abandon a copy in progress: another copy is requested, and a growing table supports one at a time."""
+        """Abandon the copy in progress in favour of another one, because a growing table supports one at a time."""
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 

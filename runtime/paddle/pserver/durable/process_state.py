@@ -42,7 +42,7 @@ class Identity:
 
 
 class Revival:
-    """The folder of one server process and of its successors."""
+    """The state folder of one server process and its successors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

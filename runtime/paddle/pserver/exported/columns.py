@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of rows for a file that begins with their number: raw files until that number is known.
+"""Collects columns of rows in raw files until their number is known, which a file's header needs.
 
 Each column is appended to a separate file and then copied by the system, so that memory is bounded by a piece.
 """
@@ -40,7 +40,7 @@ class Column(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes in the column."""
+        """The number of bytes in the column."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def copy_to(self, file: BinaryIO | _Writes) -> None:
@@ -70,7 +70,8 @@ class Spool:
     """
 
     def __init__(self, folder: Path, width: int, states: int | None, dtype: str = "float32") -> None:
-        """Start in an existing folder; `states`: numbers of each row, or None; `dtype`: one of `halves.ROW_DTYPES`."""
+        """Start in an existing folder; `states`: state numbers per row, or None; `dtype`: one of
+        `halves.ROW_DTYPES`."""
         self.count, self.digest = 0, 0
         self._dtypes = {**DTYPES, "rows": np.dtype(dtype).newbyteorder("<")}
         self._sizes = {"ids": (), "rows": (width,), "ages": ()} | (

@@ -182,7 +182,7 @@ class FolderWriter:
         self._digest = (self._digest + spool.digest) % (1 << 64)
 
     def remove(self, ids: Ids) -> None:
-        """Record ids (n,), distinct ones of each server, whose rows left the table."""
+        """Record ids (n,) whose rows left the table; those of one server are distinct."""
         self._removed.append(ids)
 
     def publish(self, said: Description) -> Path:
@@ -219,7 +219,7 @@ class FolderWriter:
         return final
 
     def _refuse_later(self, said: Description) -> None:
-        """Refuse a base that no reader would use, because a later one of another run is there."""
+        """Refuse a base that no reader would use, because a later one of another run exists."""
         for base in self._root.glob(f"{BASE}-*"):
             if not said.since and base.name > said.name and Description.read(base).table == said.table:
                 raise ConfigError(
@@ -363,7 +363,7 @@ def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
 
 
 def _remaining(rows: TableRows, removed: Ids) -> TableRows:
-    """Return the rows whose ids are not among removed ones (n,), in ascending order."""
+    """Return the rows whose ids are not among the removed ids (n,), which are in ascending order."""
     return rows.take(~np.isin(rows.ids, removed, assume_unique=True)) if len(removed) else rows
 
 

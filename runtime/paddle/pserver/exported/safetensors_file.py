@@ -78,7 +78,7 @@ def _widened(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 def _header(
     path: Path, parse: Callable[[Mapping[str, Any], int, int], _T], names: Container[str] | None = None
 ) -> dict[str, _T]:
-    """Return what `parse` makes of the entry of each array, or of those with these names."""
+    """Return the results of `parse` for the entries of all arrays, or of the named ones."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -61,7 +61,7 @@ class Engine:
         serve: Callable[[EngineInterface], Service] = Training,
         tasks: TaskQueues | None = None,
     ) -> None:
-        """Start empty.
+        """Create a server without trainers or values.
 
         Args:
             options: see `EngineOptions`.
@@ -102,7 +102,7 @@ class Engine:
 
     @property
     def long(self) -> frozenset[Verb]:
-        """Requests that may take minutes."""
+        """The types of requests that may take minutes."""
         return self._service.long
 
     @property
@@ -112,7 +112,7 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Batches applied so far."""
+        """The number of batches applied so far."""
         return self._service.version
 
     @property
@@ -271,8 +271,7 @@ class Engine:
             self._out.append(Reply(address, reply))
 
     def _on_status(self, address: bytes, message: Message) -> None:
-        """Report to a trainer without a reply which trainers it is waiting for; recover a lost request or
-        reply."""
+        """Answer a trainer that has no reply yet: report whom it waits for, or recover a lost request or reply."""
         session = self._sessions.find(message)
         session.record_message(address)
         trainer, is_open = session.trainer, message.request == session.last and session.reply is None
@@ -292,7 +291,7 @@ class Engine:
             self._send(address, message, told)
 
     def _on_chunk(self, address: bytes, message: Message) -> None:
-        """Store a chunk of the push in progress; a chunk of another or a refused request is too late and is ignored."""
+        """Store a chunk of the push in progress; ignore a late chunk of another request or of a refused one."""
         session = self._sessions.find(message)
         session.record_message(address)
         is_refused = session.reply is not None and session.reply.verb is not Verb.OK
@@ -370,7 +369,7 @@ class Engine:
             self._out.append(Reply(session.address, told))
 
     def _answer(self, session: Session, message: Message) -> None:
-        """Answer the session's newest request, and save the reply in case it must be sent again."""
+        """Answer the session's newest request, and save the reply, which may have to be sent again."""
         session.reply = message.numbered(session.trainer, session.id, session.last, self.stamp)
         self._out.append(Reply(session.address, session.reply))
 

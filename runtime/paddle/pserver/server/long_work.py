@@ -50,7 +50,7 @@ class _Work:
 
 
 class Attended:
-    """An engine that answers at any time. For the port's thread, except `begin` and `settle`.
+    """An engine that answers even during long work. Used by the port's thread, except `begin` and `settle`.
 
     Attributes:
         engine: can be used while `is_at_work` is false; its counts can be read at any time.
@@ -66,7 +66,7 @@ class Attended:
         return self._work is not None
 
     def begin(self, work: Callable[[], list[Reply]], about: str) -> ServiceThread[list[Reply]]:
-        """Start a thread that runs work on the engine, and return the thread; the replies of the work are delivered.
+        """Run work on the engine in a new thread, and return the thread; the port delivers the replies of the work.
 
         Args:
             about: description of the work, used while the engine's keeper has none.
@@ -93,7 +93,7 @@ class Attended:
         return out
 
     def handle(self, address: bytes, message: Message) -> list[Reply]:
-        """See `Engine.handle`; `go_on` returns the replies to long requests."""
+        """Execute one request and return the replies that are due; `go_on` returns those to long requests."""
         if self._work is not None:
             return self._attend(self._work, address, message)
         if message.verb not in self.engine.long or message.trainer == READER:
@@ -103,18 +103,18 @@ class Attended:
         return self.go_on()
 
     def lose(self, address: bytes) -> None:
-        """See `Engine.lose`."""
+        """Record that the connection of an address broke; see `Engine.lose`."""
         if self._work is None:
             self.engine.lose(address)
         else:
             self._work.lost.append(address)
 
     def tick(self) -> list[Reply]:
-        """See `Engine.tick`."""
+        """Check deadlines, about once a second; see `Engine.tick`."""
         return [] if self.is_at_work else self.engine.tick()
 
     def background(self) -> float:
-        """See `Engine.background`."""
+        """Do a small part of the deferred work; see `Engine.background`."""
         return _LOOK_S if self.is_at_work else self.engine.background()
 
     def _attend(self, work: _Work, address: bytes, message: Message) -> list[Reply]:

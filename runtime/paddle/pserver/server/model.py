@@ -84,7 +84,8 @@ class Model:
         return self.store
 
     def ready(self) -> Store:
-        """Return the store with its values. Raises PserverError: they are not set yet, or are of no whole batch."""
+        """Return the store with its values. Raises PserverError: they are not set yet, or a batch is applied only in
+        part."""
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         store = self.configured()
@@ -99,7 +100,7 @@ class Model:
         return ReaderView(self._configuration, self.store)
 
     def forget(self, trainer: int) -> None:
-        """See `Service.forget`."""
+        """Discard the waiting requests of a trainer's previous process; see `Service.forget`."""
         self._config.withdraw(trainer)
 
     def leave(self, trainer: int) -> None:
@@ -187,7 +188,8 @@ class Model:
         return gate
 
     def _settable(self, trainer: int) -> Store:
-        """Return the store for values from this trainer. Raises PserverError: another sets them, or training began."""
+        """Return the store for values from this trainer. Raises PserverError: another trainer sets them, or training
+        began."""
         store = self.configured()
         if trainer != self._creator or self.is_ready:
             raise PserverError(f"only trainer {self._creator} may set values, and only before training")
@@ -245,10 +247,10 @@ def _part_of_values(store: Store, message: Message) -> Message:
 
 
 class PushAnswers:
-    """The answers to the pushes of one step, which share the values as of the call."""
+    """The answers to the pushes of one step, which all contain the same values."""
 
     def __init__(self, store: Store, values: Section | None = None) -> None:
-        """`values`: all values, in memory that does not change until the answers are sent; None: they are copied."""
+        """Prepare the answers. `values`: all values, unchanged until the answers are sent; None: they are copied."""
         self._store = store
         self._values = () if values is None else (values,)
 

@@ -95,7 +95,7 @@ class Port:
                 listener.close()
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """See `transport.Dispatcher.read`; a damaged message is requested again."""
+        """Process the received frames of a message; a damaged message is requested again."""
         try:
             message = decode(frames, found)
         except DamagedError as error:
@@ -115,17 +115,17 @@ class Port:
                 self.handle(address, message)
 
     def handle(self, address: bytes, message: Message) -> None:
-        """See `transport.Dispatcher.handle`."""
+        """Execute a request and send the replies that are due; see `transport.Dispatcher`."""
         self._deliver(self._engine.handle(address, message))
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
-        """See `transport.Dispatcher.shared_slabs`."""
+        """Return the memory that the sender of a message may map; see `transport.Dispatcher`."""
         if self._engine.is_at_work:
             raise PserverError("cannot share memory now because the server is busy; retry")
         return self._engine.engine.shared_slabs(message)
 
     def lose(self, address: bytes) -> None:
-        """See `transport.Dispatcher.lose`."""
+        """Handle the end of a connection; see `transport.Dispatcher`."""
         for listener in self._listeners:
             listener.lose_host(address)
         self._engine.lose(address)
@@ -167,7 +167,7 @@ class Port:
 
 
 def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open a listener for every transport available in addition to a port; trainers use the port in place of
-    the others."""
+    """Open a listener for every transport that is available in addition to a port; the port can replace any of
+    them."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]

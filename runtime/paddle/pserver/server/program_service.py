@@ -77,7 +77,7 @@ class Served(Protocol):
         """Replace the value of a variable by one that passed `check_first`."""
 
     def is_agreed(self, names: Collection[str]) -> bool:
-        """Return whether all trainers send the same under these names, as the rest of a synchronous step.
+        """Return whether all trainers send equal values under these names in a synchronous step.
 
         Then no trainer waits: `apply` uses the first to arrive and ignores the later ones.
         """
@@ -117,7 +117,7 @@ class Served(Protocol):
 
 
 class ProgramService(Service):
-    """See `service.Service`. Not thread-safe."""
+    """The service of one program: stores its trainers' gradients and returns its values. Not thread-safe."""
 
     long = frozenset({Verb.SAVE})
 
@@ -161,7 +161,7 @@ class ProgramService(Service):
 
     @property
     def version(self) -> int:
-        """Steps taken so far."""
+        """The number of steps taken so far."""
         return self._steps
 
     @property
@@ -173,21 +173,21 @@ class ProgramService(Service):
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """See `Service.shared_slabs`; None if values change while trainers read them."""
+        """Return memory that trainers of this node may map; None if values change while trainers read them."""
         return self._program.share() if self._is_sync else []
 
     def handle(self, trainer: int, message: Message) -> None:
-        """See `Service.handle`."""
+        """Execute a trainer's request, or let it wait; see `Service.handle`."""
         if message.verb not in self._handlers:
             raise WireError(f"a server of a program does not accept the request {message.verb.name}")
         self._handlers[message.verb](trainer, message)
 
     def shown(self) -> None:
-        """See `Service.shown`."""
+        """Return the values for readers; see `Service.shown`."""
         raise PserverError("this server holds the variables of a program; readers can only read tensors")
 
     def forget(self, trainer: int) -> None:
-        """See `Service.forget`."""
+        """Discard the waiting requests of a trainer's previous process; see `Service.forget`."""
         self._sent.pop(trainer, None)
         self._all_sent.withdraw(trainer)
         self._begins.withdraw(trainer)
@@ -205,7 +205,7 @@ class ProgramService(Service):
             self._on_over()
 
     def waiting(self) -> list[Waiting]:
-        """See `Service.waiting`."""
+        """Return the barriers at which trainers wait; see `Service.waiting`."""
         barrier = self._all_sent
         missing = barrier.missing(self._desk.left)
         waiting = [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
@@ -214,7 +214,7 @@ class ProgramService(Service):
         return waiting
 
     def facts(self) -> dict[str, Any]:
-        """See `Service.facts`."""
+        """Return the progress of the trainers, as JSON; see `Service.facts`."""
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def go_on(self, facts: Mapping[str, Any]) -> None:
@@ -235,7 +235,7 @@ class ProgramService(Service):
         self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """See `Service.take_up`.
+        """Refuse the saved state of a server of the v2 API; see `Service.take_up`.
 
         Raises:
             PserverError: always; a program does not have its values in a store: see `go_on`.
@@ -246,7 +246,7 @@ class ProgramService(Service):
         )
 
     def values(self, trainer: int) -> Message:
-        """See `Service.values`; for a trainer that has requested no values since BEGIN, its last request was BEGIN."""
+        """Return the answer to a trainer's last request for values, which is BEGIN if there was none since."""
         if trainer not in self._wishes:
             return self._beginning()
         packed = pack(
@@ -338,7 +338,7 @@ class ProgramService(Service):
         wanted: Sequence[_Wish],
         shared: dict[tuple[_Wish, ...], tuple[Section, ...]] | None = None,
     ) -> None:
-        """Answer with variables, or with as much of them as fits into one message.
+        """Answer with variables, or the part of them that fits into one message.
 
         Args:
             trainer: receiver of the answer.
@@ -362,7 +362,8 @@ class ProgramService(Service):
         self._desk.answer(trainer, Message(Ok(self.version), sections=sections))
 
     def _value(self, trainer: int, name: str, start: int) -> Value:
-        """Return a variable; if the values given to trainers are tracked, later parts match the first one's version."""
+        """Return a variable; if the values sent to trainers are tracked, later parts match the version of the first
+        one."""
         if start and self._program.is_changed_by_answers:
             return self._program.given(trainer, name)
         return self._program.value(trainer, name)

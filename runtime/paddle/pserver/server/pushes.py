@@ -51,13 +51,12 @@ class Pushes:
 
     @property
     def lacking(self) -> list[int]:
-        """Trainers whose pushes have missing chunks."""
+        """The trainers whose pushes have missing chunks."""
         return [trainer for trainer, gradient in self.arrived.items() if gradient.lacking]
 
     @property
     def is_halfway(self) -> bool:
-        """Return whether a batch is being computed and chunks are missing; another call of `advance` would have no
-        effect."""
+        """Return whether a batch is being computed and chunks are missing, so that `advance` would have no effect."""
         return bool(self._members) and self._computed < len(self._used)
 
     def arrive(self, trainer: int, gradient: Gradient) -> None:
@@ -67,7 +66,7 @@ class Pushes:
         self.arrived.arrive(trainer, gradient)
 
     def put(self, store: Store, trainer: int, message: Message) -> bool:
-        """Store a chunk, or send a trainer the one that it requests; return whether it was new.
+        """Store a chunk, or send a trainer the chunk that it requests; return whether it was new.
 
         Raises:
             PaddleError: the chunk is refused, and with it the whole push.
@@ -104,7 +103,8 @@ class Pushes:
         return gradient.chunks[index] is None
 
     def is_cut(self, trainer: int) -> bool:
-        """Return whether a trainer was asked to repeat its push and does not: chunks it would have sent are missing."""
+        """Return whether a trainer was asked to repeat its push but has not sent the chunks that it should have sent
+        by now."""
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
@@ -252,7 +252,7 @@ class AsyncPushes:
     """The incomplete pushes, by trainer. Not thread-safe; uses at most one slab of memory for each trainer."""
 
     def __init__(self, tell: Callable[[int, Message], None]) -> None:
-        """Start without pushes. `tell`: sends a trainer a message that is not the reply to its request."""
+        """Start without pushes. `tell` sends a trainer a message that is not the reply to its request."""
         self._tell = tell
         self._pushes: dict[int, AsyncPush] = {}
         self._quiet: set[int] = set()  # trainers whose last push wants no values
@@ -311,6 +311,6 @@ class AsyncPushes:
         self._pushes.pop(trainer, None)
 
     def _give(self, store: Store, trainer: int, index: int) -> None:
-        """Answer a used chunk of a push with its present values, unless none are wanted."""
+        """Answer a chunk that was already used with the current values, unless none were requested."""
         sections = () if trainer in self._quiet else (Section("", store.dense_chunk(index)),)
         self._tell(trainer, Message(Values(index), sections=sections))

@@ -250,7 +250,7 @@ class Readers:
         self._heard[address] = now
 
     def _status(self, address: bytes) -> Message:
-        """Answer a reader that has no reply: it waits for the model, or its request was lost."""
+        """Answer a reader that has no reply yet, because it waits for the model or its request was lost."""
         if address not in self._waiting:
             return Message(Repeat())
         return Message(Waits(), sections=(Section.text("", "waiting until trainers create the tensors"),))

@@ -34,7 +34,7 @@ class Barrier(Generic[T]):
 
     @property
     def arrived(self) -> frozenset[int]:
-        """Trainers that wait at this barrier."""
+        """The trainers that wait at this barrier."""
         return frozenset(self._arrived)
 
     def arrive(self, trainer: int, item: T) -> None:
@@ -42,7 +42,7 @@ class Barrier(Generic[T]):
         self._arrived.setdefault(trainer, item)
 
     def get(self, trainer: int) -> T | None:
-        """Return a trainer's item, or None."""
+        """Return a trainer's item, or None if it has not arrived."""
         return self._arrived.get(trainer)
 
     def items(self) -> list[tuple[int, T]]:
@@ -91,7 +91,7 @@ _ADDED_UP = tuple(name for name in Queue._fields if name.startswith("rows"))
 
 
 def of_all(facts: Iterable[Queue]) -> Queue:
-    """Combine the queues of several servers: the worst value of each kind, and the sum of their requests."""
+    """Combine the queues of several servers: the worst value of each fact, and the sums of requests and row counts."""
     known = [each for each in facts if each.requests]
     if not known:
         return Queue()
@@ -207,7 +207,7 @@ class Service(Protocol):
 
     @property
     def version(self) -> int:
-        """Batches applied so far."""
+        """The number of batches applied so far."""
 
     @property
     def is_quiet(self) -> bool:
@@ -215,7 +215,7 @@ class Service(Protocol):
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """Memory that trainers of this node may map."""
+        """Return the memory that trainers of this node may map."""
 
     def handle(self, trainer: int, message: Message) -> None:
         """Execute a trainer's request, or let it wait.
@@ -248,7 +248,7 @@ class Service(Protocol):
         return False
 
     def is_cut(self, trainer: int) -> bool:
-        """Return whether a trainer must repeat its request from the beginning, and apparently does not know it."""
+        """Return whether a trainer must repeat its request from the beginning but apparently has not been informed."""
         return False
 
     def forget(self, trainer: int) -> None:
@@ -286,4 +286,4 @@ class Service(Protocol):
         """
 
     def values(self, trainer: int) -> Message:
-        """Return the answer to a trainer's push that was executed earlier: the present values."""
+        """Return the answer to a trainer's push that was executed earlier: the current values."""

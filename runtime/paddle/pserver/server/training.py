@@ -58,7 +58,7 @@ class Training(Service):
 
     @property
     def version(self) -> int:
-        """Batches applied so far."""
+        """The number of batches applied so far."""
         return self._model.store.version if self._model.store else 0
 
     @property
@@ -69,15 +69,15 @@ class Training(Service):
         return is_between and self._model.is_ready and not self._model.configured().failure
 
     def push_counts(self) -> tuple[PushCount, ...]:
-        """See `Service.push_counts`."""
+        """Return the push and discard counts of every trainer; see `Service.push_counts`."""
         return self._model.lag.counts() if self._model.lag is not None else ()
 
     def lags(self) -> tuple[tuple[int, int], ...]:
-        """See `Service.lags`."""
+        """Return how many pushes each trainer lags behind; see `Service.lags`."""
         return self._model.lag.lags(self._left) if self._model.lag is not None else ()
 
     def rows(self) -> tuple[int, ...]:
-        """See `Service.rows`."""
+        """Return the facts about growing tables; see `Service.rows`."""
         tables = (
             [each.table.facts for each in self._model.store.growing.values()] if self._model.store else []
         )
@@ -103,7 +103,7 @@ class Training(Service):
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """Memory that trainers of this node may map; None if it changes while they read it."""
+        """Return memory that trainers of this node may map; None if it changes while they read it."""
         store = self._model.store
         if store is None or (self._model.lag is not None and store.slab.size):
             return []
@@ -114,7 +114,7 @@ class Training(Service):
             return []
 
     def shown(self) -> ReaderView | None:
-        """See `Service.shown`."""
+        """Return the values for readers; see `Service.shown`."""
         return self._model.shown()
 
     def values(self, trainer: int) -> Message:
@@ -122,7 +122,7 @@ class Training(Service):
         return values_of(self._model.ready())
 
     def handle(self, trainer: int, message: Message) -> None:
-        """See `Service.handle`."""
+        """Execute a trainer's request, or let it wait; see `Service.handle`."""
         handler = self._handlers.get(message.verb)
         if handler is None:
             raise WireError(f"a server of the v2 API does not accept the request {message.verb.name}")
@@ -130,7 +130,7 @@ class Training(Service):
         handler(trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
-        """See `Service.take_chunk`."""
+        """Store a chunk of a push, or send part of its answer; see `Service.take_chunk`."""
         store = self._model.ready()
         if self._model.lag is not None:
             whole = self._async_pushes.put(store, trainer, message)
@@ -148,24 +148,24 @@ class Training(Service):
         return (message,) if is_new else ()
 
     def give_up(self, trainer: int) -> bool:
-        """See `Service.give_up`."""
+        """Discard a trainer's incomplete push; see `Service.give_up`."""
         return self._pushes.give_up(trainer)
 
     def is_partial(self, trainer: int) -> bool:
-        """See `Service.is_partial`."""
+        """Return whether a trainer's push is incomplete; see `Service.is_partial`."""
         return trainer in self._async_pushes
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """See `Service.lacks`."""
+        """Return whether a chunk of a trainer's push is missing; see `Service.lacks`."""
         pushes = self._pushes if self._model.lag is None else self._async_pushes
         return pushes.lacks(trainer, index)
 
     def is_cut(self, trainer: int) -> bool:
-        """See `Service.is_cut`."""
+        """Return whether a trainer must repeat its push; see `Service.is_cut`."""
         return self._pushes.is_cut(trainer)
 
     def forget(self, trainer: int) -> None:
-        """See `Service.forget`."""
+        """Discard the waiting requests of a trainer's previous process; see `Service.forget`."""
         self._in_pass.discard(trainer)
         self._pushes.withdraw(trainer)
         self._async_pushes.withdraw(trainer)
@@ -189,7 +189,7 @@ class Training(Service):
                 barrier.take()
 
     def waiting(self) -> list[Waiting]:
-        """See `Service.waiting`."""
+        """Return the barriers at which trainers wait; see `Service.waiting`."""
         pushes = self._pushes.arrived
         excused = self._left | self._finish.arrived
         barriers = [
@@ -309,7 +309,7 @@ class Training(Service):
                 self._answer(trainer, self._outcome(partial(answers.to, gradient)))
 
     def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
-        """Return the result of `Pushes.advance`, after all invalid pushes have been refused."""
+        """Refuse all invalid pushes, and return the result of `Pushes.advance`."""
         while True:
             try:
                 return self._pushes.advance(store, self._left | self._finish.arrived)

@@ -20,7 +20,7 @@ _CELLS = "cells"
 
 
 class Block(NamedTuple):
-    """Some rows. The receiver owns its arrays.
+    """A block of rows. The receiver owns its arrays.
 
     Attributes:
         ids: (n,) int64, in any order.

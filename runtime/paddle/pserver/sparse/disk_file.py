@@ -57,7 +57,7 @@ class SlotsStruct(ctypes.Structure):
 
 
 class DiskFile:
-    """The file. Any thread can read while another one writes other slots.
+    """The file of one table. Any thread can read while another one writes other slots.
 
     Attributes:
         slot_bytes: bytes of a slot.
@@ -260,7 +260,7 @@ class DiskFile:
 
 
 class _Given:
-    """The arguments of a call into `disk.c`, and what keeps them in memory."""
+    """The arguments of a call into `disk.c`, and the objects that keep them in memory."""
 
     struct: SlotsStruct
 
@@ -284,7 +284,7 @@ def _kind_of(fd: int) -> str:
 
 
 def crc32c(data: Bytes) -> Numbers:
-    """Return the CRC-32C (Castagnoli; RFC 3720, appendix B.4) of each row of data (n, k): (n,)."""
+    """Return the CRC-32C (Castagnoli; RFC 3720, appendix B.4) (n,) of each row of data (n, k)."""
     crc = np.full(len(data), 0xFFFFFFFF, np.uint32)
     for column in data.T:
         crc = _TABLE[(crc ^ column) & 255] ^ crc >> np.uint32(8)

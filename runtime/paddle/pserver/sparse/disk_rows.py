@@ -34,7 +34,7 @@ DISK_ROW_BYTES = 27
 
 
 class DiskRows:
-    """The rows on disk. Not thread-safe, except `read_checked`.
+    """The rows of a table that are on disk. Not thread-safe, except `read_checked`.
 
     Attributes:
         index: slot of each id.
@@ -127,7 +127,7 @@ class DiskRows:
         return moved
 
     def scattered(self, most: int) -> Numbers:
-        """Return slots (n,) of about `most` rows to be moved together; none unless too many slots are empty."""
+        """Return slots (n,) of about `most` rows to move for compaction; none unless too many slots are empty."""
         extents = len(self._counts) - len(self._empty) - len(self._damaged)
         if (extents - 2) * self._extent * (_MOST_EMPTY - 1) <= _MOST_EMPTY * len(self):
             return np.zeros(0, np.uint32)
@@ -162,7 +162,7 @@ class DiskRows:
         return parts, self.file.read(slots, ids, self.ticks[slots], parts)
 
     def read_undamaged(self, slots: Numbers) -> tuple[Numbers, Ids, Floats]:
-        """Return those slots (n,) that are undamaged, with ids (n,) and rows (parts, n, part). Raises DiskError."""
+        """Return the undamaged ones of these slots (n,), with ids (n,) and rows (parts, n, part). Raises DiskError."""
         ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
         try:
             damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)

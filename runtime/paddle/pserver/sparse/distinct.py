@@ -70,7 +70,7 @@ def added_up(sums: Sums, which: Ids) -> Floats:
 
 
 def added_up_plainly(sums: Sums, which: Ids) -> Floats:
-    """The plain form of `added_up`: the k-th gradients of all ids are added after the (k-1)-th."""
+    """Do the same as `added_up` in plain numpy: add the k-th gradients of all ids after the (k-1)-th."""
     values, order, starts = sums
     begin, counts = starts[which], starts[which + 1] - starts[which]
     out: Floats = values[order[begin]]

@@ -56,7 +56,7 @@ def are_dead(
 
 
 def pack(index: Index | PlainIndex, slabs: Slabs, snapshots: Iterable[TableSnapshot]) -> None:
-    """Move rows from the end of memory to freed places, if there are many of these, and give the end back."""
+    """Move rows from the end of memory to free places, if there are many of these, and release the end."""
     if (surplus := slabs.surplus()) is None:
         return
     end, free = surplus
@@ -102,7 +102,7 @@ class Hand:
     """
 
     def __init__(self, *, for_disk: bool = False) -> None:
-        """Start; rows for a disk are chosen with less care, because they can be loaded again."""
+        """Start; rows to be moved to a disk are selected less carefully, because they can be loaded again."""
         self.segment = 0
         self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
 
@@ -118,7 +118,8 @@ class Hand:
         clock: int,
         scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
-        """Return some rows, ids and numbers, and which of them to evict: at least `count` if there are that many.
+        """Return the ids and numbers of some rows, and which of them to evict: at least `count`, if there are that
+        many.
 
         Args:
             scores: returns the scores of rows (n,), the lowest of which are evicted first; None: there are none. Then
@@ -141,7 +142,7 @@ class Hand:
 
 
 class Dropped:
-    """Ids of dropped rows, as far back as there is room for. Later copies of a table contain them."""
+    """The ids of the rows dropped most recently, as many as fit in a bounded memory, for later copies of a table."""
 
     def __init__(self, clock: int = 0) -> None:
         """Start to record the ids dropped after batch `clock`."""

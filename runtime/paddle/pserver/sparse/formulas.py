@@ -70,7 +70,8 @@ class Formula(NamedTuple):
 
     @property
     def _most_ratio(self) -> float:
-        """Adam's largest m/sqrt(v): by Cauchy and Schwarz, if m and v are sums over the same gradients."""
+        """Return Adam's largest m/sqrt(v), by the Cauchy-Schwarz inequality, if m and v are sums over the same
+        gradients."""
         _, beta1, rest1, beta2, rest2, _ = map(float, self.factors)
         left = rest2 * (1.0 - beta1 * beta1 / beta2) if beta2 else 0.0
         return rest1 / math.sqrt(left) if left > 0 else math.inf
@@ -86,7 +87,7 @@ _Factors = tuple[int, tuple[float, ...]]
 
 
 class Formulas:
-    """The formula of one parameter's rule, batch by batch."""
+    """Provides the formula of one parameter's rule for each batch."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
         self._optimizer, self._parameter = optimizer, parameter

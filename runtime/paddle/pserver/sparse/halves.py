@@ -56,7 +56,7 @@ def cells_of(width: int, floats: int, *, is_half: bool) -> int:
 
 
 def packed(parts: Floats, width: int, *, is_half: bool) -> Floats:
-    """Return rows (parts, n, part) at rest: (n, cells)."""
+    """Return rows (parts, n, part) in their stored form (n, cells)."""
     count, n, part = parts.shape
     floats = np.ascontiguousarray(parts.swapaxes(0, 1)).reshape(n, count * part)
     if not is_half:
@@ -68,7 +68,7 @@ def packed(parts: Floats, width: int, *, is_half: bool) -> Floats:
 
 
 def unpacked(cells: Floats, shape: tuple[int, int], width: int, *, is_half: bool) -> npt.NDArray[Any]:
-    """Return rows (parts, n, part) that are at rest as (n, cells), contiguous.
+    """Return rows (parts, n, part) from their contiguous stored form (n, cells).
 
     Args:
         shape: parts and part.

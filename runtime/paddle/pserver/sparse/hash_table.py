@@ -48,7 +48,7 @@ class HashTable:
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
     ) -> None:
-        """Make an empty table.
+        """Create an empty table.
 
         Args:
             spec: the table.
@@ -83,12 +83,12 @@ class HashTable:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of files."""
+        """The size of the table's files in bytes."""
         return 0
 
     @property
     def facts(self) -> tuple[int, ...]:
-        """The reported facts of a table: see `Queue`, from `rows` on."""
+        """The facts that a table reports: the fields of `Queue` from `rows` on."""
         return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
@@ -214,19 +214,19 @@ class HashTable:
         return self._dropped.can_tell_since(clock)
 
     def left_since(self, clock: int) -> Ids | None:
-        """Return the ids without a row of which some had one at this `clock`; None: that is not known any more."""
+        """Return ids without a row, including all that had one at this `clock`; None: they are no longer known."""
         if self._dropped.can_tell_since(clock):
             return self._absent(self._dropped.since(clock))
         return None if self.spec.max_age or self.spec.budget.drops_rows else NO_IDS
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of gathered rows, see `Slabs`: (parts, part)."""
+        """The shape (parts, part) of gathered rows; see `Slabs`."""
         return self._slabs.parts, self._slabs.part
 
     @property
     def state_size(self) -> int:
-        """Numbers that the rule keeps for each row, as `TableRows` has them."""
+        """The number of state values that the rule keeps for each row, in the form of `TableRows`."""
         return self._slabs.part * self._slabs.parts - self.spec.width
 
     def walk(
@@ -243,7 +243,7 @@ class HashTable:
         return TableRows.of(block, self.spec.width, self.clock, with_states=with_states), at, since
 
     def put(self, rows: TableRows) -> None:
-        """Set the values, states and ages of rows; if there is no memory for all, other rows are evicted.
+        """Set the values, states and ages of rows; evict other rows if there is not enough memory.
 
         Raises:
             PserverError: see `fill`.
@@ -273,14 +273,14 @@ class HashTable:
                     self._sweep(segment, swept)
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of distinct ids (n,), if they have one: a later snapshot reports them as dropped."""
+        """Drop the rows of distinct ids (n,), where they exist; a later snapshot reports them as dropped."""
         numbers = self._index.find(ids)
         here = numbers != ABSENT
         self._index.remove(ids[here])
         self._slabs.give_back(numbers[here])
 
     def fill(self, block: Block) -> None:
-        """Store rows; those of a later block replace those of an earlier one. What exceeds the budget is evicted.
+        """Store rows; a later block replaces rows of an earlier one. Rows that exceed the budget are evicted.
 
         Raises:
             PserverError, MemoryError: the block has another shape, or there is no room; nothing was changed.
@@ -312,7 +312,7 @@ class HashTable:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
     def _admitted(self, rows: DistinctRows) -> DistinctRows:
-        """Create rows for the ABSENT ones that are admitted; return all."""
+        """Create rows for those ABSENT ids that are admitted; return the numbers of all."""
         absent = np.flatnonzero(rows.numbers == ABSENT)
         if len(absent):
             absent = absent[self._waiting.admit(rows.ids[absent])]
@@ -370,7 +370,7 @@ class HashTable:
             self._leave(*self._hand.victims(over, self._index, self._slabs, self.clock, scores))
 
     def _absent(self, ids: Ids) -> Ids:
-        """Return those of ids (n,) that have no row."""
+        """Return the ids among (n,) that have no row."""
         left: Ids = ids[self._index.find(ids) == ABSENT]
         return left
 
@@ -379,11 +379,11 @@ class HashTable:
             self._steps.decay(self._slabs, numbers, at)
 
     def _leave(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
-        """Let those of some rows that are marked leave memory."""
+        """Remove the marked ones of some rows from memory."""
         self._drop(ids, numbers, which)
 
     def _drop(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
-        """Drop those of some rows that are marked, in the order of their ids."""
+        """Drop the marked ones of some rows, in the order of their ids."""
         places = np.flatnonzero(which)
         places = places[np.argsort(ids[places])]
         ids, numbers = ids[places], numbers[places]

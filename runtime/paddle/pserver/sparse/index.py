@@ -46,14 +46,14 @@ KERNELS = library.Kernels(
 
 
 class Index:
-    """The map. Not thread-safe.
+    """The compiled form of the map. Not thread-safe.
 
     Attributes:
         address: of the kernels' `struct index`.
     """
 
     def __init__(self) -> None:
-        """Make an empty one. Raises MemoryError."""
+        """Create an empty map. Raises MemoryError."""
         self._loops = KERNELS.loaded
         self.address = self._loops.index_new(SALT.ctypes.data)
         if not self.address:
@@ -75,7 +75,7 @@ class Index:
         return numbers
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
-        """Add ids (n,), all new and distinct, with their numbers (n,), not ABSENT.
+        """Add ids (n,), which are new and distinct, with their numbers (n,), none of which is ABSENT.
 
         Raises:
             MemoryError: there is no memory for all of them; none was added.
@@ -106,7 +106,7 @@ class Index:
         _all_here(self._loops.index_remove(self.address, _of(ids), n), n)
 
     def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
-        """Return copies of the ids in one segment, ascending unless any order will do, and of their numbers.
+        """Return copies of the ids in one segment, ascending unless `in_any_order`, and of their numbers.
 
         Where ids lie depends on `SALT`, so results that are in the order of `in_any_order` differ between processes.
         """
@@ -149,35 +149,35 @@ class PlainIndex:
         return 100 * len(self)
 
     def find(self, ids: Ids) -> Numbers:
-        """See `Index.find`."""
+        """Return the number of each id; see `Index.find`."""
         return np.array([held.get(each, ABSENT) for each, held in self._each(ids)], np.uint32)
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
-        """See `Index.insert`."""
+        """Add new ids with their numbers; see `Index.insert`."""
         for (each, held), number in zip(self._each(ids), numbers.tolist(), strict=True):
             held[each] = number
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
-        """See `Index.put`."""
+        """Change the numbers of ids; see `Index.put`."""
         here = self.find(ids) != ABSENT
         self.insert(ids[here], numbers[here])
         _all_here(len(ids) - int(here.sum()), len(ids))
 
     def remove(self, ids: Ids) -> None:
-        """See `Index.remove`."""
+        """Remove ids; see `Index.remove`."""
         _all_here(sum(held.pop(each, None) is None for each, held in self._each(ids)), len(ids))
 
     def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
-        """See `Index.segment`."""
+        """Return copies of the ids in one segment, and of their numbers; see `Index.segment`."""
         ids = np.array(sorted(self._segments[segment]), np.int64)
         return ids, self.find(ids)
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
-        """See `Index.segments`."""
+        """Yield the ids of every segment with their numbers; see `Index.segments`."""
         return map(self.segment, range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
-        """See `Index.replace`."""
+        """Set the contents of one segment; see `Index.replace`."""
         self._segments[segment] = dict(zip(ids.tolist(), numbers.tolist(), strict=True))
 
     def _each(self, ids: Ids) -> Iterator[tuple[int, dict[int, int]]]:
@@ -211,7 +211,7 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
 
 
 def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """The plain form of `grouped`."""
+    """Do the same as `grouped` in plain numpy."""
     distinct, first, which, counts = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )

@@ -77,7 +77,7 @@ class Initial:
 
     @property
     def key(self) -> int:
-        """The kernels' form of the seed."""
+        """The seed in the form that kernels take."""
         return mix_one(self.seed)
 
     @property

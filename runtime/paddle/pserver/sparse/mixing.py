@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""splitmix64: the mixer of 64 bits that spreads ids over servers, segments and buckets, and draws initial values.
+"""splitmix64: the 64-bit hash that distributes ids over servers, segments and buckets, and draws initial values.
 
 From Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the constants
 that Stafford calls variant 13:
@@ -28,7 +28,7 @@ _OWNER_SALT = 0x5BF03635D1B54A33
 
 
 def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return each number mixed, as a new array."""
+    """Return the hash of each number, as a new array."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
     mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
@@ -36,7 +36,7 @@ def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def mix_one(number: int) -> int:
-    """Return one number mixed; only its low 64 bits count."""
+    """Return the hash of one number; only its low 64 bits count."""
     return int(mix(np.array([number & 0xFFFFFFFFFFFFFFFF], np.uint64))[0])
 
 

@@ -64,7 +64,7 @@ _KINDS = [np.dtype(kind) for kind in ("i8", "i8", "i8", "u4", "u1", "i4", "i4")]
 
 
 class CompiledRows:
-    """The compiled form."""
+    """Operations on rows in compiled form."""
 
     def __init__(
         self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
@@ -83,12 +83,12 @@ class CompiledRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory used in addition to the slabs."""
+        """The memory used in addition to the slabs, in bytes."""
         return self._addresses.nbytes
 
     @property
     def largest(self) -> float:
-        """The largest magnitude that any value had so far, if values are halves; new rows count after a step."""
+        """The largest magnitude of any value so far, if values are float16; new rows count after their first step."""
         return magnitude(self._rows.largest)
 
     def add(self, slab: Memory) -> None:
@@ -112,7 +112,7 @@ class CompiledRows:
         coming: ComingRows,
         step: CompiledStep | None,
     ) -> FoundRows:
-        """Find the rows of a batch's ids (n,), and create rows as far as there is room in the index.
+        """Find the rows of a batch's ids (n,), and create rows while the index has room.
 
         If there is a step, every id gets a row and prepared rows sufficed for all of them, the same call also takes the
         step with the sums of values (n, width).
@@ -254,16 +254,16 @@ class PlainRows:
 
     @property
     def largest(self) -> float:
-        """See `CompiledRows.largest`."""
+        """Return the largest magnitude of any value so far; see `CompiledRows.largest`."""
         return magnitude(self._largest)
 
     def add(self, slab: Memory) -> None:
-        """See `CompiledRows.add`."""
+        """Add one more slab; see `CompiledRows.add`."""
         end = 4 * self._cells << self._bits
         self._slabs.append((slab[:end].view(np.float32).reshape(-1, self._cells), slab[end:].view(np.uint32)))
 
     def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """See `CompiledRows.lookup`."""
+        """Write the values of ids to `out`; see `CompiledRows.lookup`."""
         self.read(index.find(ids), ids, out, as_zero)
 
     def update(
@@ -274,11 +274,11 @@ class PlainRows:
         coming: ComingRows,
         step: CompiledStep | None,
     ) -> FoundRows:
-        """See `CompiledRows.update`: finds rows, but creates and changes none."""
+        """Find the rows of a batch's ids; unlike the compiled form, create and change none."""
         return _found_plainly(index, ids)
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """See `CompiledRows.read`."""
+        """Write the values of rows to `out`; see `CompiledRows.read`."""
         absent = numbers == ABSENT
         out[absent] = 0.0 if as_zero else self._drawn(ids[absent])
         here = np.flatnonzero(~absent)
@@ -286,13 +286,13 @@ class PlainRows:
             out[here[which]] = self._unpacked(cells[places])[0, :, : self._width]
 
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """See `CompiledRows.gather`."""
+        """Copy rows and their ticks; see `CompiledRows.gather`."""
         self._gather(np.arange(len(numbers)), numbers, parts, ticks)
 
     def begin(
         self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
-        """See `CompiledRows.begin`."""
+        """Gather rows, and initialize the new ones; see `CompiledRows.begin`."""
         old = np.flatnonzero(~fresh)
         self._gather(old, numbers[old], parts, ticks)
         parts[:, fresh] = 0.0
@@ -300,7 +300,7 @@ class PlainRows:
         ticks[fresh] = tick
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """See `CompiledRows.scatter`."""
+        """Write gathered arrays back into the rows; see `CompiledRows.scatter`."""
         found = packed(parts, self._width, is_half=self._is_half)
         if self._is_half:
             self._largest = largest_of(found.view(np.uint16)[:, : self._width], self._largest)
@@ -309,23 +309,23 @@ class PlainRows:
             theirs[places] = ticks[which]
 
     def ticks(self, numbers: Numbers) -> Numbers:
-        """See `CompiledRows.ticks`."""
+        """Return the ticks of rows; see `CompiledRows.ticks`."""
         ticks = np.empty(len(numbers), np.uint32)
         for which, places, _, theirs in self._by_slab(numbers):
             ticks[which] = theirs[places]
         return ticks
 
     def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
-        """See `CompiledRows.set_ticks`."""
+        """Set the ticks of rows; see `CompiledRows.set_ticks`."""
         for which, places, _, theirs in self._by_slab(numbers):
             theirs[places] = ticks[which]
 
     def add_up(self, sums: Sums, which: Ids) -> Floats:
-        """See `CompiledRows.add_up`."""
+        """Return the sums of rows; see `CompiledRows.add_up`."""
         return added_up_plainly(sums, which)
 
     def change(self, *_: object) -> bool:
-        """See `CompiledRows.change`."""
+        """Take a step of rows in place; see `CompiledRows.change`."""
         return False
 
     def _drawn(self, ids: Ids) -> Floats:
@@ -341,7 +341,7 @@ class PlainRows:
             ticks[to[which]] = theirs[places]
 
     def _by_slab(self, numbers: Numbers) -> Iterator[tuple[Ids, Numbers, Floats, Numbers]]:
-        """Yield, for each slab, which of the rows it contains, their positions in it, and its cells and ticks."""
+        """Yield for each slab: which of the rows it contains, their positions in it, its cells and its ticks."""
         slabs, places = numbers >> np.uint32(self._bits), numbers & np.uint32((1 << self._bits) - 1)
         for slab in np.unique(slabs).tolist():
             which = np.flatnonzero(slabs == slab)
@@ -351,7 +351,7 @@ class PlainRows:
 def rows_of(
     bits: int, width: int, parts: int, initial: Initial, per_row: int, *, is_half: bool = False
 ) -> CompiledRows | PlainRows:
-    """Return the form that this machine supports."""
+    """Return the compiled or the plain form, whichever this machine supports."""
     form = PlainRows if KERNELS.loaded is None else CompiledRows
     return form(bits, width, parts, initial, per_row, is_half=is_half)
 

@@ -29,7 +29,7 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class GrowingShare:
-    """The rows of a growing table on server number `server` of the `num_servers` that have rows of it."""
+    """One server's share of a growing table: number `server` of the `num_servers` servers that hold its rows."""
 
     spec: TableSpec
     server: int
@@ -104,7 +104,7 @@ class ServedTable:
     """
 
     def __init__(self, share: GrowingShare, optimizer: OptimizerSpec) -> None:
-        """Make an empty table.
+        """Create an empty table.
 
         Raises:
             ConfigError: the optimizer cannot update single rows.
@@ -120,7 +120,7 @@ class ServedTable:
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether there has been no batch yet, and there are no rows."""
+        """Return whether the table has no rows and has had no batch yet."""
         return not (self.table.clock or len(self.table))
 
     def rows(self, ids: Ids) -> Values:
@@ -137,7 +137,7 @@ class ServedTable:
         return self.table.lookup(ids)
 
     def check_ids(self, ids: Ids) -> None:
-        """See `GrowingShare.check_ids`."""
+        """Check ids from the wire; see `GrowingShare.check_ids`."""
         self.share.check_ids(ids)
 
     def put(self, rows: TableRows) -> None:
@@ -179,7 +179,7 @@ class ServedTable:
             self.table.fill(block)
 
     def check(self, gradient: RowGradient) -> None:
-        """See `GrowingShare.check`."""
+        """Check a gradient from the wire; see `GrowingShare.check`."""
         self.share.check(gradient)
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:

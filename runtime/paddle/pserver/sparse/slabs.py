@@ -42,7 +42,7 @@ _SPARE_SHIFT, _MOST_FREE_SHIFT = 6, 4
 
 
 def map_memory(nbytes: int) -> Memory:
-    """Return zeroed memory that is committed when it is touched, in huge pages where the machine has them."""
+    """Return zeroed memory that is committed when touched, in huge pages where the machine has them."""
     more = _HUGE_PAGE if nbytes >= _SLAB_BYTES // 2 else 0
     memory = mmap.mmap(-1, nbytes + more, flags=_PRIVATE)
     found = np.frombuffer(memory, np.uint8)
@@ -58,7 +58,7 @@ class RowMemoryError(PserverError):
 
 
 class Slabs:
-    """All rows of one table. Not thread-safe.
+    """The memory for all rows of one table. Not thread-safe.
 
     Attributes:
         rows: reads and changes the rows.
@@ -76,7 +76,7 @@ class Slabs:
         *,
         is_half: bool = False,
     ) -> None:
-        """Start empty.
+        """Create slabs without rows.
 
         Args:
             width: elements of the values, and of each state.
@@ -109,7 +109,8 @@ class Slabs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows used so far with their ticks, freed or not, and of the list of free rows."""
+        """The memory in bytes of all rows used so far, freed ones included, with their ticks, and of the list of free
+        rows."""
         return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int, index_bytes: int, arrays: int = 0) -> None:
@@ -138,7 +139,7 @@ class Slabs:
             ) from None
 
     def expect(self, count: int) -> None:
-        """Have memory touched for `count` rows that are needed soon, unless half of it already is."""
+        """Start to touch the memory of `count` rows that are needed soon, unless half of it has been touched."""
         if count * self.row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
             self._touch(self._used, self._used + count)
 
@@ -193,7 +194,7 @@ class Slabs:
         self._num_free = needed
 
     def surplus(self) -> tuple[int, Numbers] | None:
-        """Return where the rows could end, and the free numbers before it; None: too little memory would be returned.
+        """Return where the rows could end, and the free numbers before it; None: that would release too little memory.
 
         Enough rows stay free for a batch as large as the latest ones.
         """
@@ -206,7 +207,7 @@ class Slabs:
         return end, free[free < end]
 
     def end_at(self, end: int, free: Numbers) -> None:
-        """Let rows from number `end` on, which are moved, be unused; `free` are those before it that have no row."""
+        """Release the numbers from `end` on, whose rows were moved; `free` are the numbers before it without a row."""
         self._touched = max(self._touched, self._used)  # the next batch returns that memory
         self._used, self._free, self._num_free = end, free.copy(), len(free)
 
@@ -233,7 +234,7 @@ class Slabs:
         return max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, pace_bytes) // self.row_bytes
 
     def _touch(self, start: int, end: int) -> None:
-        """Have the untouched memory of rows number `start` to `end` touched."""
+        """Start to touch the untouched memory of rows number `start` to `end`."""
         start = max(start, self._touched)
         with contextlib.suppress(*_NO_MEMORY):  # reported when it is needed
             while end > len(self._slabs) << self._bits:

@@ -44,7 +44,7 @@ class _Listed(NamedTuple):
 
 
 class TableSnapshot:
-    """A copy in progress. One other thread may call `take`; all else belongs to the thread that owns the table.
+    """A copy in progress. One other thread may call `take`; the table's thread calls all other methods.
 
     Attributes:
         header: the header for the blocks.
@@ -128,7 +128,7 @@ class TableSnapshot:
         return self.take()
 
     def take(self, into: Floats | None = None) -> Block | None:
-        """Return some kept or listed rows, possibly none of them; None if no rows are kept or listed.
+        """Return some kept or listed rows, possibly none; None if no rows are kept or listed.
 
         Args:
             into: (floats_of_block,): memory for the floats; the block is then valid until the next call.

@@ -83,7 +83,7 @@ class Steps:
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
     def compiled(self, at: Moment, weights: Floats | None = None) -> CompiledStep | None:
-        """Return the step for the kernels, None if the rule has no formula."""
+        """Return the step in the form that kernels take; None if the rule has no formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
         if formula is None:
             return None
@@ -148,7 +148,7 @@ class Steps:
             spec.check_values(rows.ids[part], parts[0, :, : self._width])
 
     def are_sound(self, parts: Floats) -> bool:
-        """Return whether `fits` may be asked about rows (parts, n, part) from elsewhere."""
+        """Return whether `fits` applies to rows (parts, n, part) that were not trained here."""
         formula = self._formulas.at(1, 0.0)
         return formula is not None and formula.is_sound(parts, self._width)
 

@@ -30,12 +30,12 @@ def new_tick(clock: int) -> int:
 
 
 def ages(ticks: Ticks, clock: int) -> Ticks:
-    """Return how many batches before `clock` each row changed; 2^30 or more: after it."""
+    """Return how many batches before `clock` each row changed; 2^30 or more means after it."""
     return (np.uint32(tick(clock)) - ticks) & np.uint32(_MASK)
 
 
 def later(ticks: Ticks, by: Ticks) -> Ticks:
-    """Return ticks of rows that have the same age `by` batches later."""
+    """Return the ticks that give rows the same age `by` batches later."""
     return (ticks & np.uint32(_NEW)) | ((ticks + by) & np.uint32(_MASK))
 
 
@@ -63,7 +63,7 @@ def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
 
 
 def undecayed(ticks: Ticks, clock: int, caught_up: int) -> npt.NDArray[np.float32]:
-    """Return for how many batches up to `clock` each row has pending decay: (n, 1)."""
+    """Return the number (n, 1) of batches up to `clock` for which each row has pending decay."""
     return np.minimum(ages(ticks, clock), np.uint32(min(clock - caught_up, MAX_AGE))).astype(np.float32)[
         :, None
     ]

@@ -40,7 +40,7 @@ _MOST_LOADED = 256
 
 
 class TieredTable(HashTable):
-    """See `HashTable`."""
+    """A `HashTable` whose rows are on disk where they exceed its memory."""
 
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
@@ -73,7 +73,7 @@ class TieredTable(HashTable):
         return self._disk.file_bytes
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
-        """See `HashTable.lookup`. Raises DiskError: a row cannot be read."""
+        """Return the values of ids; see `HashTable.lookup`. Raises DiskError: a row cannot be read."""
         self._check_whole()
         ids = plain(ids)
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
@@ -89,14 +89,15 @@ class TieredTable(HashTable):
         return found
 
     def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """See `HashTable.apply`. Raises DiskError: rows cannot be read or written."""
+        """Do the same as `HashTable.apply`. Raises DiskError: rows cannot be read or written."""
         with self._whole():
             super().apply(gradients, learning_rate)
         self.counts.found -= self._brought
         self._loaded, self._brought = [], 0
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """See `HashTable.prepare`; loads rows. Raises DiskError: the disk is full, or rows cannot be read."""
+        """Load rows, and do the same as `HashTable.prepare`. Raises DiskError: the disk is full, or rows cannot be
+        read."""
         self._check_whole()
         if self._refused is not None:
             self._refused = None
@@ -110,13 +111,13 @@ class TieredTable(HashTable):
         super().prepare(gradients)
 
     def assign(self, ids: Ids, values: Floats) -> None:
-        """See `HashTable.assign`. Raises DiskError: rows cannot be read."""
+        """Set the values of rows; see `HashTable.assign`. Raises DiskError: rows cannot be read."""
         self._check_whole()
         self._load(ids)
         super().assign(ids, values)
 
     def shrink(self, min_score: float) -> int:
-        """See `HashTable.shrink`. Raises DiskError: rows cannot be read; none was dropped."""
+        """Do the same as `HashTable.shrink`. Raises DiskError: rows cannot be read; none was dropped."""
         self._check_whole()
         low = []
         for ids, slots in self._disk.blocks() if self.spec.budget.is_scored else ():
@@ -126,13 +127,13 @@ class TieredTable(HashTable):
         return dropped + sum(self._drop_on_disk(*each) for each in low)
 
     def catch_up(self, learning_rate: float) -> None:
-        """See `HashTable.catch_up`. Raises DiskError: rows cannot be read or written."""
+        """Do the same as `HashTable.catch_up`. Raises DiskError: rows cannot be read or written."""
         self._check_whole()
         with self._whole():
             super().catch_up(learning_rate)
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
-        """See `HashTable.snapshot`."""
+        """Begin to copy the current table; see `HashTable.snapshot`."""
         snapshot = super().snapshot(since)
         snapshot.failure = self._broken
         return snapshot
@@ -140,17 +141,17 @@ class TieredTable(HashTable):
     def walk(
         self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
     ) -> tuple[TableRows, Cursor, int | None]:
-        """See `HashTable.walk`. Raises DiskError: rows cannot be read."""
+        """Return the next changed rows; see `HashTable.walk`. Raises DiskError: rows cannot be read."""
         self._check_whole()
         return super().walk(at, since, most, with_states=with_states)
 
     def forget(self, ids: Ids) -> None:
-        """See `HashTable.forget`."""
+        """Drop the rows of ids; see `HashTable.forget`."""
         super().forget(ids)
         self._disk.forget(ids)
 
     def fill(self, block: Block) -> None:
-        """See `HashTable.fill`. Raises DiskError: also if the disk is full."""
+        """Store rows of blocks; see `HashTable.fill`. Raises DiskError: also if the disk is full."""
         super().fill(block)
         self._check_index(self.spec.budget.memory, bool(len(block.ids)))
         if self._refused is not None:
@@ -162,7 +163,7 @@ class TieredTable(HashTable):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Refuse all later requests if a change of the table fails halfway."""
+        """Make the table refuse all later requests if a change fails halfway within the context."""
         try:
             yield
         except (DiskError, MemoryError) as error:
@@ -170,7 +171,7 @@ class TieredTable(HashTable):
             raise
 
     def _check_index(self, most: int, has_more: bool) -> None:
-        """Refuse more rows if those on disk take more than `most` bytes of memory."""
+        """Raise an error if the index of rows on disk takes more than `most` bytes of memory."""
         if has_more and self._index_bytes > max(most, _SMALL):
             raise PserverError(
                 f"table {self.spec.name}: no memory for more rows: the index of {len(self._disk)} rows on disk takes "
@@ -179,7 +180,7 @@ class TieredTable(HashTable):
             )
 
     def _load(self, ids: Ids) -> int:
-        """Load those of ids (n,) that are on disk into memory; return their number."""
+        """Load the rows of ids (n,) that are on disk into memory; return their number."""
         if any(ids is each for each in self._loaded):
             return 0
         absent = super()._absent(plain(ids))
@@ -227,7 +228,7 @@ class TieredTable(HashTable):
             self._gather(len(ids))
 
     def _gather(self, count: int) -> None:
-        """Move rows on disk together if too many slots are empty, so that room for about `count` rows is made."""
+        """Compact the file if too many slots are empty, to make room for about `count` rows."""
         slots = self._disk.scattered(2 * count)
         slots, ids, parts = self._disk.read_undamaged(slots)
         if not len(slots):

@@ -23,7 +23,7 @@ class WaitingRoom:
     """Sightings of ids without a row. Not thread-safe."""
 
     def __init__(self, entry: int, period: int, memory: int = 0) -> None:
-        """Start empty.
+        """Start without sightings.
 
         Args:
             entry: number of sightings that admits an id.
@@ -57,7 +57,8 @@ class WaitingRoom:
         return let_in
 
     def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Record a sighting of each of the distinct ids (n,); return which are admitted, and forget those."""
+        """Record a sighting of each of the distinct ids (n,); return which are admitted, and forget the admitted
+        ones."""
         let_in = self.would_admit(ids)
         if self._entry == 1:
             return let_in
@@ -76,7 +77,7 @@ class WaitingRoom:
         return _copy(self._seen), _copy(self._before)
 
     def fill(self, content: tuple[Sightings, Sightings]) -> None:
-        """Restore the `content` of another instance."""
+        """Restore the sightings that `content` of another instance returned."""
         self._seen, self._before = new_index(), new_index()
         for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
             index.insert(ids, counts)

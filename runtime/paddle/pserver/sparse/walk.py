@@ -91,7 +91,8 @@ class Cursor(NamedTuple):
 
 
 class Walking(Protocol):
-    """One server's rows, and the ids whose rows left the table meanwhile; see `pserver.reader.TableWalk`."""
+    """A walk over one server's rows, and the ids whose rows left the table meanwhile; see
+    `pserver.reader.TableWalk`."""
 
     clock: int
     since: int | None
@@ -164,7 +165,7 @@ def next_piece(
 
 
 def reach(since: int | None, clock: int, caught_up: int) -> int | None:
-    """Return the batch since which ticks record changes, given the requested `since`; None: all rows must be read."""
+    """Return the batch after which rows must be read for a requested `since`; None: all rows must be read."""
     if since is None or since < caught_up or since > clock or clock - since > MAX_AGE:
         return None
     return since
@@ -180,7 +181,7 @@ def ages_of(ticks: npt.NDArray[np.uint32], clock: int) -> npt.NDArray[np.int32]:
 
 
 def ticks_of(found: npt.NDArray[np.int32], clock: int) -> npt.NDArray[np.uint32]:
-    """Return the ticks (n,) of rows of these `ages_of` in a table with this clock."""
+    """Return the ticks (n,) of rows with these ages (see `ages_of`) in a table with this clock."""
     is_new = found < 0
     age = np.where(is_new, -1 - found, found).astype(np.int64)
     ticks = ((clock - age) & ((1 << 31) - 1)).astype(np.uint32)

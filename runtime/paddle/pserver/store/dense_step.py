@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step on dense blocks: sums of all trainers' gradients, or the values after the step, next to the current
-values.
+"""Computes a step on dense blocks: sums of all trainers' gradients, or the values after the step, beside the current
+ones.
 
 Large gradients are added on several cores, piece by piece; pieces are independent, so the result does not depend on it.
 """
@@ -68,7 +68,7 @@ class DoubleBuffer:
 
 
 class DenseThreads:
-    """Threads that start with the first work of several pieces, and end with this object. For one caller at a time.
+    """Threads that start when work first has several pieces, and end with this object. One caller at a time.
 
     Attributes:
         count: number of threads working at a time, including the caller.
@@ -115,7 +115,7 @@ class DenseThreads:
 
 
 class DenseStep:
-    """Computes `slabs.later`. Not thread-safe; it has threads of its own.
+    """Computes the values after a step into `slabs.later`. Not thread-safe; it has threads of its own.
 
     Attributes:
         rate: learning rate of the step.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trainer's gradients of one batch for one server, as far as they have arrived: whole or chunk by chunk."""
+"""The part of one trainer's gradients of one batch that has arrived at one server, whole or chunk by chunk."""
 
 from __future__ import annotations
 

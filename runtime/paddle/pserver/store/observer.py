@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 class Elements(NamedTuple):
-    """Elements `start` to `stop` of the blocks of a dense parameter here, with the state of its rule.
+    """Elements `start` to `stop` of a dense parameter's blocks on this server, with the state of its rule.
 
     Attributes:
         version: number of batches that had been applied when they got their current values.

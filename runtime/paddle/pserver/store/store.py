@@ -50,7 +50,7 @@ class Store:
     """
 
     def __init__(self, share: ServerShare, optimizer: OptimizerSpec, cores: int | None = None) -> None:
-        """Allocate.
+        """Allocate the parameters.
 
         Args:
             cores: cores that add large gradients; None: those of this process, up to a limit.
@@ -306,14 +306,15 @@ class Store:
             self.growing[name].share.spec.check_scored()
 
     def shrink(self, least: Mapping[str, float]) -> None:
-        """Drop the rows of growing tables whose score is below a least one, by table name; see `check_scores`."""
+        """Drop the rows of growing tables whose scores are below the given minimum of each table; see
+        `check_scores`."""
         self.shrunk_at = self.version
         with self._whole(_NO_MEMORY):  # a disk error precedes the change of its table
             for name, score in least.items():
                 self.growing[name].table.shrink(score)
 
     def finish_pass(self) -> None:
-        """End a pass: sparse rows catch up, and the pass number of schedules advances."""
+        """End a pass: apply pending updates to sparse rows, and advance the pass number of schedules."""
         self.catch_up()
         self.pass_id += 1
         self.pass_version = self.version

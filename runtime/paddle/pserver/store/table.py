@@ -32,7 +32,7 @@ class Table:
         self._updater = SparseUpdater.of(optimizer, share.parameter, share.height, share.width)
 
     def set(self, start: int, values: Values) -> None:
-        """Overwrite the rows at positions start .. start+len(values)-1 here.
+        """Overwrite the rows at positions start .. start+len(values)-1 on this server.
 
         Raises:
             PserverError: they are out of range, have another width or dtype, or are not finite.
@@ -63,7 +63,7 @@ class Table:
         self._updater.resume(numbers)
 
     def part(self, start: int, count: int) -> Values:
-        """Return a copy of the rows at positions start .. start+count-1 here, fewer at the end."""
+        """Return a copy of the rows at positions start .. start+count-1 on this server, fewer at the end."""
         return self._values[start : start + count].copy()
 
     def rows(self, rows: Rows) -> Values:
@@ -135,7 +135,7 @@ class Table:
         self._updater.update(self._values, local, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Apply pending updates to rows that no gradient touched lately."""
+        """Apply pending updates to rows without recent gradients."""
         if self._updater.catches_up:
             self.watch.rows(self.share.parameter.name, self._all())
         self._updater.catch_up(self._values, learning_rate)

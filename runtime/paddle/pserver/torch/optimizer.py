@@ -96,7 +96,7 @@ class ServerOptimizer:
         return bool(self._dense)
 
     def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:
-        """Return for each table the rows (n, dim) of distinct ids, and the position of each id (m,) in them.
+        """Return, for each table, the rows (n, dim) of distinct ids, and the position of each id (m,) in them.
 
         Args:
             ids: (m,) int64 or int32 tensors, by table; one request fetches the rows that were not prefetched.
@@ -122,7 +122,7 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows together with a later step, as of the end of that step; lookups of these ids after it use them.
+        """Request rows together with a later step, as they are after that step, for the lookups that follow it.
 
         Args:
             ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has
@@ -202,7 +202,7 @@ class ServerOptimizer:
         )
 
     def _note(self, batch: Batch, rows: Any) -> None:
-        """Record a lookup whose rows got a gradient."""
+        """Record a lookup whose rows received a gradient."""
         self._lookups[id(rows)] = _Lookup(batch, rows)
         if len(self._lookups) == _MANY:
             self._warn("so far")

@@ -33,7 +33,7 @@ class Prefetched:
         return all(batch.has_rows for batch in self.batches.values())
 
     def take(self, name: str, ids: Ids) -> Batch | None:
-        """Return the batch with exactly these ids (m,); it can be taken only once, because its rows have one owner."""
+        """Return the batch with exactly these ids (m,), only once, because its rows have one owner."""
         if name in self._used or name not in self.batches or not np.array_equal(self._ids[name], ids):
             return None
         self._used.add(name)
@@ -41,7 +41,7 @@ class Prefetched:
 
 
 class Coming:
-    """The prefetched batches of an optimizer, used in the step after the one whose answer contained them."""
+    """The prefetched batches of an optimizer; each is used in the step after the one whose answer contained it."""
 
     def __init__(self) -> None:
         self._handles: list[Prefetched] = []
@@ -52,7 +52,7 @@ class Coming:
         self._handles.append(handle)
 
     def of_step(self, step: int, client: Client) -> dict[str, Batch]:
-        """Return what to request together with a step: for each table, one batch of all prefetched ids."""
+        """Return the requests to send together with a step: for each table, one batch of all prefetched ids."""
         asked: dict[str, list[Batch]] = {}
         for handle in self._handles:
             if handle.step == step:

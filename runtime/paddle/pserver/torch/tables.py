@@ -87,7 +87,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_servers": None}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
-        """Reject values that would be lost: a weight, and dense parameters that the next step overwrites."""
+        """Reject values that would be lost: a weight, or dense parameters that the next step would overwrite."""
         if self._servers is not None and self._servers.has_dense:
             raise ConfigError(
                 "load_state_dict: the servers hold this model's parameters, which would overwrite it "

@@ -64,7 +64,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 class PlainSource:
-    """The unchanged bytes that a socket received. See `SealedSource`.
+    """A source of bytes: the data that a socket received, unchanged; compare `SealedSource`.
 
     Attributes:
         descriptor: of the socket with exactly these bytes; None: they are derived from the received bytes.
@@ -165,7 +165,8 @@ class StreamReader:
 
     @property
     def has_more(self) -> bool:
-        """Return whether to check for another message immediately: one is likely, or the socket might not report it."""
+        """Return whether to check for another message immediately, because one is likely or the socket might not
+        report it."""
         return self._start < self._stop or self._is_streaming or self._source.has_more
 
     def read(self) -> list[Frame] | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message as one packet of a local socket: arrays in shared memory are sent as references to their location."""
+"""Packs a message into one packet of a local socket; arrays in shared memory are sent as references."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
 
 
 def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
-    """Do the same as `pack`. `places`: the place of each array, see `place_of`; empty: it is sent in the packet."""
+    """Pack a message whose arrays have known `places`; see `pack` and `place_of`. Empty: sent in the packet."""
     if any(places):
         pairs = zip(message.sections, places, strict=True)
         # Data that is not sent needs no checksum.

@@ -79,7 +79,7 @@ def local_name(stamp: int, port: int, keys: WireKeys | None) -> bytes:
 
 
 class ShmConnection(Connection):
-    """Shared memory with one server; also the `SharedSlabs` of it."""
+    """A connection with shared memory to one server; also its `SharedSlabs`."""
 
     def __init__(self, port: int, keys: WireKeys | None, hello: Message, size: int) -> None:
         """Connect and exchange the memory; see `Offer` for the arguments.
@@ -107,11 +107,11 @@ class ShmConnection(Connection):
 
     @property
     def slabs(self) -> ShmConnection:
-        """See `Connection.slabs`."""
+        """Return the memory that the connection shares; see `Connection.slabs`."""
         return self
 
     def send(self, message: Message) -> bool | None:
-        """See `Connection.send`."""
+        """Queue a message; see `Connection.send`."""
         if not self.carries(message):
             return None
         try:
@@ -121,7 +121,7 @@ class ShmConnection(Connection):
             return False
 
     def take(self) -> Message | None:
-        """See `Connection.take`."""
+        """Return the next message, or None; see `Connection.take`."""
         try:
             packet = self._sock.recv(MAX_PACKET)
         except BlockingIOError:
@@ -131,7 +131,7 @@ class ShmConnection(Connection):
         return unpack(packet, [*self._values, *self._answer])
 
     def values(self, reply: Message) -> Floats:
-        """See `SharedSlabs.values`."""
+        """Return the slab that an answer in place names; see `SharedSlabs.values`."""
         which = reply.expect(Ok).slab
         if not 0 <= which < len(self._values):
             raise WireError(f"a reply names slab {which}, expected one of {len(self._values)}")
@@ -168,7 +168,7 @@ class ShmConnection(Connection):
         return self.gradient.nbytes + nbytes <= self._bytes.size
 
     def _packed(self, message: Message) -> bytes:
-        """Return a message without its arrays: those outside shared memory are copied to the scratch memory.
+        """Return a message with its arrays as references; arrays outside shared memory are copied to scratch memory.
 
         They stay there until the next message.
         """
@@ -228,7 +228,7 @@ class ShmListener(SocketListener[_Trainer]):
         super().__init__(listener)
 
     def send(self, address: bytes, message: Message) -> bool | None:
-        """See `Listener.send`.
+        """Send a message to a peer of this listener; see `Listener.send`.
 
         A message that is too large and not in shared memory cannot be sent: the connection is closed, and the trainer
         requests it over the base.
@@ -309,7 +309,7 @@ class ShmListener(SocketListener[_Trainer]):
 
 
 def connect(offer: Offer) -> ShmConnection:
-    """Open a connection; see `Transport.client`."""
+    """Connect to a server of this node; see `Transport.client`."""
     try:
         connection = ShmConnection(
             int(offer.endpoint.rpartition(":")[2]), offer.keys, offer.hello, offer.size
@@ -321,7 +321,7 @@ def connect(offer: Offer) -> ShmConnection:
 
 
 def listen(site: Site) -> ShmListener | None:
-    """Open a listener; see `Transport.server`."""
+    """Open a listener for processes of this node; see `Transport.server`."""
     try:
         return ShmListener(site.stamp, site.port, site.keys)
     except (OSError, AttributeError) as error:

@@ -59,12 +59,12 @@ class SocketListener(Listener, Generic[_Peer]):
         """
 
     def open(self, port: Dispatcher) -> None:
-        """See `Listener.open`."""
+        """Accept connections from now on; see `Listener.open`."""
         self._port = port
         port.poller.add_descriptor(self._listens_at)
 
     def serve(self) -> None:
-        """See `Listener.serve`."""
+        """Handle the events of the listener's handles; see `Listener.serve`."""
         poller = self._port.poller
         if poller.take_ready(self._listens_at):
             self._admit()
@@ -80,13 +80,13 @@ class SocketListener(Listener, Generic[_Peer]):
                 poller.mark_ready(peer.descriptor)  # its buffer may hold whole messages
 
     def tick(self) -> None:
-        """See `Listener.tick`."""
+        """Check deadlines, about once a second; see `Listener.tick`."""
         if self._is_paused:
             self._port.poller.add_descriptor(self._listens_at)
             self._is_paused = False
 
     def close(self) -> None:
-        """See `Listener.close`."""
+        """Close the listener and all connections; see `Listener.close`."""
         for peer in self._peers.values():
             peer.sock.close()
         self._listener.close()

@@ -83,23 +83,23 @@ class TcpConnection(Connection):
 
     @property
     def is_sending(self) -> bool:
-        """See `Connection`."""
+        """Return whether bytes are queued for sending."""
         return not self._writer.is_empty
 
     @property
     def has_more(self) -> bool:
-        """See `Connection`."""
+        """Return whether `take` may find another message that the poller does not report."""
         return self._reader.has_more
 
     def send(self, message: Message) -> bool:
-        """See `Connection.send`."""
+        """Queue a message; see `Connection.send`."""
         try:
             return self._writer.put(message)
         except (OSError, SealError):
             return False
 
     def take(self) -> Message | None:
-        """See `Connection.take`; also sends queued bytes."""
+        """Send queued bytes, and return the next message, or None."""
         if not self._writer.is_empty:
             self._writer.flush()
         frames = self._reader.read()
@@ -172,7 +172,7 @@ class TcpListener(SocketListener[Stream]):
         return message._replace(record=Invited(where, port), sections=(section,))
 
     def send(self, address: bytes, message: Message) -> bool | None:
-        """See `Listener.send`."""
+        """Send a message to a peer of this listener; see `Listener.send`."""
         stream = self._by_address.get(address)
         if stream is None or stream.host is None:
             return None
@@ -184,7 +184,7 @@ class TcpListener(SocketListener[Stream]):
         return done
 
     def lose_host(self, host: bytes) -> None:
-        """See `Listener.lose_host`."""
+        """Close the connections that a base address requested; see `Listener.lose_host`."""
         for stream in [each for each in self._peers.values() if each.host == host]:
             self._dismiss(stream)
 
@@ -265,7 +265,7 @@ def connect(offer: Offer) -> TcpConnection | None:
 
 
 def listen(site: Site) -> TcpListener | None:
-    """Open a listener; see `Transport.server`."""
+    """Open a listener for invited trainers; see `Transport.server`."""
     if site.keys is not None and not is_possible():
         _log.info(
             "no direct TCP streams, so ZeroMQ carries all values: install cryptography 47 or newer to encrypt streams"

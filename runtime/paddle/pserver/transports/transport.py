@@ -35,7 +35,7 @@ class SharedSlabs(Protocol):
     gradient: Floats
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab that an answer in place names; it changes with the next push but one.
+        """Return the slab to which an answer refers; it is overwritten two pushes later.
 
         Raises:
             WireError: there is no such slab.
@@ -58,7 +58,7 @@ class Connection(ABC):
 
     @property
     def slabs(self) -> SharedSlabs | None:
-        """Memory that the connection shares, if any."""
+        """Return the memory that the connection shares, if any."""
         return None
 
     @property

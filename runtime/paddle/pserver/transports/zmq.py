@@ -144,7 +144,7 @@ class ZmqConnection(Connection):
         return self._socket, self._monitor
 
     def send(self, message: Message) -> bool:
-        """See `Connection.send`; False if the queue is full."""
+        """Queue a message; return False if the queue is full."""
         try:
             self._socket.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -153,7 +153,7 @@ class ZmqConnection(Connection):
         return True
 
     def take(self) -> Message | None:
-        """See `Connection.take`."""
+        """Return the next message, or None; see `Connection.take`."""
         parts = self._poller.take(self._socket)
         return None if parts is None else decode([part.buffer for part in parts])
 
@@ -311,16 +311,16 @@ class ZmqListener(Listener):
             self.poller.add(each)
 
     def wake(self) -> None:
-        """Make the `wake_up` ready, in any thread."""
+        """Make `wake_up` ready; any thread can call this."""
         with contextlib.suppress(OSError):  # the port's thread ended by itself and closed it
             self._wake.send(b"\0")
 
     def open(self, port: Dispatcher) -> None:
-        """See `Listener.open`: earlier messages wait in the socket."""
+        """Accept connections from now on; earlier messages wait in the socket."""
         self._port = port
 
     def serve(self) -> None:
-        """See `Listener.serve`."""
+        """Handle the events of the listener's handles; see `Listener.serve`."""
         for _ in range(_BATCH):
             received = self.receive()
             # Before the message: its connection may have taken over the descriptor of a broken one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of this machine: where a server listens, what it publishes, which process uses a port."""
+"""The addresses of this machine: where a server listens, which ones it publishes, which process uses a port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = "*"
 
 
 def bind_addresses(bind: str, nics: str, pod_ip: str) -> tuple[str, ...]:
-    """Return where to listen: `bind`, else `pod_ip`, else the IPv4 of each device in `nics`, else everywhere.
+    """Return the addresses to listen on: `bind`, else `pod_ip`, else the IPv4 of each device in `nics`, else all.
 
     Raises:
         ConfigError: a device does not exist or has no IPv4 address.

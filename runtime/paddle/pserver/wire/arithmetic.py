@@ -39,7 +39,7 @@ class Findings(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """The results of a step besides its values.
+    """The results of a descent step, apart from its values.
 
     Attributes:
         checksum: `Findings.checksum` of the values, if it was available without extra cost.
@@ -69,14 +69,14 @@ def inspect(frame: bytes | memoryview) -> Findings:
 
 
 def inspect_plainly(frame: bytes | memoryview) -> Findings:
-    """The plain form of `inspect`."""
+    """Do the same as `inspect` in plain numpy."""
     count = len(frame) // 8
     total = int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64))
     return Findings(_with_rest(total, frame[8 * count :]), is_finite(frame))
 
 
 def checksum_of(frame: bytes | memoryview) -> int:
-    """Return `Findings.checksum` alone.
+    """Return the checksum of bytes; see `Findings.checksum`.
 
     A CRC of the whole frame would take several times as long as all other processing of it.
     """
@@ -128,7 +128,7 @@ def descend(
 def descend_plainly(
     w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
 ) -> bool:
-    """The plain form of `descend`; return `Descent.is_finite`."""
+    """Do the same as `descend` in plain numpy; return `Descent.is_finite`."""
     step = scratch[: w.size]
     total = _sum(gradients, step)
     is_finite = not look or bool(np.isfinite(total).all())
@@ -138,7 +138,7 @@ def descend_plainly(
 
 
 def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
-    """Return the sum in the order given: a single array unchanged, several in `into`."""
+    """Return the sum, added in the given order: a single array unchanged, several summed in `into`."""
     if len(arrays) == 1:
         return arrays[0]
     np.add(arrays[0], arrays[1], out=into)

@@ -25,7 +25,7 @@ class _Arrival(ctypes.Structure):
 
 
 class Arrival:
-    """The reception of one array. Its plain form is to receive everything, and then to `inspect` it."""
+    """Receives one array and inspects it meanwhile. The plain form receives everything, and then calls `inspect`."""
 
     def __init__(self, place: memoryview, kernels: Any) -> None:
         self._kernels = kernels
@@ -72,7 +72,7 @@ class Arrival:
 
 
 class ReusedMemory:
-    """Memory for large arrays, reused when nothing refers to its old contents: it is then cached and mapped.
+    """Memory for large arrays, reused when nothing refers to its old contents, because it is then cached and mapped.
 
     A few pieces of one reader. Not thread-safe, but any thread can drop the messages that it took.
     """

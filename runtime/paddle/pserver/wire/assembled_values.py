@@ -26,7 +26,7 @@ _MAX_BYTES = 1 << 60  # of a value: more than any memory, and less than numpy ca
 
 
 class _Assembly:
-    """Values, some of which arrive in parts.
+    """Assembles values, some of which arrive in parts.
 
     Attributes:
         values: by name; a value in parts is added with its last part.
@@ -82,7 +82,7 @@ class Arriving(_Assembly):
 
     @property
     def unfinished(self) -> str:
-        """Name of a value that has not arrived completely, or empty."""
+        """The name of a value that has not arrived completely, or an empty string."""
         return next(iter(self._parts), "")
 
     def sections(self) -> Iterator[list[Section]]:
@@ -129,7 +129,7 @@ class Gathering(_Assembly):
 
     @property
     def missing(self) -> list[tuple[str, int]]:
-        """What must still be requested: (name, first row)."""
+        """The values that must still be requested: (name, first row)."""
         return [
             (name, self._parts[name].rows if name in self._parts else 0)
             for name in self._names

@@ -54,7 +54,7 @@ _FLOATS = DTYPES[0]
 
 
 class _Layout:
-    """How a header with a record begins, for one verb.
+    """The layout of the beginning of a header, for one verb.
 
     Attributes:
         kind: type of the record.
@@ -130,7 +130,7 @@ def encode_short(message: Message) -> bytes | None:
 
 
 def encode_any(message: Message) -> list[Frame]:
-    """The general form of `encode`."""
+    """Encode any message; the general form of `encode`."""
     record, trainer, session, request, stamp, sections = message
     verb = VERBS[type(record)]
     before = (_MAGIC, WIRE_VERSION, verb, len(sections), trainer, 0, session, request, stamp)
@@ -165,7 +165,7 @@ def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
 
 
 def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> Message | None:
-    """Return the same message as `decode_any`, or None if the short form does not apply, or the message is damaged.
+    """Return the same message as `decode_any`; None if the short form does not apply or the message is damaged.
 
     Raises:
         WireError: it is undamaged, but its record is invalid.
@@ -192,7 +192,7 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
 
 
 def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:
-    """The general form of `decode`."""
+    """Decode any message; the general form of `decode`."""
     if not frames or not _BEFORE.size <= len(frames[0]) <= MAX_HEADER_BYTES:
         raise DamagedError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
     header = bytes(frames[0])
@@ -243,7 +243,7 @@ def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
 
 
 def _crc_of(header: Frame) -> int:
-    """Return the crc of a header; its own field counts as zeros."""
+    """Return the CRC of a header, whose CRC field counts as zeros."""
     return zlib.crc32(header[_CRC_AT + _CRC.size :], zlib.crc32(_NO_CRC, zlib.crc32(header[:_CRC_AT])))
 
 

@@ -46,7 +46,7 @@ class WireKeys:
 
     @classmethod
     def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
-        """Return the keys of a wire; None if it is plain.
+        """Return the keys of a wire, or None if the wire is plain.
 
         Raises:
             ConfigError: there is no such wire, or no key for it.

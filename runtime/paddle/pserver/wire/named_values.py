@@ -202,7 +202,7 @@ def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
 
 
 def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], int]]:
-    """Yield a value as sections with their sizes in bytes: whole, or in ranges of at most `limit` bytes or one row.
+    """Yield a value as sections, with their sizes in bytes: whole, or in ranges of at most `limit` bytes or one row.
 
     Raises:
         ConfigError: a row of selected rows is larger than a message.
@@ -250,5 +250,5 @@ def held_by(value: Value) -> Array:
 
 
 def spans(sections: Iterable[Section]) -> dict[str, Array]:
-    """Return the range of rows that each section has: name -> int64 as in the module's docstring."""
+    """Return the range of rows in each section, by name, as int64 in the form that the module describes."""
     return {each.name[1:]: each.array for each in sections if each.name[:1] == _PART}

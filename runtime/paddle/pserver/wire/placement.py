@@ -173,13 +173,14 @@ def block_size(total: int, num_servers: int) -> int:
 
 
 def offset(name: str, num_servers: int) -> int:
-    """Return the server of a parameter's block 0, from a hash of its name that is the same in every process."""
+    """Return the server of a parameter's block 0, by a hash of its name that is the same in every process."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") % num_servers
 
 
 def _is_whole(parameter: ParameterSpec, whole: bool) -> bool:
-    """Return whether a parameter must not be cut; `whole`: whether this holds for those with the job's optimizer."""
+    """Return whether a parameter must not be split; `whole`: whether that holds for parameters with the job's
+    optimizer."""
     return whole if parameter.optimizer is None else rule_of(parameter.optimizer).needs_whole
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polls the sockets of one thread; also the options that both ends of a ZeroMQ socket have in common.
+"""Polls the sockets of one thread, and sets the options that both ends of a ZeroMQ socket have in common.
 
 Waiting uses the sockets' descriptors: one system call, where zmq_poll makes several per socket. A descriptor reports an
 event only one time. So a socket stays ready until a `take` finds it empty. Sending can swallow a report, so it marks
@@ -150,7 +150,7 @@ class Poller:
         self.ready.discard(sock)
 
     def mark_ready(self, sock: Any) -> None:
-        """Make the next `take` or `take_ready` consider this one ready, whatever its descriptor reports."""
+        """Make the next `take` or `take_ready` treat this socket as ready, regardless of its descriptor."""
         self.ready.add(sock)
 
     def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:

@@ -33,7 +33,7 @@ class SharedArray:
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate. Raises MemoryError: there is not enough memory."""
+        """Allocate the array. Raises MemoryError: there is not enough memory."""
         try:
             self.descriptor = descriptors.memory("paddle-slab", 4 * size, is_fixed=True)
             weakref.finalize(self, os.close, self.descriptor)

@@ -84,7 +84,7 @@ def own_folder(path: str) -> None:
 
 
 def spread(path: str) -> None:
-    """Hint to the file system that the entries of our directory are unrelated; ignored where that is not supported.
+    """Hint to the file system that the entries of a directory are unrelated; do nothing where that is not supported.
 
     Otherwise ext4 allocates a tree's files in its parent's block group, and for each file skips all inodes freed there
     in the last minutes, such as those of an earlier job: 0.1 to 0.5 ms per file instead of 0.02.

@@ -46,7 +46,7 @@ class SavedFiles:
         return asked._replace(env=dict(asked.env, **{CHECKPOINT_DIR: self.path}))
 
     def absolute(self, path: str) -> Optional[str]:
-        """Return the absolute path of a collected file, or None if it is not one of these."""
+        """Return the absolute path of a collected file, or None if it is not below this directory."""
         folder, _, rest = path.partition("/")
         return self.path + "/" + rest if folder == FOLDER else None
 
@@ -75,7 +75,7 @@ class SavedFiles:
             found.problems[self.path] = "%d of its %d files were not collected" % (count - MOST_FILES, count)
 
     def close(self) -> None:
-        """Release the directory after the job's end."""
+        """Release the directory at the end of the job."""
         if self._is_named:
             return
         try:
@@ -85,7 +85,7 @@ class SavedFiles:
 
 
 def of(root_dir: str, job: str, saved: Optional[Saved]) -> Optional[SavedFiles]:
-    """Return the directory that a `hello` asks for, or None if the job's scripts get none.
+    """Return the directory that a `hello` requests, or None if it requests none.
 
     Raises:
         ValueError: the name begins with a dot.

@@ -106,7 +106,7 @@ class Sender:
         return self._stage is _Stage.WATCHING
 
     def finish(self) -> None:
-        """Send and list the rest: all files were found, and no process of the job writes any more."""
+        """Send the rest, then the list of all files; by now, no process of the job writes any more."""
         if self.is_watching:
             self._stage = _Stage.SENDING
             for path, tailed in self.files.items():
@@ -120,7 +120,7 @@ class Sender:
         self._outbox.pump()
 
     def verified(self, last: bool, body: bytes) -> None:
-        """Carry out a `verified`: send the given files and links again and list them; without any, finish.
+        """Handle `verified`: send the given files and links again and list them; if there are none, finish.
 
         Raises:
             ValueError: the body is malformed.
@@ -290,5 +290,5 @@ def _part(texts: List[str], is_last: bool) -> Tuple[bytes, bytes]:
 
 
 def _changed(status: os.stat_result) -> Optional[int]:
-    """Return the modification time in ns, or None beyond 64 bits (the year 2262), the limit of a message."""
+    """Return the modification time in ns, or None if a message's 64 bits cannot hold it (after the year 2262)."""
     return status.st_mtime_ns if abs(status.st_mtime_ns) < 1 << 63 else None

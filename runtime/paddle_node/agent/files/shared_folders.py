@@ -30,7 +30,7 @@ class SharedFolders:
         self._held: Dict[str, int] = {}
 
     def hold(self, path: str) -> bool:
-        """Use a tree from now on; return False if it does not exist or is just being removed."""
+        """Lock a tree for use from now on; return False if it does not exist or is being removed."""
         if os.path.dirname(path) not in self._folders or path in self._held:
             return os.path.isdir(path)
         try:

@@ -41,7 +41,8 @@ class SharedTrees:
         self._broken = broken
 
     def request(self, names: Sequence[str]) -> Dict[str, int]:
-        """Start expecting from other nodes what these trees lack; return its sizes by digest, in the order of need."""
+        """Start to expect the missing files of these trees from other nodes; return their sizes by digest, in order
+        of need."""
         wanted: Dict[str, int] = {}
         for name in names:
             tree = self._trees.get(name)

@@ -33,7 +33,7 @@ class Verified:
         self._changed = False
 
     def load(self) -> None:
-        """Load what earlier jobs verified; a record of another boot, or an unreadable one, counts as empty."""
+        """Load the record of earlier jobs; one of another boot, or an unreadable one, counts as empty."""
         self._head = "%s %s" % (_FORM, proc.boot_id())
         self._marks, self._changed = {}, False
         with contextlib.suppress(OSError, ValueError):

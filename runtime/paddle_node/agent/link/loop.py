@@ -75,7 +75,7 @@ class Loop:
         self._work.append(steps)
 
     def reap(self) -> None:
-        """Call back for every child that has ended by now."""
+        """Call back for every child that has ended so far."""
         # -1: orphans of the job become our children too, and must not stay zombies
         while True:
             try:

@@ -35,7 +35,7 @@ MOST_LOSSES = 1000
 
 
 class Outbox:
-    """Owns the descriptor to the launcher.
+    """The queue of frames to the launcher; owns the descriptor of the connection.
 
     Attributes:
         pace_s: how many seconds lines and chunks wait for more of them after the last ones.
@@ -99,7 +99,7 @@ class Outbox:
             self.send("notice", text="%d more messages were not shown (rate limit)" % count)
 
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
-        """Queue a recurring report; it replaces a waiting frame of the same kind and process."""
+        """Queue a recurring report, in place of a waiting frame of the same kind and process."""
         self._newest[kind, proc] = fields
         self.soon()
 
@@ -144,7 +144,7 @@ class Outbox:
         self.pump()
 
     def disconnect(self) -> None:
-        """Handle a closed connection: queued frames wait for another one."""
+        """Handle a closed connection: queued frames wait for the next one."""
         self._connected = False
         self._loop.on_writable(self._fd, None)
 

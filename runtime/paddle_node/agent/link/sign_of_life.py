@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent proper's heartbeat to its guard: each second it writes how long the guard may wait for the next one.
+"""The heartbeat of the agent proper to its guard: it writes each second how long the guard may wait for the next.
 
 A process that hangs in the kernel, for example on a dead file system, can neither end its job nor notice that it
 has to. The guard counts only time in which it ran itself: while a whole machine or container is suspended, no
@@ -39,7 +39,8 @@ class SignOfLife:
         self._loop.after(BEAT_S, lambda: self.begin(lease_s))
 
     def end(self) -> None:
-        """Stop heartbeats: no process of the job runs any more, and the remaining work is not limited in time."""
+        """Stop the heartbeats, because no process of the job runs any more and the remaining work has no time
+        limit."""
         self._tell(0.0)
 
     def _tell(self, patience_s: float) -> None:

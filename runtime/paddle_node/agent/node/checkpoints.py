@@ -68,7 +68,7 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
 
 
 def script_directories(root_dir: str) -> List[Saves]:
-    """Return each directory that a script was given and has written to."""
+    """Return each checkpoint directory that a script has written to."""
     top = root_dir + "/" + saved_files.FOLDER
     found = [_measured(top, name) for name in _names(top)]
     found.sort(key=lambda one: -one.changed_at)
@@ -106,7 +106,8 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
 
 
 def _is_of_a_server(part: Part) -> bool:
-    """Return whether a server can have written the part: another folder with such a name must not break the list."""
+    """Return whether a server can have written the part, so that other folders with such names do not break the
+    list."""
     try:
         read(Part, fields_of(part), "part", part.path)
     except RecordError:
@@ -115,7 +116,7 @@ def _is_of_a_server(part: Part) -> bool:
 
 
 def _moment(status: os.stat_result) -> float:
-    """Return the modification time as precisely as a message can hold it."""
+    """Return the modification time in the precision of a message."""
     return min(max(0.0, status.st_mtime), LAST_MOMENT)
 
 

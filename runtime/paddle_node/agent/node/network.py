@@ -77,7 +77,7 @@ def candidates(
 
 
 def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
-    """Return the ports that a server cannot use, by address, each with its owner; and other obstacles to binding."""
+    """Return the ports in use by address, each with its owner, and other errors that prevent binding."""
     busy: Dict[str, List[List[Any]]] = {}
     problems: List[List[str]] = []
     for address in addresses:

@@ -48,7 +48,7 @@ class Probe:
         )
 
     def run(self, asked: to_agent.Probe, done: Done) -> None:
-        """Carry out a `probe`; `done` gets the fields of `probed`.
+        """Run a `probe`; `done` receives the fields of `probed`.
 
         Raises:
             ValueError: the address is not an IP address.
@@ -204,7 +204,7 @@ class _ProbeRun:
         found.update(free_bytes=0, writable=False)
 
     def finish(self, name: str, took_s: float) -> None:
-        """Handle the completion of one part."""
+        """Handle the completion of one check."""
         if name != RECALLED:  # a part of `python`
             self._steps[name] = round(took_s, 4)
         self._open.remove(name)
@@ -263,7 +263,7 @@ class _ProbeRun:
 
 
 def _known_at_once(variables: Sequence[str]) -> Dict[str, Any]:
-    """Return the facts that are available immediately."""
+    """Return the facts that need no check."""
     return {
         "nics": interfaces.interfaces(),
         "variables": network.own_variables(variables),

@@ -87,7 +87,7 @@ class ProbeChild:
         self._done(name, answer, problem, took_s)
 
     def _part(self) -> None:
-        """Leave the check in progress to this child, and give the rest to another."""
+        """Leave the check in progress to this child, and pass the remaining checks to a new one."""
         rest, self._checks = self._checks[1:], self._checks[:1]
         if rest:
             ProbeChild(self._loop, rest, self._timeout_s, self._done)

@@ -34,7 +34,7 @@ Route = Tuple[int, str, int]
 
 
 class Listeners:
-    """Accepts connections until `close` and discards their data, at most _MOST_READ for _CALLER_S each."""
+    """Accepts connections until `close` and discards their data: from each at most _MOST_READ bytes, for _CALLER_S."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -179,7 +179,7 @@ class Reach:
             self._finish()
 
     def _look(self, route: Route, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
-        """Check whether the peer has acknowledged or refused any of the bytes: the first of them filled a packet."""
+        """Check whether the peer has acknowledged or refused the first bytes, which filled a packet."""
         (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
         # a peer that closed the connection, for example because of too many callers, answers with a reset
         is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks existing directories on a node: the one where a job is to run (--job_workspace), and those it will write to.
+"""Checks existing directories on a node: the one where a job will run (--job_workspace), and those it will write to.
 
 Digests show the launcher whether all nodes have the same code. Only code is compared: data may be distributed over
 the nodes, and reading it would take too long for a preflight.
@@ -36,7 +36,7 @@ def folder_problem(path: str) -> str:
 
 
 def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
-    """Return [the problem of a directory that a job is to run in, or ""; whether it prevents the job]."""
+    """Return [the problem of the directory in which a job will run, or ""; whether it prevents the job]."""
     if not os.path.isdir(path):
         return [
             "%s is not a directory on this node; create it there, or send one with --job_dispatch_package"

@@ -33,7 +33,7 @@ def make(marks: Dict[str, str]) -> str:
 
 
 def join(path: str) -> None:
-    """Move this process into a group; leave it where it is if that fails."""
+    """Move this process into a group; on failure, it stays in its current group."""
     with contextlib.suppress(OSError):
         fd = os.open(path + _PROCS, os.O_WRONLY | os.O_CLOEXEC)
         try:

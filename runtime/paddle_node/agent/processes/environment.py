@@ -33,7 +33,7 @@ def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]
 
 
 def program(name: str, env: Mapping[str, str]) -> Optional[str]:
-    """Return the path of a program in PATH; unlike `shutil.which`, without importing compressors."""
+    """Return the path of a program in PATH, like `shutil.which` but without its imports of compressors."""
     for folder in filter(None, env["PATH"].split(os.pathsep)):
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):

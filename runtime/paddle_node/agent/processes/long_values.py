@@ -47,7 +47,7 @@ class LongValues:
         self._size += len(text)
 
     def variables(self, named: Named) -> Dict[str, str]:
-        """Return the values that a `start` names by their pieces."""
+        """Return the values of variables whose pieces a `start` names."""
         return {name: self._joined(name, digests) for name, digests in named.items()}
 
     def files(self, named: Named, folder: str) -> Dict[str, str]:

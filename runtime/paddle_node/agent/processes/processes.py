@@ -76,11 +76,11 @@ class Processes:
         return {name: running.pid for name, running in self._running.items()}
 
     def sessions(self, name: str) -> Set[int]:
-        """Return the pids that processes of this name have had."""
+        """Return the pids of all processes of this name, earlier ones included."""
         return self._sessions.get(name, set())
 
     def start(self, asked: Start, body: bytes, job_dir: str) -> int:
-        """Carry out a `start`, whose body is pieces of long values; return the pid.
+        """Start the process of a `start` message, whose body is pieces of long values; return its pid.
 
         Raises:
             OSError: the process cannot be started.
@@ -146,7 +146,7 @@ class Processes:
         return pid
 
     def ask_stacks(self, names: Optional[Sequence[str]]) -> None:
-        """Carry out a `stacks`: send one reply per running process; None asks for all."""
+        """Capture the stacks of running processes (`stacks`; None: all), with one reply for each."""
         for name in list(self._running if names is None else names):
             if name in self._running:
                 self._health.ask_stacks(name)

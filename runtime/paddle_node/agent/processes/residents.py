@@ -37,7 +37,7 @@ class Resident(NamedTuple):
     has_job: bool
 
     def end(self) -> bool:
-        """Ask it to accept no further job; a current job continues. Return whether it existed."""
+        """Ask the agent to accept no further job; a current job continues. Return whether the agent existed."""
         told = process_tree.send(self.process, signal.SIGTERM)
         process_tree.send(self.process, signal.SIGCONT)  # if stopped, it would remain
         return told
@@ -49,7 +49,7 @@ def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:
 
 
 def call_this_process(name: bytes) -> None:
-    """Set the name of this process, by which others find it."""
+    """Set the name of this process, by which other processes find it."""
     with open("/proc/self/comm", "wb") as file:
         file.write(name)
 

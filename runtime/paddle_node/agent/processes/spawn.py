@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a child with controlled inheritance: signals, descriptors, session, environment.
+"""Starts a child process with defined signals, descriptors, session and environment.
 
 Needs a process without threads: Python code runs between fork and exec.
 """

@@ -57,7 +57,7 @@ class Stacks:
         self._end()
 
     def _look(self) -> None:
-        """Continue with the next process once this one has written its current thread and then nothing more."""
+        """Continue with the next process when this one has written its stacks and its output has stopped."""
         self._waited_s += QUIET_S
         heard = len(self._tap.data)
         is_whole = heard == self._heard and _LEAST in self._tap.data[self._begun_at :]

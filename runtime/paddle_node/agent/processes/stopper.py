@@ -60,7 +60,7 @@ class Scope:
         ]
 
     def groups(self) -> Set[int]:
-        """Return the process groups whose number cannot have been reused by another program."""
+        """Return the process groups whose numbers cannot belong to another program by now."""
         leaders = self._leaders()
         return leaders if self._sessions is None else leaders & self._sessions
 

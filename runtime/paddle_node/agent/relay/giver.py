@@ -86,7 +86,7 @@ class Giver:
             self._channel.want_room(bool(self._pending))
 
     def _give(self) -> None:
-        """Send one message; the loop calls again while the peer accepts more."""
+        """Send one message; the loop repeats the call while the peer accepts more."""
         parts: List[bytes] = []
         size = 0
         due = b""
@@ -188,7 +188,7 @@ class _Open:
         return self._incoming is not None and self._incoming.dropped
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return the available bytes from an offset on; the last byte only once the digest was verified."""
+        """Return the available bytes from an offset on; withhold the last byte until the digest is verified."""
         end = self.size
         if self._incoming is not None and not self._incoming.published:
             end = min(self._incoming.size, self.size - 1)

@@ -27,7 +27,7 @@ SHORT_S = 0.5  # seconds until another attempt is worthwhile
 
 
 class Relay:
-    """All connections to and from other nodes."""
+    """The relay of one node: all its connections to and from other nodes."""
 
     def __init__(self, loop: Loop, trees: SharedTrees, send: Callable[..., None]) -> None:
         self._loop = loop
@@ -40,7 +40,7 @@ class Relay:
         self._taker: Optional[Taker] = None
 
     def open(self, asked: to_agent.Relay) -> None:
-        """Listen, and report the address and port.
+        """Listen for other nodes, and report the address and port.
 
         Raises:
             ValueError: the address, the certificate or the key is invalid.

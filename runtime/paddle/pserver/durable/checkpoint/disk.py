@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large files that bypass the system's page cache, where the file system supports it, and memory for their contents.
+"""Reads and writes large files past the page cache, where the file system allows it, and provides their memory.
 
 The page cache copies every byte once more and needs memory: writing 4 GB takes 12 s of processor time through the
 cache and 0.2 s past it. Such files need memory, positions and lengths in whole pages. The system must find and clear
@@ -64,7 +64,7 @@ class SpareMemory:
     """Slots for copies of arrays. May be used by several threads."""
 
     def __init__(self) -> None:
-        """Start without memory."""
+        """Start without any memory."""
         self._free: deque[Memory] = deque()
         self._is_closed = threading.Event()
 

@@ -44,7 +44,7 @@ class Checkpoint:
 
     @property
     def version(self) -> int:
-        """Number of batches applied."""
+        """The number of batches that the checkpoint contains."""
         return self.parts[0].version
 
     @property
@@ -54,8 +54,7 @@ class Checkpoint:
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Begin to check each file in parallel with a reader of the same files, so that each byte is read from
-    disk only one time.
+    """Begin to check each file in parallel with a reader, so that each byte is read from disk only once.
 
     `finish` raises CheckpointError if a file is missing or differs.
     """
@@ -180,7 +179,7 @@ def clear_unfinished(root: Path, server: int) -> None:
 
 
 def _needs(root: Path, manifest: Manifest) -> bool:
-    """Return whether no newer checkpoint has all its parts, so that this one might be the last complete checkpoint."""
+    """Return whether this may be the last complete checkpoint, because no newer one has all its parts."""
     for folder in _versions(root):
         if _version_of(folder) <= manifest.version:
             return True

@@ -160,7 +160,7 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of all arrays."""
+        """The number of bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the files of a checkpoint: their pieces in order, with threads that read ahead, or whole files to check them.
+"""Reads the files of a checkpoint: piece by piece with threads that read ahead, or whole files to check them.
 
 Every byte is read from disk once, into a few blocks that are reused. The pieces are valid only after the last one
 was requested: then every file has matched its manifest.
@@ -185,7 +185,7 @@ class Pool:
 
 
 def _sized(nbytes: int) -> Memory:
-    """Return memory of somewhat more bytes, but not of the size of a block."""
+    """Return memory of slightly more bytes, whose size differs from that of a block."""
     return np.empty(nbytes + nbytes // 8 + (1 if nbytes + nbytes // 8 == BLOCK else 0), np.uint8)
 
 
@@ -305,7 +305,7 @@ class PieceBytes:
         return whole[:count].data
 
     def used_up(self) -> list[Memory]:
-        """Return, once, the memory to return to the pool when the bytes taken so far are no longer used."""
+        """Return the memory to give back to the pool once the bytes taken so far are no longer used."""
         found, self._used_up = self._used_up, []
         return found
 

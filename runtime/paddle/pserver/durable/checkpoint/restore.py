@@ -193,7 +193,7 @@ class _Growth:
 
 
 def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
-    """Yield (position in the piece, position in this server's part, count) of elements that both have."""
+    """Yield (position in the piece, position in this server's part, count) of the elements in both."""
     at, size, block = piece.place["at"], piece.place["size"], piece.place["block"]
     first, stride = piece.place["first"], piece.place["stride"]
     length = len(piece.arrays[VALUE])

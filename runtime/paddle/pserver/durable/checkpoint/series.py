@@ -85,12 +85,12 @@ class Series:
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
-        """See `Watch.dense`."""
+        """Prepare for a change of dense elements; see `Watch.dense`."""
         if self._snapshot is not None:
             self._snapshot.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """See `Watch.rows`."""
+        """Prepare for a change of rows; see `Watch.rows`."""
         if self._snapshot is not None:
             self._snapshot.rows(name, rows)
         self._changed[name][rows] = True
@@ -113,7 +113,7 @@ class Series:
         )
 
     def advance(self) -> None:
-        """Copy a small part."""
+        """Copy a small part of the store."""
         if self._snapshot is None or self._sink is None or self._manifest is None:
             return
         self._snapshot.advance()
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return, once, the finished part, or the reason why it was not written; None if there is nothing new."""
+        """Return the finished part, or the reason why it was not written, one time; None if there is nothing new."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None

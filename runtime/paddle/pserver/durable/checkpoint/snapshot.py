@@ -45,7 +45,7 @@ class Copying:
     """Pieces on their way into a part. All methods except `write` belong to the owner's thread."""
 
     def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
-        """Start.
+        """Begin the copy.
 
         Args:
             pieces: with views of the arrays that change; parameters, and the pieces of each, in the order in which
@@ -92,14 +92,14 @@ class Copying:
                     self._changed.notify_all()
 
     def advance(self) -> None:
-        """Hand over one piece, if there is one."""
+        """Write one piece on the owner's thread, if any is waiting."""
         with self._changed:
             taken = self._take_last()
         if taken is not None:
             self._give(taken[1])
 
     def finish(self, parameter: str, start: int, stop: int) -> None:
-        """Return when these elements are no longer needed: hand over unwritten pieces, wait for the one in progress."""
+        """Wait until these elements are no longer needed: write waiting pieces, and wait for the one in progress."""
         for number in range(start // self._length, -(-stop // self._length)):
             with self._changed:
                 piece = self._take(parameter, number)
@@ -109,7 +109,7 @@ class Copying:
                 self._give(piece)
 
     def cancel(self) -> None:
-        """Hand over no more pieces."""
+        """Discard the pieces that no thread has begun, and wait for the one in progress."""
         with self._changed:
             self._left.clear()
             self._changed.wait_for(lambda: self._written is None)
@@ -153,7 +153,7 @@ class Snapshot:
         changed: Mapping[str, Mask] | None = None,
         since: Mapping[str, int] | None = None,
     ) -> None:
-        """Start.
+        """Begin the copy.
 
         Args:
             sink: receives the pieces.
@@ -190,12 +190,12 @@ class Snapshot:
         return self._dense.is_over and not self._cursor and not self._growing
 
     def dense(self, elements: Elements) -> None:
-        """See `Watch.dense`."""
+        """Prepare for a change of dense elements; see `Watch.dense`."""
         if elements.version >= self.version:  # else they lie elsewhere in the state that is copied
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """See `Watch.rows`."""
+        """Prepare for a change of rows; see `Watch.rows`."""
         if name in self._cursor:
             left = rows[self._todo[name][rows]]
             self._copy_rows(name, left, left)

@@ -207,11 +207,11 @@ class PartWriter:
             raise
 
     def make_room(self, nbytes: int) -> None:
-        """See `DiskOutput.make_room`; a larger number is limited to the maximum."""
+        """Wait until `nbytes` bytes, or the maximum if that is less, can be accepted; see `DiskOutput.make_room`."""
         self._output.make_room(min(nbytes, ROOM))
 
     def write(self, piece: Piece) -> None:
-        """Add a piece; its arrays can be reused afterwards."""
+        """Write a piece; its arrays can be reused afterwards."""
         self.make_room(piece.nbytes)
         for frame in frames(piece, self._output.nbytes):
             self._output.write(frame)
