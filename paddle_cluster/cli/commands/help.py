@@ -24,6 +24,7 @@ Lists the pages of the manual. With NAME: prints that page, or explains a
 command, an option, a name in conf.py or a variable: help configuration,
 help --env, help HOSTS.
 """
+_ONLY_NAMES = regex(r"(`[^`]+`[, ]*)+")  # the first cell of a row that defines names
 WIDEST = 100  # longer lines are hard to read
 _MARKS = regex(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])")  # a link, bold text
 
@@ -65,14 +66,14 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
     if word in COMMANDS:
         return usage(word)
     name = word.lstrip("-").partition("=")[0]
-    told = [row for page in found for row in rows(page, name)]
-    if not told:
+    matches = [row for page in found for row in rows(page, name)]
+    if not matches:
         known = {page.topic for page in found}.union(*(row_names(page) for page in found))
         near = nearest(name, sorted(known))
         hint = f"did you mean {near}?" if near else f"{PROGRAM} help lists the pages"
         raise UsageError(f"no page describes {word!r}; {hint}")
     lines = []
-    for row in told:
+    for row in [row for row in matches if _ONLY_NAMES.fullmatch(row.cells[0])] or matches:
         lines += [*_entry(row, width), f"    (more: {PROGRAM} help {row.topic})", ""]
     return "\n".join(lines)
 
