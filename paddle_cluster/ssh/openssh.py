@@ -23,8 +23,8 @@ from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.ssh.config_reader import Options
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
+from paddle_cluster.ssh.openssh_messages import FailedLogin, SshOutput, explain
 from paddle_cluster.ssh.openssh_query import argv, ask, config_text, not_started, readable
-from paddle_cluster.ssh.openssh_words import FailedLogin, SshOutput, explain
 
 TURN_S = 0.05  # seconds that a write waits for a node that reads nothing
 ENDS_S = 1.0  # seconds for `ssh` to end by itself, then after SIGTERM, then after SIGKILL
@@ -43,7 +43,7 @@ class OpenSshStream:
 
     Attributes:
         bootstrap: the data that the command expects on its standard input.
-        words: the messages of `ssh`.
+        output: the messages of `ssh`.
     """
 
     def __init__(self, argv: Sequence[str], bootstrap: Bootstrap) -> None:
@@ -227,18 +227,18 @@ class OpenSshLogins(Logins):
         with readable(self._config) as config:
             # a jump host has its own route: the one in conf.py is for the node
             settings = self._settings
-            output = argv(settings, config, host, jump=settings.jump if node is None else "")
-            return ask(output[1:], (node or host).text)
+            command = argv(settings, config, host, jump=settings.jump if node is None else "")
+            return ask(command[1:], (node or host).text)
 
     def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> OpenSshStream:
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
         attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
         with readable(self._fresh_config if is_fresh else self._config) as config:
-            output = argv(
+            command = argv(
                 self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
             )
             try:
-                stream = OpenSshStream(output, bootstrap)
+                stream = OpenSshStream(command, bootstrap)
             except OSError as error:
                 raise not_started(host.text, error) from error
             try:

@@ -25,7 +25,7 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.config_lines import SYSTEM_CONFIG
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options
-from paddle_cluster.ssh.openssh_words import not_looked_up
+from paddle_cluster.ssh.openssh_messages import not_looked_up
 from paddle_node.contract.classes import regex
 from paddle_node.linux.descriptors import memory_file
 

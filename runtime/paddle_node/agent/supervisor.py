@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.files.trees import Trees
-from paddle_node.agent.jobs_desk import JobsDesk
+from paddle_node.agent.job_requests import JobRequests
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import MOST_PACE_S, Outbox
 from paddle_node.agent.link.reconnect_listener import ReconnectListener
@@ -94,7 +94,7 @@ class Supervisor:
         self._heard_at = time.monotonic()
         self._alone = False
         self._parted = False  # our goodbye was sent
-        self._desk = JobsDesk(self._loop, self._outbox)
+        self._job_requests = JobRequests(self._loop, self._outbox)
         self._handlers: Dict[str, Callable[[Any, bytes], None]] = {
             "hello": self._on_hello,
             "probe": self._on_probe,
@@ -112,11 +112,11 @@ class Supervisor:
             "received": lambda asked, body: self._outbox.acknowledged(asked.position),
             "ping": lambda asked, body: self._outbox.send("pong", seq=asked.seq, clock=time.time()),
             "bye": self._on_bye,
-            "jobs": lambda asked, body: self._desk.jobs(),
-            "end_job": lambda asked, body: self._desk.end_job(asked),
-            "clean": lambda asked, body: self._desk.clean(asked),
-            "checkpoints": lambda asked, body: self._desk.checkpoints(asked.folder),
-            "verify": lambda asked, body: self._desk.verify(asked),
+            "jobs": lambda asked, body: self._job_requests.jobs(),
+            "end_job": lambda asked, body: self._job_requests.end_job(asked),
+            "clean": lambda asked, body: self._job_requests.clean(asked),
+            "checkpoints": lambda asked, body: self._job_requests.checkpoints(asked.folder),
+            "verify": lambda asked, body: self._job_requests.verify(asked),
         }
 
     def run(self, received: bytes) -> bool:
@@ -132,7 +132,7 @@ class Supervisor:
         self._take(received)
         self._loop.run()
         self._sign_of_life.end()
-        self._desk.close()
+        self._job_requests.close()
         self._close_relay()
         if self._trees is not None:
             self._trees.drop()
@@ -140,7 +140,7 @@ class Supervisor:
         if self._probe is not None:
             self._probe.close()
         control_group.remove(self._marks)
-        return self._desk.stays and self._parted and not self._alone
+        return self._job_requests.stays and self._parted and not self._alone
 
     def _read(self) -> None:
         try:
@@ -236,7 +236,7 @@ class Supervisor:
         self._watch_lease()
         self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)
-        self._desk.open(root_dir.rstrip("/"), self._marks, hello)
+        self._job_requests.open(root_dir.rstrip("/"), self._marks, hello)
         text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())
         os.write(self._guard_marks, os.fsencode(text_of_marks))
         self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
@@ -286,12 +286,12 @@ class Supervisor:
             raise ValueError("expected commit first: there is no job directory to run in")
         if self._probe is not None:
             self._probe.leave_to_job(asked.env.get("POD_IP", ""))
-        pid = self._processes.start(self._desk.with_saved(asked), body, self._job_dir)
-        self._desk.started(asked, pid)
+        pid = self._processes.start(self._job_requests.with_saved(asked), body, self._job_dir)
+        self._job_requests.started(asked, pid)
         self._usage.begin(self._marks)
 
     def _on_bye(self, asked: to_agent.Bye, _body: bytes) -> None:
-        self._desk.leaving("its launcher ended it")
+        self._job_requests.leaving("its launcher ended it")
         self._stop(None, asked.grace_s, lambda: self._drain(time.monotonic() + asked.drain_s))
 
     def _stop(self, procs: Optional[Sequence[str]], grace_s: float, then: Callable[[], None]) -> None:
@@ -300,7 +300,7 @@ class Supervisor:
             self._outbox.send("stopped", procs=procs, killed=killed, **process_tree.named(left, unsure))
             then()
 
-        if procs is None and self._desk.end_before_us(self._marks, grace_s, done):
+        if procs is None and self._job_requests.end_before_us(self._marks, grace_s, done):
             return
         sessions = {pid for name in procs or () for pid in self._processes.sessions(name)}
         scope = Scope(self._marks, self._processes.leaders, None if procs is None else sessions, procs)
@@ -312,7 +312,7 @@ class Supervisor:
             self._tailer.finish()
         verified = self._tailer is None or self._tailer.sender.is_verified
         if verified and self._outbox.empty:
-            self._desk.settled()
+            self._job_requests.settled()
         elif time.monotonic() < deadline:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
@@ -334,7 +334,7 @@ class Supervisor:
         """Stop everything because the launcher is unreachable, notify any remaining reader, and exit."""
         if not self._alone:
             self._alone = True
-            self._desk.leaving("its launcher had exited, or the job was stopped on this node")
+            self._job_requests.leaving("its launcher had exited, or the job was stopped on this node")
             self._stop(None, ALONE_GRACE_S, self._loop.stop)
 
     def _watch_lease(self) -> None:
@@ -367,8 +367,8 @@ class Supervisor:
             if self._probe is not None:
                 self._probe.remember()
             self._processes.group = control_group.make(self._marks)
-            self._desk.begin(path, self._processes.group)
-            self._tailer = Tailer(self._loop, path, self._outbox, self._desk.saved)
+            self._job_requests.begin(path, self._processes.group)
+            self._tailer = Tailer(self._loop, path, self._outbox, self._job_requests.saved)
             self._outbox.next_chunk = self._tailer.sender.next_chunk
             self._tailer.watch(collect)
 

@@ -22,8 +22,8 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.openssh import OpenSshStream
+from paddle_cluster.ssh.openssh_messages import KEPT, KEPT_LINES, FailedLogin, SshOutput, explain
 from paddle_cluster.ssh.openssh_query import argv, config_text
-from paddle_cluster.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, SshOutput, explain
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import Client, hello, url
 

@@ -38,7 +38,7 @@ UNSEEN = (
 DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or to you, so it was not stopped"
 
 
-class JobsDesk:
+class JobRequests:
     """Handles the job records for one agent, from `hello` on.
 
     Attributes:
