@@ -148,7 +148,7 @@ class ControlDecoder:
         while len(self._buffer) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._buffer)
             if size > self._limit:
-                raise ControlError(f"a frame of {size} bytes; expected at most {self._limit}")
+                raise ControlError(f"a frame has {size} bytes; expected at most {self._limit}")
             end = _LENGTH.size + size
             if len(self._buffer) < end:
                 break

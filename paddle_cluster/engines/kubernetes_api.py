@@ -151,7 +151,7 @@ class Api:
         try:
             return _object(data)
         except ValueError:  # possibly from a proxy
-            return _Again(f"status {answer.status} without an object", 0.0, may_be_done=True)
+            return _Again(f"the answer has status {answer.status} but no object", 0.0, may_be_done=True)
 
     def watch(self, resource: str, query: Mapping[str, str], window_s: float) -> Iterator[Object]:
         """Yield the changes of some objects, until the server ends the window.
@@ -267,7 +267,7 @@ def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
     for piece in answer.stream(1 << 16, decode_content=True):
         *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > LARGEST:
-            raise ValueError("an event is not terminated")
+            raise ValueError("the last event is incomplete")
         for line in filter(None, lines):
             event = _object(line)
             made = event.get("object") or {}

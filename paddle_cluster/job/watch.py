@@ -38,7 +38,7 @@ _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUN
 
 
 class Watch:
-    """The phases pservers, trainers and run.
+    """Runs the phases `pservers`, `trainers` and `run` of a job.
 
     Args:
         key: the job's secret.

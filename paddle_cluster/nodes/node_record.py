@@ -174,7 +174,7 @@ class NodeRecord:
         self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Send a frame if there is a link; a lost one is noticed elsewhere."""
+        """Send a frame if there is a link; other code handles a lost link."""
         if self.link is not None:
             self.link.send(kind, body, **fields)
 

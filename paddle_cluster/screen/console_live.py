@@ -268,7 +268,7 @@ class LiveView(View):
         return self._written_at + self._flush_s - now if has_news else REDRAW_S
 
     def finish(self) -> None:
-        """Leave the lines and clear the rest from the screen."""
+        """Keep the permanent lines on the screen, and clear the lower part."""
         self._draw([])
         self._finished = True
 

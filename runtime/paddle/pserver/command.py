@@ -209,7 +209,7 @@ class Server:
 
     @property
     def queue(self) -> Queue:
-        """The waiting and lagging trainers, over all ports."""
+        """Return the waiting and lagging trainers of all ports."""
         return of_all(port.queue for port in self._ports)
 
     @property

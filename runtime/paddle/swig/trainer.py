@@ -13,7 +13,7 @@ from paddle.v2.training.updater import LocalUpdater
 
 
 class Trainer:
-    """A machine with the optimizer of a configuration's `settings`."""
+    """Trains a machine with the optimizer of a configuration's `settings`."""
 
     def __init__(self, config: TrainerConfig, machine: GradientMachine) -> None:
         self._machine = machine

@@ -152,7 +152,7 @@ class Stream:
             self._note += part[:got]
 
     def close(self) -> None:
-        """Close; sent bytes are still delivered."""
+        """Close the connection; sent bytes are still delivered."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
         self.sock.close()
@@ -187,5 +187,5 @@ def _missing(note: bytearray, most: int) -> int:
         return _LENGTH.size - len(note)
     length = _LENGTH.unpack_from(note)[0]
     if length > most:
-        raise WireError(f"a control message of {length} bytes, expected at most {most}")
+        raise WireError(f"a control message has {length} bytes; expected at most {most}")
     return int(_LENGTH.size + length - len(note))

@@ -168,7 +168,7 @@ class Request:
 
     def _take_values(self, index: int, sections: tuple[Section, ...]) -> None:
         if index >= len(self._states) or self._deliver is None:
-            raise WireError(f"values of unexpected chunk {index} of {len(self._states)}")
+            raise WireError(f"received values of unexpected chunk {index} of {len(self._states)}")
         state = self._states[index]
         if sections and state is not _State.DONE:
             self._deliver(index, sections[0])

@@ -192,7 +192,7 @@ class TrainerSession:
         missing = [i for i, reply in replies.items() if not reply.expect(Configured).has_values]
         if not missing:
             if self._trainer == 0:
-                _log.info("the pservers already hold values of this model, which are used")
+                _log.info("the pservers already hold values of this model; training continues from them")
             return
         flat = {name: self._layout.flat(name, values, "value") for name in self._layout.parameters}
         self._stored.send(missing, flat)

@@ -120,9 +120,11 @@ class Description:
             if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
                 raise ValueError(f"expected whole numbers, got {numbers}")
         if not self.clocks or len(self.since) not in (0, len(self.clocks)):
-            raise ValueError(f"batches {self.clocks} of servers, and changes after {self.since}")
+            raise ValueError(
+                f"the batches {self.clocks} of servers do not match the changes after {self.since}"
+            )
         if not 0 < self.width <= MAX_WIDTH:
-            raise ValueError(f"rows of {self.width}")
+            raise ValueError(f"invalid width of rows: {self.width}")
         for name in (self.table, self.rule, self.digest, *self.files):
             if type(name) is not str:
                 raise ValueError(f"expected text, got {name!r}")

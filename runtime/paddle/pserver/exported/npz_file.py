@@ -78,7 +78,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 def _any_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = _NPY.read_magic(file)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"an array in unknown version {version}")
+        raise ValueError(f"an array has the unknown format version {version}")
     read_head = _NPY.read_array_header_1_0 if version == (1, 0) else _NPY.read_array_header_2_0
     found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read_head(file)
     return found
@@ -89,9 +89,11 @@ def _head(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if dtype.kind not in _KINDS or not 0 < len(shape) <= 2:
         raise ValueError(f"an array {shape} {dtype}: expected numbers in one or two dimensions")
     if is_fortran and len(shape) == 2:
-        raise ValueError(f"an array {shape} in Fortran order: save numpy.ascontiguousarray(array)")
+        raise ValueError(
+            f"an array of shape {shape} is in Fortran order; save numpy.ascontiguousarray(array)"
+        )
     if min(shape) < 0 or (shape[1:] and not 0 < shape[1] <= MAX_WIDTH):
-        raise ValueError(f"an array {shape}")
+        raise ValueError(f"an array has the invalid shape {shape}")
     return shape, dtype
 
 

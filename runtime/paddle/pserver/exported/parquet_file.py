@@ -95,5 +95,5 @@ def _plain(column: Any, path: Path) -> npt.NDArray[Any]:
         else set(column.value_lengths().to_pylist())
     )
     if n and (lengths != {width} or not 0 < width <= MAX_WIDTH):
-        raise ConfigError(f"{path}: rows of different lengths, or of more than {MAX_WIDTH} numbers")
+        raise ConfigError(f"{path}: its rows have different lengths, or more than {MAX_WIDTH} numbers")
     return found.reshape(n, width)

@@ -83,7 +83,7 @@ def _header(
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_MAX_HEADER, size - 8):
-            raise ConfigError(f"{path} is not a safetensors file: a header of {length} bytes")
+            raise ConfigError(f"{path} is not a safetensors file: its header would have {length} bytes")
         text = file.read(length)
     try:
         data = json.loads(text)
@@ -102,7 +102,7 @@ def _place(each: Mapping[str, Any], start: int, size: int) -> tuple[str, tuple[i
     if code not in _DTYPES and code != _BF16:
         raise ValueError(f"dtype {code!r}: expected {', '.join((*_DTYPES, _BF16))}")
     if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, begin, end)) or not 0 < len(shape) <= 2:
-        raise ValueError(f"shape {shape} or offsets {begin}..{end}")
+        raise ValueError(f"invalid shape {shape} or offsets {begin}..{end}")
     if shape[1:] and not 0 < shape[1] <= MAX_WIDTH:
         raise ValueError(f"shape {shape}: expected rows of width 1 to {MAX_WIDTH}")
     itemsize = 2 if code == _BF16 else _DTYPES[code].itemsize

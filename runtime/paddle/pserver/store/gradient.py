@@ -106,7 +106,7 @@ def read_gradient(message: Message) -> Gradient:
     for ids, values in zip(rest[::2], rest[1::2], strict=True):
         if ids.name != values.name or ids.name in rows:
             raise WireError(
-                f"a push has row ids of {ids.name!r} and values of {values.name!r}, or repeats one of them"
+                f"a push has row ids of {ids.name!r} but values of {values.name!r}, or has one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, widened(values.array))
     wanted = {ids.name: ids.array for ids in asked}

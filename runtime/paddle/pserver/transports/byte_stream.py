@@ -219,7 +219,9 @@ class StreamReader:
             return False
         header_bytes, count = _PREFIX.unpack_from(self._buffer, self._start)
         if not 0 < header_bytes <= MAX_HEADER_BYTES or count > MAX_SECTIONS:
-            raise WireError(f"not a valid message: a header of {header_bytes} bytes, {count} arrays")
+            raise WireError(
+                f"invalid message: its header has {header_bytes} bytes and announces {count} arrays"
+            )
         before = _PREFIX.size + 8 * count
         if here < before + header_bytes:
             self._reserve(before + header_bytes)
@@ -231,7 +233,7 @@ class StreamReader:
             else struct.unpack_from(f"<{count}Q", self._buffer, at)
         )
         if count and max(lengths) > MAX_FRAME_BYTES:
-            raise WireError(f"an array of {max(lengths)} bytes, expected at most {MAX_FRAME_BYTES}")
+            raise WireError(f"an array has {max(lengths)} bytes; expected at most {MAX_FRAME_BYTES}")
         self._taken(before)
         self._lengths, self._frames, self.found = lengths, [self._taken(header_bytes)], None
         return True

@@ -82,7 +82,7 @@ def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
         length = _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
         stop = start + (_PLACE.size if length == FAR else length)
         if stop > len(packet):
-            raise WireError("a truncated packet")
+            raise WireError("a packet is truncated")
         frames.append(_seen(packet[start:stop], mapped) if length == FAR else packet[start:stop])
         start = stop + _LENGTH.size
     return parse(frames or [b""])

@@ -217,7 +217,8 @@ class ShmListener(SocketListener[_Trainer]):
     _KIND = b"local"
 
     def __init__(self, stamp: int, port: int, keys: WireKeys | None) -> None:
-        """Listen. Raises OSError: this system does not support such sockets, or the name is taken."""
+        """Listen on a local socket. Raises OSError: this system does not support such sockets, or the name is
+        taken."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             listener.bind(local_name(stamp, port, keys))

@@ -270,7 +270,7 @@ class ZmqListener(Listener):
     def __init__(
         self, context: Context, address: str, port: int, adaptive_wait: AdaptiveWait | None = None
     ) -> None:
-        """Bind; port 0 takes a free one.
+        """Bind the port; port 0 takes a free one.
 
         Args:
             context: shared by the servers of a process.

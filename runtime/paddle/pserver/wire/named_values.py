@@ -99,7 +99,7 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
             found = numbers.pop(name, None)
             values[name] = section.array if found is None else _rows(name, found, section.array)
     if numbers:
-        raise WireError(f"variable {min(numbers)!r}: row numbers without rows")
+        raise WireError(f"variable {min(numbers)!r}has row numbers but no rows")
     return values
 
 
@@ -125,7 +125,7 @@ def names_of(sections: Iterable[Section]) -> list[str]:
     for section in sections:
         if section.name == _TEXT:
             if section.array.nbytes > _MAX_NAMES_BYTES:
-                raise WireError(f"{section.array.nbytes} bytes of names, expected at most {_MAX_NAMES_BYTES}")
+                raise WireError(f"{section.array.nbytes} bytes of names; expected at most {_MAX_NAMES_BYTES}")
             return section.as_text().split("\n") if section.array.size else []
     return []
 

@@ -41,7 +41,9 @@ class LongValues:
         except zlib.error as error:
             raise ValueError("pieces of long values: %s" % error) from None
         if len(text) > left or not stream.eof:
-            raise ValueError("pieces of long values: truncated, or more than %d bytes in all" % MOST_BYTES)
+            raise ValueError(
+                "pieces of long values are truncated, or have more than %d bytes in all" % MOST_BYTES
+            )
         for piece in read_text(Pieces, text, "long values", "the launcher").pieces:
             self._pieces[_digest(piece)] = piece
         self._size += len(text)

@@ -58,7 +58,7 @@ class WantReader:
         while len(self._buffer) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._buffer)
             if size > WANT_LIMIT:
-                raise WireError("malformed list of %d bytes" % size)
+                raise WireError("the list of requested files is malformed (%d bytes)" % size)
             end = _LENGTH.size + size
             if len(self._buffer) < end:
                 break
