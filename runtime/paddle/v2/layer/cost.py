@@ -232,8 +232,6 @@ def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_
         max_sort_size: the number of most relevant documents that are compared with all others; -1: all.
         layer_attr: may not contain dropout.
     """
-    for side in (input, score):
-        require_size(side, 1, "lambda_cost")
     if NDCG_num < 1 or (max_sort_size != -1 and max_sort_size < NDCG_num):
         raise UsageError(
             f"lambda_cost: NDCG_num must be at least 1 and at most max_sort_size, got {NDCG_num} and {max_sort_size}"
@@ -243,6 +241,7 @@ def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_
 
 @_emits_cost("lambda_cost", sequences=(0, 1))
 def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
+    emitter.require_sizes(config, 1, 1)
     score, relevance = emitter.inputs(config)
     attrs = {key: config.attrs[key] for key in ("top", "compared")}
     return emitter.op("lambda_rank", {"X": score, "Label": relevance}, attrs)
@@ -255,20 +254,21 @@ def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 )
 def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) -> Made:
     """Declare r^2 / 2 where |r| <= delta, else delta * (|r| - delta / 2), summed over columns."""
-    made = _of_one_size([input, label], "huber_regression_cost")
     if delta <= 0:
         raise UsageError(f"huber_regression_cost: delta must be positive, got {delta}")
-    return made._replace(attrs={"delta": float(delta)})
+    return Made([input, label], 1, {"delta": float(delta)})
 
 
 @_cost("input, label, name=None, coeff=1.0, layer_attr=None", "huber_regression", prefix="smooth_l1_cost")
 def smooth_l1_cost(input: LayerOutput, label: LayerOutput) -> Made:
     """Declare r^2 / 2 where |r| < 1, else |r| - 1/2, summed over columns."""
-    return _of_one_size([input, label], "smooth_l1_cost")._replace(attrs={"delta": 1.0})
+    return Made([input, label], 1, {"delta": 1.0})
 
 
 @_emits_cost("huber_regression")
 def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
+    size = emitter.layers[config.inputs[0].layer].size
+    emitter.require_sizes(config, size, size)
     value, label = emitter.inputs(config)
     sides = {"X": emitter.reshape(value, [-1, 1]), "Y": emitter.reshape(label, [-1, 1])}
     cost = emitter.ops("huber_loss", sides, {"delta": config.attrs["delta"]}, ["Out", "Residual"])[0]

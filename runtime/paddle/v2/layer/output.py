@@ -17,7 +17,6 @@ from paddle.v2 import activation, model, pooling
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageError, UsageTypeError
-from paddle.v2.layer.lengths import Origin, origin_of
 from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
 
@@ -41,14 +40,12 @@ class Weight(NamedTuple):
 class LayerOutput:
     """One declared layer.
 
-    ``size`` is the width of a row, (num_filters * height * width) for images; ``origin`` is the data layer
-    whose rows it has.
+    ``size`` is the width of a row, (num_filters * height * width) for images.
     """
 
     def __init__(self, config: LayerConfig, parents: Sequence[LayerOutput] = ()) -> None:
         self.config = config
         self.parents = list(parents)
-        self.origin: Origin | None = None
 
     @property
     def name(self) -> str:
@@ -177,8 +174,7 @@ def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
 
 
 def register(layer: LayerOutput) -> None:
-    """Add a layer to the model; fails if an input must be a sequence and is not."""
-    layer.origin = origin_of(layer.config, {parent.name: parent.origin for parent in layer.parents})
+    """Add a layer to the model."""
     model.current().add_layer(layer.config)
 
 

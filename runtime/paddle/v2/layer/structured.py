@@ -144,7 +144,6 @@ def _tagging(
 ) -> LayerOutput:
     require_layer(input, kind)
     tags = input.size if size is None else size
-    require_size(input, tags, kind)
     if label is not None and (label.layer_type == "data" or label.data_type is not None):
         _require_tags(label, tags, kind)
     parents = [layer for layer in (input, label, weight) if layer is not None]
@@ -200,7 +199,8 @@ def _crf(emitter: Emitter, config: LayerConfig) -> Variable:
 def _crf_inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
     link, tags = config.inputs[0], int(config.attrs["tags"])  # type: ignore[arg-type]
     transition = emitter.shaped_parameter(link.parameter, [tags + 2, tags])
-    return {"Emission": emitter.rows(link.layer), "Transition": transition}
+    emitter.require_sizes(config, tags)
+    return {"Emission": emitter.first(config), "Transition": transition}
 
 
 @emits("crf_decoding", together=2, sequences=(0, 1))

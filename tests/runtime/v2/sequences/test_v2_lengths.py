@@ -56,13 +56,16 @@ def _infer(out: LayerOutput, samples: list[tuple[Any, ...]]) -> Any:
         (lambda x: layer.recurrent_group(lambda row: layer.fc(row, 2), x), "a step of recurrent_group"),
     ],
 )
-def test_a_single_row_where_a_sequence_belongs_is_told_where_it_is_declared(
-    declare: Callable[[LayerOutput], object], called: str
+def test_a_single_row_where_a_sequence_belongs_is_refused_before_the_first_batch(
+    declare: Callable[[LayerOutput], LayerOutput], called: str
 ) -> None:
+    out = declare(_single())
+    assert layer.parse_network(out).layers
+    parameters = paddle.parameters.create(out)
     with pytest.raises(
         UsageError, match=rf"\(.*{called}.*\) needs a sequence.*declare the underlying data layer as"
     ):
-        declare(_single())
+        paddle.inference.Inference(output_layer=out, parameters=parameters)
 
 
 def test_a_label_sequence_of_another_length_is_told_by_sample() -> None:
@@ -170,3 +173,20 @@ def test_parameters_of_the_same_numbers_in_another_shape_are_told() -> None:
 def test_parameters_that_are_none_are_told() -> None:
     with pytest.raises(UsageTypeError, match=r"parameters must be Parameters.*Parameters\.from_tar"):
         paddle.infer(output_layer=layer.fc(_single(), 4), parameters={"w": 1}, input=[([0.0] * 6,)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda x: layer.crf_decoding(x, size=3), "crf_decoding.* size 6, expected 3"),
+        (lambda x: layer.lambda_cost(x, _score(x)), "lambda_cost.* size 6, expected 1"),
+        (lambda x: layer.huber_regression_cost(_score(x), x), "huber_regression.* size 6, expected 1"),
+    ],
+)
+def test_inputs_of_another_size_are_declared_and_refused_with_the_first_batch(
+    declare: Callable[[LayerOutput], LayerOutput], message: str
+) -> None:
+    out = declare(_words())
+    assert layer.parse_network(out).layers
+    with pytest.raises(UsageError, match=message):
+        _infer(out, [([1, 2],)])
