@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -248,6 +250,20 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def nodes(path: Path, *kinds: type[ast.AST]) -> list[Any]:
+    """The nodes of a module, each of one of these kinds; an abstract kind such as `ast.stmt` stands for its own."""
+    return [node for kind, found in _by_kind(path).items() if issubclass(kind, kinds) for node in found]
+
+
+@functools.cache
+def _by_kind(path: Path) -> Mapping[type[ast.AST], list[ast.AST]]:
+    found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    for node in ast.walk(tree(path)):
+        found[type(node)].append(node)
+    return found
+
+
 def dotted(path: Path) -> str:
     """The name that a file or folder is imported by."""
     runtime = ROOT / "runtime"
@@ -264,13 +280,12 @@ def imports(path: Path) -> tuple[tuple[str, str], ...]:
 def _imports(path: Path) -> Iterator[tuple[str, str]]:
     name = dotted(path)
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *filter(None, [node.module])])
-            yield from ((module, alias.name) for alias in node.names)
+    for node in nodes(path, ast.Import):
+        yield from ((alias.name, "") for alias in node.names)
+    for node in nodes(path, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else []
+        module = ".".join([*base, *filter(None, [node.module])])
+        yield from ((module, alias.name) for alias in node.names)
 
 
 @functools.cache

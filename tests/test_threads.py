@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Container
+from pathlib import Path
 
 import pytest
 
-from tests.floors import ROOT, sources, tree
+from tests.floors import ROOT, nodes, sources
 
 # what starts threads -> its argument that names them; a Timer has none, so that nobody can use one unseen
 STARTERS = {
@@ -20,6 +22,7 @@ STARTERS = {
     "ThreadPoolExecutor": "thread_name_prefix",
     "futures.ThreadPoolExecutor": "thread_name_prefix",
 }
+BARE = ("threading.Thread", "threading.Timer")
 
 ALONE = {
     "paddle_cluster/connection/reactor.py": "waits for all nodes' descriptors; turns of tasks, on few threads",
@@ -46,13 +49,23 @@ def written(name: ast.expr | None) -> str:
     return ""
 
 
+def calls(path: Path, names: Container[str]) -> list[ast.Call]:
+    """The calls in a module of something of these names."""
+    ends = (ast.Name, ast.Attribute)
+    return [
+        node
+        for node in nodes(path, ast.Call)
+        if isinstance(node.func, ends) and isinstance(getattr(node.func, "value", node.func), ast.Name)
+        if ast.unparse(node.func) in names
+    ]
+
+
 def started(folder: str) -> list[tuple[str, str]]:
     """Where a thread is started, and its name."""
     return [
         (f"{path.relative_to(ROOT)}:{node.lineno}", written(names.get(STARTERS[ast.unparse(node.func)])))
         for path in sources(folder)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in STARTERS
+        for node in calls(path, STARTERS)
         for names in [{keyword.arg: keyword.value for keyword in node.keywords}]
     ]
 
@@ -70,22 +83,14 @@ def test_every_thread_is_named_and_has_a_line() -> None:
 
 
 def test_a_queue_of_the_launcher_is_drained_by_the_one_class_for_it() -> None:
-    bare = {
-        path.relative_to(ROOT).as_posix()
-        for path in sources("paddle_cluster")
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "threading.Timer")
-    }
+    bare = {path.relative_to(ROOT).as_posix() for path in sources("paddle_cluster") if calls(path, BARE)}
     assert bare == set(ALONE)
 
 
 def test_a_thread_of_the_runtime_is_one_of_the_one_class_for_it() -> None:
-    assert {
-        path.relative_to(ROOT).as_posix()
-        for path in sources("runtime")
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "threading.Timer")
-    } == {"runtime/paddle/threads.py"}
+    assert {path.relative_to(ROOT).as_posix() for path in sources("runtime") if calls(path, BARE)} == {
+        "runtime/paddle/threads.py"
+    }
 
 
 @pytest.mark.parametrize("folder", ["paddle_cluster", "runtime"])
@@ -94,8 +99,8 @@ def test_no_class_is_a_thread(folder: str) -> None:
     assert [
         f"{path.relative_to(ROOT)}: {node.name}"
         for path in sources(folder)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in STARTERS for base in node.bases)
+        for node in nodes(path, ast.ClassDef)
+        if any(ast.unparse(base) in STARTERS for base in node.bases)
     ] == []
 
 
