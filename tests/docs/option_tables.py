@@ -12,6 +12,7 @@ from pathlib import Path
 from paddle_cluster.cli import commands
 from paddle_cluster.config.options import OPTIONS
 from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
+from tests.floors import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = (
@@ -61,10 +62,9 @@ FOR_INSTANCE = frozenset(
 
 
 @cache
-def modules() -> tuple[tuple[Path, ast.Module], ...]:
-    """Each module of ours that users run, with its syntax tree."""
-    paths = [path for top in PROGRAMS for path in sorted((ROOT / top).rglob("*.py"))]
-    return tuple((path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
+def modules() -> tuple[Path, ...]:
+    """Each module of ours that users run."""
+    return tuple(path for top in PROGRAMS for path in sorted((ROOT / top).rglob("*.py")))
 
 
 @cache
@@ -80,15 +80,12 @@ def of_commands() -> dict[str, frozenset[str]]:
 def of_programs() -> frozenset[str]:
     """The options that programs of ours declare by argparse or take from a table."""
     found = set()
-    for _, tree in modules():
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "add_argument"
-            ):
+    for path in modules():
+        for node in nodes(path, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
                 found |= {one for each in node.args for one in named(_text(each))}
-            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):  # "--quick" in sys.argv
+        for node in nodes(path, ast.Compare):
+            if isinstance(node.ops[0], ast.In):  # "--quick" in sys.argv
                 found |= set(named(_text(node.left)))
     return frozenset(found)
 
@@ -109,17 +106,15 @@ def messages(top: str) -> tuple[tuple[Path, int, str], ...]:
 
 
 def _messages(top: str) -> Iterator[tuple[Path, int, str]]:
-    for path, tree in modules():
+    for path in modules():
         if path.relative_to(ROOT).parts[0] != top:
             continue
-        inside = {
-            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
-        }
-        inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+        inside = {id(part) for node in nodes(path, ast.JoinedStr) for part in node.values}
+        inside |= {id(node.value) for node in nodes(path, ast.Expr)}
+        for node in nodes(path, ast.Constant, ast.JoinedStr):
             text = _text(node) if id(node) not in inside else ""
             if " " in text.strip():
-                yield path.relative_to(ROOT), node.lineno, text  # type: ignore[attr-defined]
+                yield path.relative_to(ROOT), node.lineno, text
 
 
 def named(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from tests.docs.option_tables import (
     named,
     of_commands,
 )
+from tests.floors import nodes
 
 _COMMAND = re.compile(r"`(?:[A-Z_]+=\S+ )*(?:python3? )?paddle(?:\.py|-cluster) ([a-z]+)\b([^`\n]*)`")
 _PATH = re.compile(
@@ -73,9 +74,9 @@ def test_files_and_pages_exist(top: str) -> None:
 def test_variables_that_the_launcher_names_exist() -> None:
     written = {
         node.value
-        for _, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value
+        for path in modules()
+        for node in nodes(path, ast.Constant)
+        if isinstance(node.value, str) and " " not in node.value
     }
     wrong = [
         f"{path}:{line}: {name}"
