@@ -51,14 +51,14 @@ def interleave(
     """Have each contender take its turn, in `turns` rounds.
 
     Args:
-        warm_up: an additional first round does not count.
+        warm_up: an additional first round does not count; with a single turn, there is none.
 
     Returns:
         The measurements of each contender, and why others dropped out: after a failed turn, one takes no further turn.
     """
     values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     failed: dict[str, str] = {}
-    for turn in range(-1 if warm_up else 0, turns):
+    for turn in range(-1 if warm_up and turns > 1 else 0, turns):
         for contender in contenders:
             if contender.name in failed:
                 continue
