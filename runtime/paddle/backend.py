@@ -91,7 +91,7 @@ def array_module(first: object = None, *others: object) -> Any:
 
 
 def from_host(array: Array, like: object) -> Array:
-    """Move a host array to `like`: a `Device`, or the device of an array; no copy if that is the host."""
+    """Return a host array on `like`, a `Device` or an array's device; the array itself if that is the host."""
     if isinstance(like, Device):
         if not like.is_gpu:
             return array
@@ -111,7 +111,7 @@ def to_host(array: Array) -> Array:
 
 
 def settled() -> None:
-    """Wait until the GPU has finished the work that this thread started; does nothing if it used no GPU."""
+    """Wait until the GPU has finished this thread's work; return immediately if the thread used no GPU."""
     cupy = sys.modules.get("cupy")
     if cupy is not None:
         cupy.cuda.get_current_stream().synchronize()

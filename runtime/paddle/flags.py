@@ -32,7 +32,7 @@ def parse_bool(text: str) -> bool:
 
 
 def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[str, Value]:
-    """Return the value of every flag of `table`: the given ones strictly parsed, the default for the rest.
+    """Return the value of every flag of `table`: given values, parsed strictly, or defaults.
 
     Raises:
         FlagError: a name is unknown, a value is invalid, or the ports exceed the last one.
@@ -106,7 +106,7 @@ def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict
 
 
 def describe(table: Mapping[str, Flag]) -> str:
-    """Return the text of `--help`: one line for each flag with an effect, then the others' names."""
+    """Return the text of `--help`: one line for each flag with an effect, then the names of the other flags."""
     lines = [
         f"    --{name}  ({flag.about}; default {flag.default!r})"
         for name, flag in table.items()

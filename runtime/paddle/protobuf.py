@@ -28,17 +28,17 @@ def varint(value: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Return an integer, bool or enum field."""
+    """Return the bytes of an integer, bool or enum field."""
     return varint(number << 3 | VARINT) + varint(value)
 
 
 def double_field(number: int, value: float) -> bytes:
-    """Return a double field."""
+    """Return the bytes of a double field."""
     return varint(number << 3 | FIXED64) + _DOUBLE.pack(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a string, bytes or message field."""
+    """Return the bytes of a string, bytes or message field."""
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
@@ -70,7 +70,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
 
 def text(raw: int | float | bytes, what: str) -> str:
-    """Return the text of a string field.
+    """Return the value of a string field as text.
 
     Raises:
         ModelFileError: it is not UTF-8.

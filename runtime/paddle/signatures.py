@@ -15,7 +15,7 @@ _literal = cache(ast.literal_eval)
 
 
 def parsed(text: str) -> tuple[str, list[Parameter]]:
-    """Return name and parameters of "name(argument, other=1.0)"."""
+    """Return the name and the parameters in "name(argument, other=1.0)"."""
     name, _, arguments = text.rstrip(")").partition("(")
     return name, [_parameter(each) for each in arguments.split(", ") if each]
 

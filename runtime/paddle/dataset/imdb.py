@@ -48,12 +48,12 @@ def word_dict() -> dict[str, int]:
 
 
 def train(word_idx: dict[str, int]) -> Reader[Sample]:
-    """Return a reader of the training reviews; the archive is read one time, in the first pass."""
+    """Return a reader of the training reviews; the archive is read in the first pass only."""
     return _reader("train", word_idx)
 
 
 def test(word_idx: dict[str, int]) -> Reader[Sample]:
-    """Return a reader of the test reviews; the archive is read one time, in the first pass."""
+    """Return a reader of the test reviews; the archive is read in the first pass only."""
     return _reader("test", word_idx)
 
 

@@ -37,7 +37,7 @@ def build_dict(min_word_freq: int = 50) -> dict[str, int]:
     """Return the ids of the words that occur more than `min_word_freq` times in training and test text together.
 
     The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last. <s> and <e> count
-    one time per sentence.
+    once per sentence.
     """
     counts: Counter[str] = Counter()
     for member in (TRAIN, VALID):

@@ -50,7 +50,7 @@ def gradients(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None]:
-    """Append the operators that compute the gradients of targets with respect to any variables; see the core."""
+    """Append the operators for the gradients of targets with respect to given variables; return these."""
     given = [target_gradients] if isinstance(target_gradients, Variable) else target_gradients
     made = backward.gradients(_listed(targets), _listed(inputs), given, no_grad_set)
     for block in {id(each.block): cast(Block, each.block) for each in _listed(targets)}.values():

@@ -37,7 +37,7 @@ class ErrorClipByValue(ErrorClip):
 
     @property
     def bounds(self) -> dict[str, float]:
-        """See `ErrorClip`."""
+        """Return `min` and `max`, the bounds of the gradient's elements."""
         return {"min": self._min, "max": self._max}
 
 
@@ -63,7 +63,7 @@ class GradientClipByValue(GradientClip):
         self._min = -self._max if min is None else float(min)
 
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """See `GradientClip`."""
+        """Append a clip operator for each gradient; return the pairs with the clipped gradients."""
         bounds = {"min": self._min, "max": self._max}
         return [(parameter, _one(parameter, grad, "clip", bounds)) for parameter, grad in pairs]
 
@@ -75,7 +75,7 @@ class GradientClipByNorm(GradientClip):
         self._clip_norm = float(clip_norm)
 
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """See `GradientClip`."""
+        """Append a clip_by_norm operator for each gradient; return the pairs with the clipped gradients."""
         bound = {"max_norm": self._clip_norm}
         return [(parameter, _one(parameter, grad, "clip_by_norm", bound)) for parameter, grad in pairs]
 
@@ -89,11 +89,11 @@ class GradientClipByGlobalNorm(GradientClip):
         self.clip_norm, self.group_name = float(clip_norm), group_name
 
     def group(self) -> object:
-        """See `GradientClip`."""
+        """Return the name of the group whose gradients have a joint norm."""
         return self.group_name
 
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """See `GradientClip`."""
+        """Append operators that scale all gradients by one factor; return the pairs with the scaled gradients."""
         block = _block_of(pairs[0][1])
         squares = []
         for parameter, grad in pairs:

@@ -69,7 +69,7 @@ class CompiledProgram:
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run the program one time; `Executor.run` calls this."""
+        """Run the program; `Executor.run` calls this."""
         if self._settings is None:
             return executor.run(self._program, feed, list(fetch_list), scope=scope, return_numpy=return_numpy)
         return run_parallel(self._over(executor), self._program, feed, fetch_list, scope, return_numpy)
@@ -111,7 +111,7 @@ def run_parallel(
     scope: Scope,
     return_numpy: bool,
 ) -> list[Any]:
-    """Run the program one time with the feeds of a user, and return the fetched values.
+    """Run the program with the feeds of a user and return the fetched values.
 
     Raises:
         FluidTypeError: the feed is neither a dict nor a list of dicts.

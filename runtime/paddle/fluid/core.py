@@ -43,22 +43,22 @@ class op_proto_and_checker_maker:  # noqa: N801 - the original's name
 
     @staticmethod
     def kOpRoleAttrName() -> str:  # noqa: N802
-        """Return the name of the attribute with the role."""
+        """Return the name of the attribute that stores an operator's role."""
         return OP_ROLE
 
     @staticmethod
     def kOpRoleVarAttrName() -> str:  # noqa: N802
-        """Return the name of the attribute with the parameter and gradient of an operator."""
+        """Return the name of the attribute that lists the parameter and gradient of an operator."""
         return OP_ROLE_VAR
 
     @staticmethod
     def kOpNameScopeAttrName() -> str:  # noqa: N802
-        """Return the name of the attribute with the name scope."""
+        """Return the name of the attribute that stores an operator's name scope."""
         return "op_namescope"
 
     @staticmethod
     def kOpCreationCallstackAttrName() -> str:  # noqa: N802
-        """Return the name of the attribute with the lines that created the operator."""
+        """Return the name of the attribute that stores the source lines where an operator was created."""
         return "op_callstack"
 
 

@@ -171,7 +171,7 @@ class InMemoryDataset(DatasetBase):
         self._held = joined(parts)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Read all files like `load_into_memory`; blocks."""
+        """Read all files; blocks until they are in memory, like `load_into_memory`."""
         if thread_num is not None:
             self.set_thread(thread_num)
         self.load_into_memory()

@@ -42,7 +42,7 @@ class Compiled(Protocol):
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run the program one time; see `Executor.run`."""
+        """Run the program; see `Executor.run`."""
 
 
 class Batches(Protocol):
@@ -83,7 +83,7 @@ class Executor:
         return_numpy: bool = True,
         use_program_cache: bool = False,
     ) -> list[Any]:
-        """Run block 0 one time and return the fetched values.
+        """Run block 0 and return the fetched values.
 
         A program that was transpiled for several trainers without servers is trained together with them, as by
         `CompiledProgram`.

@@ -38,7 +38,7 @@ class _Operator(Initializer):
         self._type, self._attrs = op_type, attrs
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
+        """Prepend the operator that writes `var` to `block`; return the operator."""
         seed = {"seed": self._attrs["seed"] or block.program.random_seed} if "seed" in self._attrs else {}
         return _prepend(block, self._type, var, **{**self._attrs, **seed})
 
@@ -81,7 +81,7 @@ class XavierInitializer(Initializer):
         self._uniform, self._fan_in, self._fan_out, self._seed = uniform, fan_in, fan_out, seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
+        """Prepend a uniform or normal random operator, scaled by fan-in and fan-out; return the operator."""
         fan_in, fan_out = fans(var.shape)
         fan_in = fan_in if self._fan_in is None else self._fan_in
         fan_out = fan_out if self._fan_out is None else self._fan_out
@@ -95,7 +95,7 @@ class MSRAInitializer(Initializer):
         self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
+        """Prepend a uniform or normal random operator, scaled by fan-in; return the operator."""
         fan_in = fans(var.shape)[0] if self._fan_in is None else self._fan_in
         return _spread(2.0 / fan_in, self._uniform, self._seed, var, block)
 
@@ -109,7 +109,7 @@ class NumpyArrayInitializer(Initializer):
         self._value = value
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
+        """Prepend an operator that assigns the values of the array; return the operator."""
         floats = var.dtype.kind == "f"
         values = self._value.reshape(-1).tolist()
         return _prepend(block, "assign_value", var, **{"fp32_values" if floats else "int32_values": values})
@@ -119,7 +119,7 @@ class BilinearInitializer(Initializer):
     """Sets each k × k slice of a (C, K, k, k) filter to the kernel of bilinear upsampling."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`; this operator is appended."""
+        """Append an operator that assigns the bilinear kernel to every slice; return the operator."""
         if len(var.shape) != 4 or var.shape[2] != var.shape[3]:
             raise FluidTypeError(f"Bilinear: expected a filter of shape (C, K, k, k), got {var.describe()}")
         size = var.shape[3]

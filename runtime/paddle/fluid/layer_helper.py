@@ -238,7 +238,7 @@ class _Norm(Initializer):
         self._helper, self._name, self._dim = helper, v.name, dim
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`; these operators are appended."""
+        """Append the operators that compute the norm to `block`, and return the last one."""
         with program_guard(self._helper.startup_program):
             norm = _norm(self._helper, block.var(self._name), self._dim)
         return block.append_op("reshape", {"X": norm}, {"Out": var}, {"shape": var.shape})

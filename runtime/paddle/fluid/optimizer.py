@@ -342,7 +342,7 @@ class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
         self._compressed: set[str] = set()
 
     def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
-        """See `Optimizer.apply_gradients`."""
+        """Append compression, clipping, decay and updates; return the update operators."""
         made = self._compression.append(params_grads)
         self._compressed |= {
             parameter.name

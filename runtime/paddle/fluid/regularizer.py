@@ -33,7 +33,7 @@ class L2DecayRegularizer(Regularizer):
     """L2 decay: adds coeff·w to the gradient of a parameter w."""
 
     def __call__(self, parameter: Parameter, block: Block) -> Variable:
-        """See `Regularizer`."""
+        """Append the operator that computes coeff·w, and return its output."""
         decay = block.create_var(shape=parameter.shape, dtype=parameter.dtype)
         block.append_op("scale", {"X": parameter}, {"Out": decay}, {"scale": self._coeff})
         return decay
@@ -43,7 +43,7 @@ class L1DecayRegularizer(Regularizer):
     """L1 decay: adds coeff·sign(w) to the gradient of a parameter w."""
 
     def __call__(self, parameter: Parameter, block: Block) -> Variable:
-        """See `Regularizer`."""
+        """Append the operators that compute coeff·sign(w), and return the result."""
         decay = block.create_var(shape=parameter.shape, dtype=parameter.dtype)
         block.append_op("sign", {"X": parameter}, {"Out": decay})
         block.append_op("scale", {"X": decay}, {"Out": decay}, {"scale": self._coeff})

@@ -99,7 +99,7 @@ class Tape:
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """See `ops.base.body.Tape.back`."""
+        """Replace, in `grads`, the gradients of the outputs of the run by those of its inputs."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
             self._entry_back(entry, grads, required, products or {})
@@ -221,16 +221,16 @@ class BoundBody:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """See `Body.reads`."""
+        """Return the names of the variables that the body reads before writing them."""
         return self.compiled.reads
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """See `Body.writes`."""
+        """Return the names of the variables that the body writes."""
         return self.compiled.writes
 
     def run(self, values: dict[str, Any], turn: int | None = None) -> None:
-        """See `Body.run`; variables that it reads and that are missing from `values` are None."""
+        """Run all operators: read inputs from `values`, None for absent ones, and store outputs there."""
         registers, at = self._registers(values, turn), 0
         try:
             for at, call in enumerate(self.compiled.recorded()):  # noqa: B007 - told when the call fails
@@ -242,7 +242,7 @@ class BoundBody:
         self._finish(registers, values)
 
     def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
-        """See `Body.trace`."""
+        """Run like `run`, and return the record that the gradients need."""
         registers, entries = self._registers(values, turn), []
         for at, (op, call, (reads, writes)) in enumerate(
             zip(self.compiled.ops, self.compiled.recorded(), self.compiled.places, strict=True)

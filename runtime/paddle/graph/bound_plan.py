@@ -80,7 +80,7 @@ class BoundPlan:
         self._checked: dict[str, Any] = {}
 
     def run(self, feed: Mapping[str, Any], scope: Scope, step: int) -> list[Any]:
-        """Run one time; see `Executor.run`.
+        """Run the plan; see `Executor.run`.
 
         Raises:
             UnexpectedLod: compile another plan, with this variable among those with LoD.

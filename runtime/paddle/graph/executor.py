@@ -64,7 +64,7 @@ class Executor:
         step: int | None = None,
         block_idx: int = 0,
     ) -> list[Any]:
-        """Run one block one time and return the fetched values.
+        """Run one block and return the fetched values.
 
         Args:
             feed: variable name -> array or `LoDArray` of the variable's dtype and a matching shape; neither changed nor

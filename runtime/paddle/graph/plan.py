@@ -62,7 +62,7 @@ def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
 def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
     """Fuse the sparse gradients of a table that several operators look up in, and their sum.
 
-    Rows are then merged one time instead of for each operator first.
+    Rows are then merged once instead of once per operator.
     """
     readers = _readers(ops)
     parts = {op.outputs["W@GRAD"][0]: op for _, op in ops if _is_sparse_table(op)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profile: records the run time of each operator in this process while it is on.
 
-There is one per process, since executors of all threads run operators. While it is off, a run checks it only one time;
+There is one per process, since executors of all threads run operators. While it is off, a run checks it only once;
 while it is on, an operator takes about 1 µs longer.
 """
 

@@ -48,7 +48,7 @@ class RowStep:
         self.decays = bool(parameter.l1 or parameter.l2)
 
     def apply(self, w: Array, g: Array, state: State, since: Since, batch: int, learning_rate: float) -> None:
-        """Change rows `w` (n, width) and their `state` in place by their summed gradient `g`, not changed."""
+        """Update rows `w` (n, width) and their `state` in place from their summed gradient `g`."""
         parameter = self._parameter
         if parameter.clip:
             g = np.clip(g, -parameter.clip, parameter.clip)
@@ -199,7 +199,7 @@ class _LazyRows(SparseUpdater):
         self._touched[rows] = self._decayed[rows] = batch
 
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        """Apply all deferred decay in place; see `SparseUpdater.catch_up`."""
+        """Apply all deferred decay in place; a second call changes nothing."""
         if not self._step.decays:
             return
         for start in range(0, len(table), _ROWS):
@@ -239,7 +239,7 @@ class _MomentumRows(SparseUpdater):
 
     @property
     def folds(self) -> bool:
-        """Return whether the next `update` changes rows without a gradient; see `SparseUpdater.folds`."""
+        """Return whether the next `update` changes rows that have no gradient."""
         return self.numbers["alpha"] / self._parameter.momentum > _ALPHA_LIMIT
 
     def _update(self, table: Array, rows: Rows, values: Array, learning_rate: float) -> None:
@@ -264,7 +264,7 @@ class _MomentumRows(SparseUpdater):
             self._restart()
 
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        """Apply all deferred decay in place; see `SparseUpdater.catch_up`."""
+        """Apply all deferred momentum and decay in place; a second call changes nothing."""
         for rows in self._slices():
             table[rows] = self._value(rows)
 

@@ -87,7 +87,7 @@ class TaskQueues:
             self._journal = None
 
     def ask(self, holder: Holder, question: Mapping[str, Any], address: bytes = b"") -> dict[str, Any]:
-        """Answer a trainer's question.
+        """Answer a trainer's request.
 
         Args:
             holder: the process that asks. Tasks of an earlier process of the same trainer return to the queue.

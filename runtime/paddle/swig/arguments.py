@@ -34,12 +34,12 @@ class Arguments:
 
     @staticmethod
     def createArguments(slotNum: int) -> Arguments:
-        """Return arguments with empty slots."""
+        """Return arguments with the given number of empty slots."""
         return Arguments([_Slot() for _ in range(slotNum)])
 
     @staticmethod
     def of_columns(columns: Sequence[tuple[InputType, Sequence[Any]]]) -> Arguments:
-        """Return arguments made of the columns of samples."""
+        """Return arguments with one slot per column, which is given as (type, values)."""
         return Arguments([_Slot(kind, column) for kind, column in columns])
 
     def resize(self, slotNum: int) -> None:

@@ -55,7 +55,7 @@ class BaseSGDOptimizer(Optimizer):
     given: Mapping[str, Any] = MappingProxyType({})
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return the learning method under the names of the original's configuration."""
+        """Return the method and its settings under the names of the original's configuration."""
         raise NotImplementedError
 
 

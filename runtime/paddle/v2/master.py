@@ -194,7 +194,7 @@ class _OwnQueue:
         return chunks[self._holder.trainer :: self._trainers]
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a question; see `TaskQueues.ask`."""
+        """Return the answer to a request; see `TaskQueues.ask`."""
         return self._queues.ask(self._holder, question)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
 
 
 class _Decoder:
-    """Base of both decoders: a StateCell and a block that is defined one time."""
+    """Base of both decoders: a StateCell, and a block that can be defined only once."""
 
     def __init__(self, state_cell: StateCell) -> None:
         self._cell, self._is_open, self._is_filled = state_cell, False, False
@@ -40,7 +40,7 @@ class _Decoder:
         self._cell.leave()
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """See `state_cell.Decoder`."""
+        """Return a state's variable within a step, and a function that sets its value for the next step."""
         raise NotImplementedError
 
     def _inside(self, what: str) -> None:
@@ -86,7 +86,7 @@ class TrainingDecoder(_Decoder):
         return self.dynamic_rnn()
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """See `state_cell.Decoder`."""
+        """Return a state's variable within a step, and a function that sets its value for the next step."""
         memory = self.dynamic_rnn.memory(init=init.value)
         return memory, lambda value: self.dynamic_rnn.update_memory(memory, value)
 
@@ -244,7 +244,7 @@ class BeamSearchDecoder(_Decoder):
         return ids, scores
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """See `state_cell.Decoder`."""
+        """Return a state's variable within a step, and a function that sets its value for the next step."""
         array, value = self._kept(init.value)
         return value, lambda after: self._written.append((after, array))
 

@@ -38,7 +38,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
     base: Any = base_optimizer
 
     class OptimizerWithDecoupledWeightDecay(base):  # type: ignore[misc]
-        """See `extend_with_decoupled_weight_decay`."""
+        """The base optimizer, with weight decay apart from the gradient."""
 
         def __init__(
             self,
@@ -59,7 +59,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
             no_grad_set: Collection[Name] | None = None,
             grad_clip: Any = None,
         ) -> tuple[list[Operator], list[Pair]]:
-            """See `Optimizer.minimize`; parameters decay before they are updated."""
+            """Append backward pass, decay and updates; return (update operators, [(parameter, gradient)])."""
             pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
             for parameter, gradient in pairs:
                 if grad_clip is not None:

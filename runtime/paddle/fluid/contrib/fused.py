@@ -24,7 +24,7 @@ def fused_elemwise_activation(
     scale: float = 0.0,
     save_intermediate_out: bool = True,
 ) -> Variable:
-    """Return first(second(...)): unary(binary(x, y)), or binary(x, unary(y)) where the binary function is first.
+    """Return unary(binary(x, y)), or binary(x, unary(y)) if the binary function comes first in the list.
 
     It appends the layers of these names; the executor fuses them where it can.
 

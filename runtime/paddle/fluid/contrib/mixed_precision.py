@@ -117,7 +117,7 @@ def decorate(
 
 
 class OptimizerWithMixedPrecision:
-    """See `decorate`."""
+    """An optimizer that trains in mixed precision with a scaled loss, as `decorate` returns it."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class OptimizerWithMixedPrecision:
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """See `Optimizer.minimize`."""
+        """Append a training step in mixed precision; return (update operators, [(parameter, gradient)])."""
         startup = startup_program or default_startup_program()
         pairs = self.backward(loss, startup, parameter_list, no_grad_set)
         with program_guard(loss.block.program, startup):  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ class OptimizerWithMixedPrecision:
             return pairs
 
     def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
-        """See `Optimizer.apply_gradients`."""
+        """Append clipping, decay and updates for unscaled gradients; return the update operators."""
         return self._optimizer.apply_gradients(params_grads)
 
     def _unscaled(self, pairs: Sequence[Pair]) -> None:

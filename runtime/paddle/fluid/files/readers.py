@@ -2,7 +2,7 @@
 """Readers in programs: the operators that create them, and the source of batches for `read` operators.
 
 A startup program creates the first reader of a chain, from files or random numbers. Operators of the main program wrap
-it one time: they shuffle, batch, prefetch or preprocess. Resetting any of them restarts the whole chain.
+it once: they shuffle, batch, prefetch or preprocess. Resetting any of them restarts the whole chain.
 """
 
 from __future__ import annotations

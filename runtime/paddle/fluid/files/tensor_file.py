@@ -42,7 +42,7 @@ def write_tensor(stream: BinaryIO, value: Any) -> None:
 
 
 def read_tensor(stream: BinaryIO, what: str) -> Any:
-    """Read one value.
+    """Read a tensor, with its sequences if it has any.
 
     Raises:
         ModelFileError: the bytes are not a tensor, or the file ends too early.
@@ -98,7 +98,7 @@ def write_row_blocks(
 
 
 def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> SelectedRows:
-    """Read one value.
+    """Read selected rows.
 
     Args:
         what: name of the value, for messages.
@@ -120,7 +120,7 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
 
 
 def tensor_desc(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
-    """Return a TensorDesc."""
+    """Return the bytes of a TensorDesc message."""
     return varint_field(1, VarType.of(dtype)) + b"".join(varint_field(2, size) for size in shape)
 
 

@@ -45,7 +45,7 @@ TABLE_STATES = ".states"
 _RULE = "rule "
 
 
-def places_of_strangers() -> tuple[Path, ...]:
+def plain_wire_folders() -> tuple[Path, ...]:
     """Return the folders under which a server writes if the wire is plain.
 
     A working directory of `/` is excluded, because it contains everything.

@@ -27,7 +27,7 @@ class DataGenerator:
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Set the number of samples that `generate_batch` gets."""
+        """Set the number of samples in each batch that `generate_batch` receives."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[_Sample | None]]:

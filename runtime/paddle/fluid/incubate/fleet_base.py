@@ -233,11 +233,11 @@ class DistributedOptimizer:
         self._fleet, self._optimizer, self._strategy = fleet, optimizer, strategy
 
     def backward(self, loss: Any, **arguments: Any) -> Any:
-        """See `Optimizer.backward`."""
+        """Append the backward pass of the wrapped optimizer; return (parameter, gradient) pairs."""
         return self._optimizer.backward(loss, **arguments)
 
     def apply_gradients(self, params_grads: Any) -> Any:
-        """See `Optimizer.apply_gradients`."""
+        """Append clipping, decay and updates of the wrapped optimizer; return the update operators."""
         return self._optimizer.apply_gradients(params_grads)
 
     def minimize(

@@ -243,7 +243,7 @@ class StaticRNN(_Unrolled):
 def _comparison(
     op_type: str, symbol: str, last: str = "cond=None, force_cpu=None"
 ) -> Callable[..., Variable]:
-    what = f"whether x {symbol} y for each element, bool; in `cond` if that is given"
+    what = f"whether x {symbol} y for each element, bool; stored in `cond` if given"
     return layer(f"{op_type}(x, y, {last})", what, to="cond=Out", fixed="Out")
 
 
@@ -255,7 +255,7 @@ equal = _comparison("equal", "==")
 not_equal = _comparison("not_equal", "!=")
 is_empty = layer(
     "is_empty(x, cond=None)",
-    "whether x has no elements; in `cond` if that is given",
+    "whether x has no elements; stored in `cond` if given",
     to="cond=Out",
     fixed="Out",
 )
@@ -303,7 +303,7 @@ max_sequence_len = layer(
 )
 lod_tensor_to_array = layer(
     "lod_tensor_to_array(x, table)",
-    "an array with the rows of each time step, longest sequence first",
+    "a tensor array with the rows of each time step, longest sequence first",
 )
 array_to_lod_tensor = layer("array_to_lod_tensor(x, table)", "the sequences whose time steps are in an array")
 shrink_memory = layer(
@@ -316,7 +316,7 @@ reorder_lod_tensor_by_rank = layer(
     "reorder_lod_tensor_by_rank(x, rank_table)", "the sequences of x, or its rows, in the order of the table"
 )
 split_lod_tensor = several(
-    "split_lod_tensor(input, mask, level=0)", "the rows where a (rows, 1) mask is true, and the other rows"
+    "split_lod_tensor(input, mask, level=0)", "the rows where a mask (rows, 1) is true, and the other rows"
 )
 merge_lod_tensor = layer(
     "merge_lod_tensor(in_true, in_false, x, mask, level=0)",

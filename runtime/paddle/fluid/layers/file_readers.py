@@ -132,7 +132,7 @@ def open_files(
 def random_data_generator(
     low: float, high: float, shapes: Shapes, lod_levels: Sequence[int], for_parallel: bool = True
 ) -> ReaderVariable:
-    """Return an endless reader of float32 numbers from `low` to `high` in these shapes, for trying out nets.
+    """Return an endless reader of float32 numbers from `low` to `high` in these shapes, to try out networks.
 
     Raises:
         FluidError: a size is unknown.

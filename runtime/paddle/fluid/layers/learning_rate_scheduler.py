@@ -131,7 +131,7 @@ def linear_lr_warmup(
 
 
 def lr_step_counter(begin: int = 0) -> Variable:
-    """Return t as float32, `begin` in the first run."""
+    """Return the step counter t, float32 (1,): `begin` in the first run, then one more in each run."""
     counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin, 1)
     return cast(counter, "float32")
 

@@ -61,7 +61,7 @@ def create_global_var(
 
 fill_constant = layer(
     "fill_constant(shape, dtype, value, force_cpu=False, out=None)",
-    "a variable filled with one value; `out` if that is given",
+    "a variable filled with one value; stored in `out` if given",
     to="out=Out",
     fixed="Out",
 )
@@ -73,14 +73,14 @@ fill_constant_batch_size_like = layer(
 )
 zeros_like = layer(
     "zeros_like(x, out=None)",
-    "zeros in x's shape; in `out` if that is given",
+    "zeros in x's shape; stored in `out` if given",
     "fill_zeros_like",
     to="out=Out",
     fixed="Out",
     prefix="zeros_like",
 )
 sums = layer(
-    "sums(input, out=None)", "the sum of several variables; in `out` if that is given", "sum", to="out=Out"
+    "sums(input, out=None)", "the sum of several variables; stored in `out` if given", "sum", to="out=Out"
 )
 concat = layer("concat(input, axis=0, name=None)", "variables joined along an axis")
 tensor_array_to_tensor = several(

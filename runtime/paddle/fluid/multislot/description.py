@@ -39,7 +39,7 @@ class Description:
     slots: list[Slot] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return it in text form."""
+        """Return the description in protocol buffers' text form."""
         lines = [f"name: {_quoted(self.name)}"] if self.name else []
         lines.append(f"batch_size: {self.batch_size}")
         if self.slots:

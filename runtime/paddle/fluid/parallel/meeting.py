@@ -46,11 +46,11 @@ class Meeting:
         return [run.result() for run in runs]
 
     def total(self, value: Array) -> Array:
-        """See `Peers`; places are added in their order."""
+        """Return the sum of the values of all places, added in the order of places."""
         return self._together(value, self._summed)
 
     def gather(self, value: Array) -> list[Array]:
-        """See `Peers`."""
+        """Return the values of all places, ordered by trainer and then by place."""
         found: list[Array] = self._together(value, self._gathered)
         return found
 

@@ -73,7 +73,7 @@ class ExecutionStrategy:
 
 @dataclass(frozen=True)
 class Averaging:
-    """See `DistributeTranspilerConfig`.
+    """The settings of trainers that average parameters, as in `DistributeTranspilerConfig`.
 
     Attributes:
         k_steps: number of steps between averages.

@@ -91,7 +91,7 @@ class OpDesc:
         return list(self._op.output_arg_names)
 
     def attr_names(self) -> list[str]:
-        """Return the names of its attributes."""
+        """Return the names of the attributes of the operator."""
         return list(self._op.attr_names)
 
 

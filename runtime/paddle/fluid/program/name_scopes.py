@@ -15,7 +15,7 @@ _children: dict[str, Counter[str]] = {}
 
 
 def current() -> str:
-    """Return the path of the current scope, "/" outside of all."""
+    """Return the path of the current scope, "/" outside all scopes."""
     return _path.get()
 
 

@@ -76,11 +76,11 @@ class Operator(graph.Operator):
 
     @property
     def attr_names(self) -> list[str]:
-        """Return the names of its attributes."""
+        """Return the names of the attributes of the operator."""
         return list(self._shown_attrs)
 
     def attr(self, name: str) -> object:
-        """Return an attribute; for bodies the `Block`, or the list of them.
+        """Return an attribute; the `Block` itself, or a list of blocks, for attributes that name bodies.
 
         Raises:
             KeyError: it has no attribute of that name.
@@ -92,7 +92,7 @@ class Operator(graph.Operator):
         return list(value) if isinstance(value, tuple) else value
 
     def has_attr(self, name: str) -> bool:
-        """Return whether it has the attribute."""
+        """Return whether the operator has the attribute."""
         return name in self._shown_attrs
 
     def attr_type(self, name: str) -> int:
@@ -135,7 +135,7 @@ class Operator(graph.Operator):
 
     @property
     def desc(self) -> OpDesc:
-        """See `descriptions`."""
+        """Return the operator's description, with the methods of the original's core."""
         return OpDesc(self)
 
     def _set_attr(self, name: str, value: object) -> None:

@@ -74,7 +74,7 @@ class Program(graph.Program):
 
     @property
     def desc(self) -> ProgramDesc:
-        """See `descriptions`."""
+        """Return the program's description, with the methods of the original's core."""
         return ProgramDesc(self)
 
     @property

@@ -181,7 +181,7 @@ class Variable(graph.Variable):
 
     @property
     def desc(self) -> VariableDesc:
-        """See `descriptions`."""
+        """Return the variable's description, with the methods of the original's core."""
         return VariableDesc(self)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
@@ -190,7 +190,7 @@ class Variable(graph.Variable):
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """See the core; only if `error_clip` is set."""
+        """Return the bounds that `error_clip` sets for the gradient, or None without `error_clip`."""
         return None if self.error_clip is None else self.error_clip.bounds
 
     def _set_error_clip(self, error_clip: Any) -> None:

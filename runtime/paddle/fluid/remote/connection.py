@@ -31,7 +31,7 @@ _Names = Mapping[str, Sequence[str]]
 
 
 class Connection:
-    """See `ops.base.body.Remote`. One run at a time; several of its threads can call `lookup`."""
+    """Implements `Remote` for one trainer. Runs must not overlap; threads of one run may call `lookup`."""
 
     def __init__(self, distribution: Distribution, served: ServedVariables | None = None) -> None:
         """Create a connection that is not open yet.
@@ -98,18 +98,18 @@ class Connection:
             self._client = None
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
-        """See `Remote`."""
+        """Send named values to their servers, possibly later: they must not change until the run ends."""
         for name, value, endpoint in zip(names, values, endpoints, strict=True):
             self._outbox.put(self._number(endpoint), name, to_wire(value))
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """See `Remote`."""
+        """Mark the end of the values of this step, and wait until the servers have computed it."""
         everyone = {self._number(endpoint): () for endpoint in endpoints}
         self._step({**everyone, **self._numbered(self._wanted[0])})
         self._wanted = self._wanted[1:] or [{}]
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
-        """See `Remote`."""
+        """Return the named values from their servers, in the given order."""
         keys = [(self._number(endpoint), name) for name, endpoint in zip(names, endpoints, strict=True)]
         if any(key not in self._incoming for key in keys):
             wanted = self._numbered(self._wanted[0])
@@ -124,7 +124,7 @@ class Connection:
         return [_from_wire(self._incoming.pop(key)) for key in keys]
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """See `Remote`; servers need no message: their next step waits for this trainer's gradients."""
+        """Discard the received values; servers need no message, because they wait for this trainer's next gradients."""
         self._incoming = {}
 
     def fetch(self, wanted: _Names) -> dict[str, dict[str, Any]]:
@@ -137,7 +137,7 @@ class Connection:
         }
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
-        """See `Remote`; only servers with requested rows are asked."""
+        """Return rows (n, ...) of each named variable, for ids (n,) int64, from the servers that have them."""
         asked: dict[int, dict[str, Ids]] = {}
         for name, each, endpoint in zip(names, ids, endpoints, strict=True):
             asked.setdefault(self._number(endpoint), {})[name] = np.ascontiguousarray(to_host(each))
@@ -147,7 +147,7 @@ class Connection:
         return [_from_wire(each) for each in rows]
 
     def save(self, name: str, paths: Mapping[str, str]) -> None:
-        """See `Remote`."""
+        """Ask servers to save their rows of a table; `paths` maps endpoints to paths."""
         with self._lock:
             self._open().save(name, {self._number(endpoint): path for endpoint, path in paths.items()})
 

@@ -35,7 +35,7 @@ class Parcel(NamedTuple):
 
 
 class Outbox:
-    """Used by the one thread that runs a program; the outbox's own thread calls `push`."""
+    """A queue of values for servers. One thread runs the program and fills it; its own thread calls `push`."""
 
     def __init__(self, push: Callable[[Parcel], None]) -> None:
         """Create an empty outbox.

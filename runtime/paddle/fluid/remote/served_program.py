@@ -76,7 +76,7 @@ _LINE = 16  # elements that arrays begin at a multiple of
 
 
 class ServedProgram:
-    """See `pserver.server.program_service.Served`."""
+    """Implements `pserver.server.program_service.Served` for the program of a server."""
 
     def __init__(
         self,
@@ -112,11 +112,11 @@ class ServedProgram:
 
     @property
     def is_changed_by_answers(self) -> bool:
-        """See `Served.is_changed_by_answers`."""
+        """Return whether the values sent to trainers affect later requests, which is so with delay compensation."""
         return self._compensation is not None
 
     def kept(self) -> Iterator[tuple[str, Value]]:
-        """See `Served.kept`."""
+        """Yield the complete state of the program as (name, value); rows of one name can come in several parts."""
         names = {
             name: None
             for block in self._program.blocks
@@ -130,19 +130,19 @@ class ServedProgram:
                 yield name, rows
 
     def take_up(self, name: str, value: Value) -> None:
-        """See `Served.take_up`."""
+        """Restore a value that an earlier process of this server saved; the program then owns the array."""
         if name in self._growing:
             self._growing[name].take_up(value)
         else:
             self._scope.cell(name).value = self._entered(value)
 
     def given(self, trainer: int, name: str) -> Value:
-        """See `Served.given`."""
+        """Return the value of a variable that a trainer last received, if known, else its present value."""
         given = None if self._compensation is None else self._compensation.last_given(trainer, name)
         return to_wire(self._scope.get(name) if given is None else given)
 
     def check(self, name: str, value: Value) -> None:
-        """See `Served.check`."""
+        """Check a gradient. Raises PserverError: the program has no such gradient, or one of another shape or dtype."""
         expected = self._gradients.get(name)
         if expected is None:
             known = ", ".join(self._gradients) or "none"
@@ -167,7 +167,7 @@ class ServedProgram:
             raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
 
     def check_first(self, name: str, value: Value) -> None:
-        """See `Served.check_first`."""
+        """Check an initial value from trainer 0. Raises PserverError: no such variable, or another shape or dtype."""
         if name in self._growing:
             self._growing[name].check(name, value, is_first=True)
             return
@@ -179,7 +179,7 @@ class ServedProgram:
             )
 
     def begin_with(self, name: str, value: Value) -> None:
-        """See `Served.begin_with`. Values are written in place, because trainers on this node may map the memory."""
+        """Replace the value of a variable, in place, because trainers on this node may map the memory."""
         if name in self._growing:
             self._growing[name].take_up(value)
             return
@@ -189,11 +189,11 @@ class ServedProgram:
             self._compensation.begin(name, entered)
 
     def is_agreed(self, names: Collection[str]) -> bool:
-        """See `Served.is_agreed`: such names are sums of squares over all servers."""
+        """Return whether all trainers send the same values under these names: sums of squares over all servers."""
         return bool(names) and self._totals == {*names}
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """See `Served.step`; if gradients are clipped by a global norm, it ends before the clipping."""
+        """Compute one synchronous step, or its part before the clipping, if gradients are clipped by a global norm."""
         given = {name: self._entered(value) for name, value in gradients.items()}
         rows = self._rows_of(gradients)
         self._reserve(rows)
@@ -210,7 +210,7 @@ class ServedProgram:
             self._scope.cell(WAITING).value = np.ones(1, np.int64)
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """See `Served.apply`."""
+        """Apply the gradients of one trainer. Raises PaddleError: they cannot be applied."""
         if self.is_agreed(gradients.keys()):
             self._clip(gradients)
             return
@@ -227,7 +227,7 @@ class ServedProgram:
             self._run(self._block_of[name], feed)
 
     def value(self, trainer: int, name: str) -> Value:
-        """See `Served.value`."""
+        """Return a variable, whose array the program owns. Raises PserverError: the variable does not exist."""
         if name in self._growing:
             raise PserverError(
                 f"{name!r} cannot be fetched as a whole: prefetch fetches its rows, checkpoint_notify saves it"
@@ -240,7 +240,7 @@ class ServedProgram:
         return to_wire(value)
 
     def share(self) -> list[SharedArray]:
-        """See `Served.share`: it contains the parameters that are in this machine's own memory."""
+        """Return the memory that trainers of this node may map: the parameters in this machine's own memory."""
         if self._shared is None:
             written = {
                 name
@@ -253,7 +253,7 @@ class ServedProgram:
         return self._shared
 
     def lookup(self, name: str, ids: Ids) -> Value:
-        """See `Served.lookup`; a name with its own block is answered by that block."""
+        """Return rows of a variable or table; if the name has its own block, run that block. Raises PserverError."""
         table = next((each for each in self._growing.values() if each.lookup_name == name), None)
         if table is not None:
             return table.lookup(ids)
@@ -275,7 +275,7 @@ class ServedProgram:
         return np.asarray(to_host(rows.take(ids, axis=0)))
 
     def save(self, name: str, path: str) -> None:
-        """See `Served.save`."""
+        """Write a table's rows to a file. Raises PaddleError: the table does not exist, or writing failed."""
         place = checked_place(name, path, self._folders)
         if name in self._growing:
             self._growing[name].save(place, checked_place(name, f"{path}{TABLE_STATES}", self._folders))

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 from paddle.backend import Device
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
-from paddle.fluid.files.variable_files import places_of_strangers
+from paddle.fluid.files.variable_files import plain_wire_folders
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.distribution import deadline_s, wire_keys
 from paddle.fluid.run.scope import Scope
@@ -105,7 +105,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     trainers, endpoint = int(str(operator.attrs["Fanin"])), str(operator.attrs["endpoint"])
     is_sync = bool(operator.attrs["sync_mode"])
     keys = wire_keys(f"pserver {endpoint}")
-    folders = None if keys is not None else places_of_strangers()
+    folders = None if keys is not None else plain_wire_folders()
     served = ServedProgram(program, operator, scope, device, folders)
     options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
     keep_freed_memory(MESSAGES)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Switchboard:
-    """See `ops.base.body.Remote`; belongs to one executor."""
+    """Implements `Remote` for the operators of one executor, by the connection of the running program."""
 
     def __init__(self) -> None:
         self._plans: WeakKeyDictionary[Program, _Plan] = WeakKeyDictionary()
@@ -74,27 +74,27 @@ class Switchboard:
             connection.close()
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
-        """See `Remote`."""
+        """Send named values to their servers, possibly later: they must not change until the run ends."""
         self._to(endpoints).send(names, values, endpoints)
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """See `Remote`."""
+        """Mark the end of the values of this step, and wait until the servers have computed it."""
         self._to(endpoints).finish_sending(endpoints)
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
-        """See `Remote`."""
+        """Return the named values from their servers, in the given order."""
         return self._to(endpoints).receive(names, endpoints)
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """See `Remote`."""
+        """Mark that all values of this step have been received."""
         self._to(endpoints).finish_receiving(endpoints)
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
-        """See `Remote`."""
+        """Return rows (n, ...) of each named variable from its server, for ids (n,) int64."""
         return self._to(endpoints).lookup(names, ids, endpoints)
 
     def save(self, name: str, paths: Mapping[str, str]) -> None:
-        """See `Remote`."""
+        """Ask servers to save their rows of a table; `paths` maps endpoints to paths."""
         self._to(tuple(paths)).save(name, paths)
 
     def _to(self, endpoints: Sequence[str]) -> Connection:

@@ -42,7 +42,7 @@ class RoundRobin(PSDispatcher):
     """Assigns the servers in turn, continuing where the last call ended."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
-        """See `PSDispatcher`."""
+        """Return the server of each variable: the next one in turn."""
         chosen = []
         for _ in varlist:
             chosen.append(self._eps[self._step])
@@ -54,7 +54,7 @@ class HashName(PSDispatcher):
     """Assigns by a hash of the parameter slice's name, the same in every process and for its gradient."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
-        """See `PSDispatcher`."""
+        """Return the server of each variable, selected by a hash of its name."""
         names = [re.sub(r"@GRAD|\.trainer_\d+$", "", variable.name) for variable in varlist]
         return [self._eps[_hash(name) % len(self._eps)] for name in names]
 

@@ -76,42 +76,42 @@ elementwise(
 
 
 def _soft_relu(x: Array, *, threshold: float) -> Array:
-    """Out = ln(1 + e^X), with X clipped to ±threshold."""
+    """Return Out = ln(1 + e^X), with X clipped to ±threshold."""
     xp = array_module(x)
     return xp.log1p(xp.exp(x.clip(-threshold, threshold)))
 
 
 def _soft_relu_grad(x: Array, out: Array, dout: Array, *, threshold: float) -> Array:
-    """dX = dOut (1 - e^-Out) where X is strictly inside the bounds."""
+    """Return dX = dOut (1 - e^-Out) where X is strictly inside the bounds."""
     inside = (x > -threshold) & (x < threshold)
     return dout * -array_module(out).expm1(-out) * inside
 
 
 def _elu(x: Array, *, alpha: float) -> Array:
-    """Out = X, or alpha (e^X - 1) below zero."""
+    """Return Out = X, or alpha (e^X - 1) below zero."""
     xp = array_module(x)
     return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
 
 
 def _elu_grad(x: Array, out: Array, dout: Array, *, alpha: float) -> Array:
-    """dX = dOut, or (Out + alpha) dOut below zero."""
+    """Return dX = dOut, or (Out + alpha) dOut below zero."""
     return dout * array_module(x).where(x > 0, x.dtype.type(1), out + x.dtype.type(alpha))
 
 
 def _selu(x: Array, *, scale: float, alpha: float) -> Array:
-    """Out = scale X, or scale alpha (e^X - 1) below zero."""
+    """Return Out = scale X, or scale alpha (e^X - 1) below zero."""
     xp, kind = array_module(x), x.dtype.type
     return kind(scale) * xp.where(x > 0, x, kind(alpha) * xp.expm1(xp.minimum(x, 0)))
 
 
 def _selu_grad(out: Array, dout: Array, *, scale: float, alpha: float) -> Array:
-    """dX = scale dOut, or (Out + scale alpha) dOut below zero."""
+    """Return dX = scale dOut, or (Out + scale alpha) dOut below zero."""
     kind = out.dtype.type
     return dout * array_module(out).where(out > 0, kind(scale), out + kind(scale * alpha))
 
 
 def _swish_grad(x: Array, out: Array, dout: Array, *, beta: float) -> Array:
-    """dX = dOut (beta Out + sigmoid(beta X) (1 - beta Out))."""
+    """Return dX = dOut (beta Out + sigmoid(beta X) (1 - beta Out))."""
     gate, scaled = sigmoid(x * x.dtype.type(beta)), out * x.dtype.type(beta)
     return dout * (scaled + gate * (1 - scaled))
 

@@ -46,7 +46,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_grad(x: Array, dout: Array) -> Array:
-    """dX = (Φ(X) + X φ(X)) dOut."""
+    """Return dX = (Φ(X) + X φ(X)) dOut."""
     share = (1 + erf(x * x.dtype.type(math.sqrt(0.5)))) * x.dtype.type(0.5)
     density = array_module(x).exp(x * x / -2) * x.dtype.type(1 / math.sqrt(2 * math.pi))
     return (share + x * density) * dout

@@ -39,7 +39,7 @@ def elementwise(
 
 @operator("sigmoid", "X -> Out", infer="X", fresh=True)
 def sigmoid(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Out = 1 / (1 + e^-X)."""
+    """Return Out = 1 / (1 + e^-X)."""
     xp = array_module(x)
     out = xp.negative(x, out=x if "X" in spent else None)
     xp.exp(out, out=out)
@@ -50,7 +50,7 @@ def sigmoid(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
 
 @gradient("sigmoid", "Out Out@GRAD -> X@GRAD", fresh=True)
 def sigmoid_grad(out: Array, dout: Array) -> Array:
-    """dX = dOut Out (1 - Out)."""
+    """Return dX = dOut Out (1 - Out)."""
     dx = 1 - out
     dx *= out
     dx *= dout
@@ -59,13 +59,13 @@ def sigmoid_grad(out: Array, dout: Array) -> Array:
 
 @operator("tanh", "X -> Out", infer="X", fresh=True)
 def tanh(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Out = tanh X."""
+    """Return Out = tanh X."""
     return array_module(x).tanh(x, out=x if "X" in spent else None)
 
 
 @gradient("tanh", "Out Out@GRAD -> X@GRAD", fresh=True)
 def tanh_grad(out: Array, dout: Array) -> Array:
-    """dX = dOut (1 - Out²)."""
+    """Return dX = dOut (1 - Out²)."""
     dx = out * out
     array_module(dx).subtract(1, dx, out=dx)
     dx *= dout
@@ -74,25 +74,25 @@ def tanh_grad(out: Array, dout: Array) -> Array:
 
 @operator("relu", "X -> Out", infer="X", fresh=True)
 def relu(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Out = max(X, 0)."""
+    """Return Out = max(X, 0)."""
     return array_module(x).maximum(x, 0, out=x if "X" in spent else None)
 
 
 @gradient("relu", "Out Out@GRAD -> X@GRAD", fresh=True)
 def relu_grad(out: Array, dout: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """dX = dOut where Out > 0."""
+    """Return dX = dOut where Out > 0."""
     return array_module(out).multiply(dout, out > 0, out=dout if "Out@GRAD" in spent else None)
 
 
 @operator("square", "X -> Out", infer="X", fresh=True)
 def square(x: Array) -> Array:
-    """Out = X²."""
+    """Return Out = X²."""
     return x * x
 
 
 @gradient("square", "X Out@GRAD -> X@GRAD", fresh=True)
 def square_grad(x: Array, dout: Array) -> Array:
-    """dX = 2 X dOut."""
+    """Return dX = 2 X dOut."""
     dx = dout * x
     dx *= 2
     return dx
@@ -138,7 +138,7 @@ elementwise(
 
 
 def _rounded(x: Array) -> Array:
-    """Out = the nearest integer, with halves rounded away from zero as in C."""
+    """Return the nearest integers, with halves rounded away from zero as in C."""
     xp = array_module(x)
     whole = xp.trunc(x)
     return whole + xp.trunc(2 * (x - whole))  # exact; adding one half to X would itself be rounded

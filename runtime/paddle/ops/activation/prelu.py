@@ -22,7 +22,7 @@ def _infer(x: Spec, alpha: Spec, *, mode: str) -> Spec:
 
 @operator("prelu", "X Alpha -> Out", attrs={"mode": "all"}, infer=_infer)
 def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
-    """Out = X where positive, otherwise Alpha X."""
+    """Return Out = X where positive, otherwise Alpha X."""
     return array_module(x).where(x > 0, x, x * alpha.reshape(_alpha_shape(x.shape, mode)))
 
 
@@ -30,7 +30,7 @@ def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
 def prelu_grad(
     x: Array, alpha: Array, dout: Array, *, mode: str, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """dX = dOut or Alpha dOut, dAlpha = the sum of dOut X over elements where X is not positive."""
+    """Return dX = dOut or Alpha dOut, dAlpha = the sum of dOut X over elements where X is not positive."""
     xp = array_module(x)
     shape = _alpha_shape(x.shape, mode)
     dx = xp.where(x > 0, dout, dout * alpha.reshape(shape)) if "X@GRAD" in needs else None

@@ -66,7 +66,7 @@ def softmax(x: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
 
 @gradient("softmax", "Out Out@GRAD -> X@GRAD", fresh=True)
 def softmax_grad(out: Array, dout: Array, *, axis: int) -> Array:
-    """dX = Out (dOut - sum of dOut Out)."""
+    """Return dX = Out (dOut - sum of dOut Out)."""
     xp = array_module(out)
     if axis in (-1, out.ndim - 1):
         inner = xp.einsum("...i,...i->...", dout, out)[..., None]

@@ -38,7 +38,7 @@ class Body(Protocol):
     def run(self, values: dict[str, Any], turn: int | None = None) -> None:
         """Run all its operators: read inputs from `values` and store outputs there.
 
-        `turn` is the number of the iteration, None if the body runs one time: random operators draw by it.
+        `turn` is the number of the iteration, None if the body does not loop: random operators draw by it.
         """
 
     def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:

@@ -44,13 +44,13 @@ def pay_off(*arrays: Array) -> bool:
 
 
 def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
-    """s += g²;  w −= η g/(√s + ε); all of the same size. w, g and s must not overlap."""
+    """Update in place: s += g²;  w −= η g/(√s + ε); all of the same size. w, g and s must not overlap."""
     w_at, s_at = _written(w, s)
     KERNELS.loaded.adagrad(w_at, address(g, _F32, w.size), s_at, w.size, eta, epsilon)
 
 
 def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
-    """As `adagrad`, for the given distinct rows (k,) int64 of w and s (n, width), with g (k, width)."""
+    """Apply `adagrad` to the distinct rows (k,) int64 of w and s (n, width), with g (k, width)."""
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
         raise IndexError(f"rows {rows.min()} to {rows.max()} exceed the {len(w)} rows")
     at, count, width = address(rows, _I64), len(rows), w.shape[1]
@@ -61,26 +61,26 @@ def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon:
 def adam(
     w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
 ) -> None:
-    """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all of the same size; rests are 1 − β."""
+    """Update in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); rests are 1 − β."""
     w_at, m_at, v_at = _written(w, m, v)
     g_at = address(g, _F32, w.size)
     KERNELS.loaded.adam(w_at, g_at, m_at, v_at, w.size, alpha, *betas, *rests, epsilon)
 
 
 def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
-    """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of the same size."""
+    """Update in place: v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of the same size."""
     w_at, v_at = _written(w, v)
     KERNELS.loaded.momentum(w_at, address(g, _F32, w.size), v_at, w.size, eta, mu, nesterov)
 
 
 def add_scaled(x: Array, y: Array, factor: float, out: Array) -> None:
-    """out = x + factor y; all of the same size. `out` may be x."""
+    """Store x + factor y in `out`, which may be x; all of the same size."""
     (out_at,), (x_at, y_at) = _written(out), (address(each, _F32, out.size) for each in (x, y))
     KERNELS.loaded.add_scaled(x_at, y_at, factor, out_at, out.size)
 
 
 def add_segments(values: Array, order: Array, starts: Array, out: Array) -> None:
-    """out[k] = the sum of values[order[starts[k]:starts[k + 1]]], added in that order.
+    """Store in out[k] the sum of values[order[starts[k]:starts[k + 1]]], added in that order.
 
     order (n,) holds row numbers of values; starts (k,) holds ascending positions in order, the first of which is 0; out
     is (k, width).

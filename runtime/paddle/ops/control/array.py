@@ -49,7 +49,7 @@ def write_to_array(x: Any, index: Array, array: TensorArray | None) -> tuple[Ten
 
 @gradient("write_to_array", "X Place Out@GRAD+ -> X@GRAD Array@GRAD+?")
 def write_to_array_grad(x: Array, index: Array, dout: TensorArray) -> tuple[Array, TensorArray]:
-    """dX = dOut at I; the gradient of the array before is dOut without it."""
+    """Return dX, which is dOut at I, and the gradient of the previous array: dOut without that value."""
     number = _number(index)
     dx = dout.items[number] if number < len(dout) else None
     return (zeros_like(x), dout) if dx is None else (dx, dout.with_item(number, None))

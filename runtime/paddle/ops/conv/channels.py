@@ -106,7 +106,7 @@ def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec
 
 @operator("affine_channel", "X Scale Bias -> Out", attrs={"data_layout": "NCHW"}, infer=_infer_affine)
 def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> Array:
-    """Out = Scale X + Bias, with one scale and one bias per channel."""
+    """Return Out = Scale X + Bias, with one scale and one bias per channel."""
     return x * _by_channel(scale, x, data_layout) + _by_channel(bias, x, data_layout)
 
 
@@ -114,7 +114,7 @@ def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> 
 def affine_channel_grad(
     x: Array, scale: Array, bias: Array, dout: Array, *, data_layout: str
 ) -> tuple[Array, Array, Array]:
-    """dX = Scale dOut; dScale and dBias are sums over each channel."""
+    """Return dX = Scale dOut; dScale and dBias are sums over each channel."""
     axes = tuple(at for at in range(x.ndim) if at != _channel_axis(data_layout) % x.ndim)
     dscale, dbias = (dout * x).sum(axis=axes), dout.sum(axis=axes)
     dx = dout * _by_channel(scale, x, data_layout)

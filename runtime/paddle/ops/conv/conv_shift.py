@@ -21,13 +21,13 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("conv_shift", "X Y -> Out", infer=_infer)
 def conv_shift(x: Array, y: Array) -> Array:
-    """Out[i] = Σ_j X[(i + j - (N - 1)/2) mod M] Y[j], row by row."""
+    """Return Out[i] = Σ_j X[(i + j - (N - 1)/2) mod M] Y[j], row by row."""
     return (x[:, _places(x, y)] * y[:, None, :]).sum(axis=2)
 
 
 @gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 def conv_shift_grad(x: Array, y: Array, dout: Array) -> tuple[Array, Array]:
-    """dX is the convolution of dOut with reversed Y; dY[j] = Σ_i dOut[i] X[(i + j - (N - 1)/2) mod M]."""
+    """Return dX, the convolution of dOut with reversed Y, and dY[j] = Σ_i dOut[i] X[(i + j - (N - 1)/2) mod M]."""
     return conv_shift(dout, y[:, ::-1]), (x[:, _places(x, y)] * dout[:, :, None]).sum(axis=1)
 
 

@@ -34,7 +34,7 @@ def affine_grid(theta: Array, given: Array | None, *, output_shape: Sizes) -> Ar
 
 @gradient("affine_grid", "Theta OutputShape? Output@GRAD -> Theta@GRAD")
 def affine_grid_grad(theta: Array, given: Array | None, dout: Array, *, output_shape: Sizes) -> Array:
-    """dTheta = Σ dOutput (x, y, 1)ᵀ over the pixels."""
+    """Return dTheta = Σ dOutput (x, y, 1)ᵀ over the pixels."""
     points = _points(theta, decided(given, (), output_shape)).reshape(1, -1, 3)
     flat = dout.reshape(len(dout), points.shape[1], 2)
     found: Array = flat.swapaxes(1, 2) @ points
@@ -71,7 +71,7 @@ def grid_sampler(x: Array, grid: Array) -> Array:
 
 @gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
 def grid_sampler_grad(x: Array, grid: Array, dout: Array) -> tuple[Array, Array]:
-    """dX distributes dOutput to the four pixels by their weights; dGrid follows from the weights' slopes."""
+    """Return dX, dOutput distributed to the four pixels by weight, and dGrid, from the slopes of the weights."""
     xp = array_module(x)
     dx, dgrid = xp.zeros_like(x), xp.zeros_like(grid)
     samples, channels = xp.arange(len(x))[:, None, None, None], xp.arange(x.shape[1])[None, :, None, None]

@@ -42,7 +42,7 @@ def _infer(scores: list[Spec], kept: list[Spec], right: list[Spec]) -> Spec:
 
 @operator("cross_entropy_over_beam", "Scores+* Kept* Right* -> Out", infer=_infer)
 def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Array]) -> Array:
-    """Out (samples, 1) = ln of the sum of e^score over a sample's paths - score of the correct path.
+    """Return Out (samples, 1) = ln of the sum of e^score over a sample's paths - score of the correct path.
 
     `Scores` of the first expansion are sequences, those of the others sequences of sequences, with one number per row;
     `Kept` (sequences of the last level, k) holds positions in them, -1 for none; `Right` (samples, 1) is a position in
@@ -63,7 +63,7 @@ def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Ar
 def cross_entropy_over_beam_grad(
     scores: list[Any], kept: list[Array], right: list[Array], dout: Array
 ) -> list[Array]:
-    """dScore of a row = sum over its paths of (the path's share - 1 if it is correct) dOut."""
+    """Return dScore of each row: the sum over its paths of (the path's share, less 1 if it is correct) dOut."""
     paths = _paths(scores, kept, right)
     total = _totals(scores, paths)
     share = np.exp(total - spread(segment_max(total, paths.offsets, 0), paths.offsets))

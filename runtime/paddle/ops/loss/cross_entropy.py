@@ -92,7 +92,7 @@ def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int
 
 @gradient("cross_entropy", "X Label Y@GRAD -> X@GRAD", fresh=True)
 def cross_entropy_grad(x: Array, label: Array, dy: Array, *, soft_label: bool, ignore_index: int) -> Array:
-    """dX = -dY / X at the label, 0 elsewhere; -dY label / X for soft labels."""
+    """Return dX = -dY / X at the label, 0 elsewhere; -dY label / X for soft labels."""
     xp = array_module(x)
     if soft_label:
         return -dy * label / x
@@ -128,7 +128,7 @@ def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array,
 
 @gradient("cross_entropy2", "Label MatchX XShape Y@GRAD -> X@GRAD")
 def cross_entropy2_grad(label: Array, matched: Array, shape: Array, dy: Array, *, ignore_index: int) -> Array:
-    """dX = -dY / X at the label, 0 elsewhere."""
+    """Return dX = -dY / X at the label, 0 elsewhere."""
     xp = array_module(dy)
     spread = xp.broadcast_to(matched, shape.shape[1:])
     return cross_entropy_grad(spread, label, dy, soft_label=False, ignore_index=ignore_index)
@@ -195,7 +195,7 @@ def softmax_with_cross_entropy_grad(
     axis: int,
     spent: frozenset[str] = NO_SLOTS,
 ) -> Array:
-    """dLogits = (Softmax - Label) dLoss, with class labels as one-hot rows."""
+    """Return dLogits = (Softmax - Label) dLoss, with class labels as one-hot rows."""
     if axis % probabilities.ndim != probabilities.ndim - 1:
         move = array_module(probabilities).moveaxis
         turned = [move(each, axis, -1) for each in (label, probabilities, dloss)]

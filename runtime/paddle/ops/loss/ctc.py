@@ -131,7 +131,7 @@ def _compiled(
 
 @gradient("warpctc", "Logits+ WarpCTCGrad Loss@GRAD -> Logits@GRAD")
 def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool) -> Array:
-    """dLogits = WarpCTCGrad dLoss, divided by the sequence's length if norm_by_times."""
+    """Return dLogits = WarpCTCGrad dLoss, divided by the sequence's length if norm_by_times."""
     _, offsets = sequences(logits, "Logits")
     share = dloss.reshape(-1, 1)
     if norm_by_times:

@@ -18,7 +18,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 
 @operator("modified_huber_loss", "X Y -> IntermediateVal~ Out", infer=_infer, fresh=True)
 def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
-    """With z = (2 Y - 1) X, Y 0 or 1: Out = -4 z below -1, (1 - z)² below 1, else 0; IntermediateVal = z."""
+    """Return z = (2 Y - 1) X, with Y 0 or 1, and Out = -4 z below -1, (1 - z)² below 1, else 0."""
     same(x.shape, y.shape, "X and Y")
     xp = array_module(x)
     z = (2 * y - 1) * x
@@ -28,7 +28,7 @@ def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
 
 @gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD", fresh=True)
 def modified_huber_loss_grad(y: Array, z: Array, dout: Array) -> Array:
-    """dX = (2 Y - 1) dOut times -4, -2 (1 - z) or 0."""
+    """Return dX = (2 Y - 1) dOut times -4, -2 (1 - z) or 0."""
     xp = array_module(z)
     slope = xp.where(z < -1, -4, -2 * xp.maximum(1 - z, 0))
     return ((2 * y - 1) * slope * dout).astype(dout.dtype, copy=False)

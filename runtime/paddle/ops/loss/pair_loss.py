@@ -31,7 +31,7 @@ def _infer_rank(label: Spec, left: Spec, right: Spec) -> Spec:
 
 @operator("square_error_cost", "X Y -> Out", infer=_infer_pair)
 def square_error_cost(x: Array, y: Array) -> Array:
-    """Out = (X - Y)², element by element."""
+    """Return Out = (X - Y)², element by element."""
     same(x.shape, y.shape, "the two inputs")
     difference = x - y
     difference *= difference
@@ -42,7 +42,7 @@ def square_error_cost(x: Array, y: Array) -> Array:
 def square_error_cost_grad(
     x: Array, y: Array, dout: Array, *, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """dX = 2 (X - Y) dOut, dY = -dX."""
+    """Return dX = 2 (X - Y) dOut, dY = -dX."""
     dx = x - y
     dx *= dout
     dx *= 2
@@ -51,7 +51,7 @@ def square_error_cost_grad(
 
 @operator("huber_loss", "X Y -> Residual~ Out", attrs={"delta": float}, infer=_infer_huber)
 def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
-    """Residual = Y - X; Out = Residual² / 2, or delta (|Residual| - delta / 2) beyond delta."""
+    """Return Residual = Y - X; Out = Residual² / 2, or delta (|Residual| - delta / 2) beyond delta."""
     same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     residual = y - x
@@ -61,28 +61,28 @@ def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
 
 @gradient("huber_loss", "Residual Out@GRAD -> X@GRAD Y@GRAD")
 def huber_loss_grad(residual: Array, dout: Array, *, delta: float) -> tuple[Array, Array]:
-    """dY = Residual clipped to ±delta times dOut, dX = -dY."""
+    """Return dY = Residual clipped to ±delta times dOut, dX = -dY."""
     dy = residual.clip(-delta, delta) * dout
     return -dy, dy
 
 
 @operator("hinge_loss", "Logits Labels -> Loss", infer=_infer_pair)
 def hinge_loss(logits: Array, labels: Array) -> Array:
-    """Loss = max(0, 1 - Logits (2 Labels - 1))."""
+    """Return Loss = max(0, 1 - Logits (2 Labels - 1))."""
     same(logits.shape, labels.shape, "the two inputs")
     return array_module(logits).maximum(1 - logits * (2 * labels - 1), 0)
 
 
 @gradient("hinge_loss", "Logits Labels Loss@GRAD -> Logits@GRAD")
 def hinge_loss_grad(logits: Array, labels: Array, dloss: Array) -> Array:
-    """dLogits = -(2 Labels - 1) dLoss inside the margin."""
+    """Return dLogits = -(2 Labels - 1) dLoss inside the margin."""
     side = 2 * labels - 1
     return -side * dloss * (logits * side < 1)
 
 
 @operator("log_loss", "Predicted Labels -> Loss", attrs={"epsilon": float}, infer=_infer_pair)
 def log_loss(predicted: Array, labels: Array, *, epsilon: float) -> Array:
-    """Loss = -Labels ln(P + epsilon) - (1 - Labels) ln(1 - P + epsilon)."""
+    """Return Loss = -Labels ln(P + epsilon) - (1 - Labels) ln(1 - P + epsilon)."""
     same(predicted.shape, labels.shape, "the two inputs")
     xp = array_module(predicted)
     small = predicted.dtype.type(epsilon)
@@ -91,14 +91,14 @@ def log_loss(predicted: Array, labels: Array, *, epsilon: float) -> Array:
 
 @gradient("log_loss", "Predicted Labels Loss@GRAD -> Predicted@GRAD")
 def log_loss_grad(predicted: Array, labels: Array, dloss: Array, *, epsilon: float) -> Array:
-    """dP = ((1 - Labels) / (1 - P + epsilon) - Labels / (P + epsilon)) dLoss."""
+    """Return dP = ((1 - Labels) / (1 - P + epsilon) - Labels / (P + epsilon)) dLoss."""
     small = predicted.dtype.type(epsilon)
     return dloss * ((1 - labels) / (1 - predicted + small) - labels / (predicted + small))
 
 
 @operator("rank_loss", "Label Left Right -> Out", infer=_infer_rank)
 def rank_loss(label: Array, left: Array, right: Array) -> Array:
-    """Out = ln(1 + e^o) - o Label with o = Left - Right."""
+    """Return Out = ln(1 + e^o) - o Label with o = Left - Right."""
     same(same(left.shape, right.shape, "the two inputs"), label.shape, "the two inputs")
     margin = left - right
     return array_module(margin).logaddexp(margin, 0).astype(margin.dtype, copy=False) - margin * label
@@ -106,7 +106,7 @@ def rank_loss(label: Array, left: Array, right: Array) -> Array:
 
 @gradient("rank_loss", "Label Left Right Out@GRAD -> Left@GRAD Right@GRAD")
 def rank_loss_grad(label: Array, left: Array, right: Array, dout: Array) -> tuple[Array, Array]:
-    """dLeft = (sigmoid(o) - Label) dOut, dRight = -dLeft."""
+    """Return dLeft = (sigmoid(o) - Label) dOut, dRight = -dLeft."""
     dleft = dout * (sigmoid(left - right) - label)
     return dleft, -dleft
 
@@ -135,7 +135,7 @@ def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
 
 @gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD")
 def kldiv_loss_grad(x: Array, target: Array, dloss: Array, *, reduction: str) -> Array:
-    """dX = -Target dLoss, divided by the divisor of the loss."""
+    """Return dX = -Target dLoss, divided by the divisor of the loss."""
     return -target * (target > 0) * (dloss / x.dtype.type(_count(x, reduction)))
 
 
@@ -154,7 +154,7 @@ def _infer_sigmoid_cross_entropy(x: Spec, label: Spec) -> Spec:
     infer=_infer_sigmoid_cross_entropy,
 )
 def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool, ignore_index: int) -> Array:
-    """Out = max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
+    """Return Out = max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
     same(x.shape, label.shape, "the two inputs")
     xp = array_module(x)
     cost = xp.maximum(x, 0) - x * label + xp.log1p(xp.exp(-xp.abs(x)))
@@ -165,7 +165,7 @@ def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool
 def sigmoid_cross_entropy_with_logits_grad(
     x: Array, label: Array, dout: Array, *, normalize: bool, ignore_index: int
 ) -> Array:
-    """dX = (sigmoid(X) - Label) dOut."""
+    """Return dX = (sigmoid(X) - Label) dOut."""
     return _weighted((sigmoid(x) - label) * dout, label, normalize, ignore_index)
 
 
@@ -194,7 +194,7 @@ def _infer_smooth_l1_loss(x: Spec, y: Spec, inside: Spec | None, outside: Spec |
 def smooth_l1_loss(
     x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float
 ) -> tuple[Array, Array]:
-    """Diff = InsideWeight (X - Y); Out (N, 1) = row sums of OutsideWeight f(Diff)."""
+    """Return Diff = InsideWeight (X - Y); Out (N, 1) = row sums of OutsideWeight f(Diff)."""
     same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     difference = x - y if inside is None else (x - y) * inside
@@ -210,7 +210,7 @@ def smooth_l1_loss(
 def smooth_l1_loss_grad(
     inside: Array | None, outside: Array | None, difference: Array, dout: Array, *, sigma: float
 ) -> tuple[Array, Array]:
-    """dX = OutsideWeight InsideWeight (sigma² Diff clipped to ±1) dOut, dY = -dX."""
+    """Return dX = OutsideWeight InsideWeight (sigma² Diff clipped to ±1) dOut, dY = -dX."""
     dx = (difference * difference.dtype.type(sigma * sigma)).clip(-1, 1)
     dx *= dout.reshape(-1, *(1,) * (dx.ndim - 1))
     for weight in (inside, outside):

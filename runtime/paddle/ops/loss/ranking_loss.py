@@ -27,7 +27,7 @@ def _infer_margin(label: Spec, x1: Spec, x2: Spec) -> tuple[Spec, Spec]:
 
 @operator("margin_rank_loss", "Label X1 X2 -> Out Activated~", attrs={"margin": 0.0}, infer=_infer_margin)
 def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tuple[Array, Array]:
-    """Out = max(0, -Label (X1 - X2) + margin); Activated is 1 where that is not 0."""
+    """Return Out = max(0, -Label (X1 - X2) + margin); Activated is 1 where that is not 0."""
     same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
     out = array_module(x1).maximum(-label * (x1 - x2) + x1.dtype.type(margin), 0)
     return out, (out > 0).astype(x1.dtype)
@@ -35,7 +35,7 @@ def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tu
 
 @gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD")
 def margin_rank_loss_grad(label: Array, activated: Array, dout: Array) -> tuple[Array, Array]:
-    """dX1 = -Label dOut where Activated, dX2 = -dX1."""
+    """Return dX1 = -Label dOut where Activated, dX2 = -dX1."""
     dx1 = -label * dout * activated
     return dx1, -dx1
 
@@ -47,7 +47,7 @@ def _infer_bpr(x: Spec, label: Spec) -> Spec:
 
 @operator("bpr_loss", "X Label -> Y", infer=_infer_bpr)
 def bpr_loss(x: Array, label: Array) -> Array:
-    """Y = the mean of -ln sigmoid(X[label] - X[j]) over all other classes j."""
+    """Return the mean of -ln sigmoid(X[label] - X[j]) over all other classes j, one per row."""
     check_rows(x, label)
     xp, rows = array_module(x), x.reshape(-1, x.shape[-1])
     at, chosen, _ = picked(label, rows.shape[1], -100)
@@ -59,7 +59,7 @@ def bpr_loss(x: Array, label: Array) -> Array:
 
 @gradient("bpr_loss", "X Label Y@GRAD -> X@GRAD")
 def bpr_loss_grad(x: Array, label: Array, dy: Array) -> Array:
-    """dX[j] = sigmoid(X[j] - X[label]) dY / (classes - 1); at the label, minus the sum of these."""
+    """Return dX[j] = sigmoid(X[j] - X[label]) dY / (classes - 1); at the label, minus the sum of these."""
     rows = x.reshape(-1, x.shape[-1])
     at, chosen, _ = picked(label, rows.shape[1], -100)
     dx = sigmoid(rows - rows[at, chosen][:, None])
@@ -78,28 +78,28 @@ def _infer_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 
 @operator("squared_l2_distance", "X Y -> sub_result~ Out", infer=_infer_distance)
 def squared_l2_distance(x: Array, y: Array) -> tuple[Array, Array]:
-    """Out = the sum of (X - Y)² of each row (rows, 1); Y may have a single row."""
+    """Return the differences of rows, and the sum of (X - Y)² of each (rows, 1); Y may have a single row."""
     difference = x - y
     return difference, (difference * difference).sum(axis=tuple(range(1, x.ndim)))[:, None]
 
 
 @gradient("squared_l2_distance", "X Y sub_result Out@GRAD -> X@GRAD Y@GRAD")
 def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = 2 (X - Y) dOut, dY = -dX, summed over rows if Y has a single row."""
+    """Return dX = 2 (X - Y) dOut, dY = -dX, summed over rows if Y has a single row."""
     dx = 2 * difference * dout.reshape(-1, *(1,) * (x.ndim - 1))
     return dx, -dx if len(y) == len(x) else -dx.sum(axis=0, keepdims=True)
 
 
 @operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer="X")
 def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
-    """Out = (1 - epsilon) X + epsilon PriorDist, or epsilon / classes without one."""
+    """Return Out = (1 - epsilon) X + epsilon PriorDist, or epsilon / classes without one."""
     share = 1 / x.shape[-1] if prior is None else prior
     return ((1 - epsilon) * x + epsilon * share).astype(x.dtype, copy=False)
 
 
 @gradient("label_smooth", "Out@GRAD -> X@GRAD")
 def label_smooth_grad(dout: Array, *, epsilon: float) -> Array:
-    """dX = (1 - epsilon) dOut."""
+    """Return dX = (1 - epsilon) dOut."""
     return dout * dout.dtype.type(1 - epsilon)
 
 
@@ -110,7 +110,7 @@ def _infer_lambda(x: Spec, label: Spec) -> Spec:
 
 @operator("lambda_rank", "X+ Label+ -> Out+", attrs={"top": 5, "compared": -1}, infer=_infer_lambda)
 def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
-    """Out, one row per document: the NDCG of its list, of the `top` documents in the order of X.
+    """Return the NDCG of each list over its `top` documents in the order of X, one row per document.
 
     A document of relevance r at position p, from 0, gains (2^r - 1) / ln(p + 2); NDCG is their sum over the best
     possible one.
@@ -125,7 +125,7 @@ def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
 
 @gradient("lambda_rank", "X+ Label+ Out@GRAD -> X@GRAD")
 def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
-    """For each pair, the change of the gain from swapping it, scaled down by the distance of their scores.
+    """Return dX: for each pair of documents, the gain of swapping them, scaled down by their difference in score.
 
     It depends only on the size of dOut: it is the gradient of a cost that is never computed.
     """

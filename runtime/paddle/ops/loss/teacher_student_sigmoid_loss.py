@@ -20,7 +20,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
 
 @operator("teacher_student_sigmoid_loss", "X Label -> Y", attrs=_ATTRS, infer=_infer, fresh=True)
 def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
-    """Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z, the click and, if present, the score."""
+    """Return Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z, the click and, if present, the score."""
     same(x.shape, label.shape, "X and Label")
     xp = array_module(x)
     entropy = xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
@@ -32,7 +32,7 @@ def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
 def teacher_student_sigmoid_loss_grad(
     x: Array, label: Array, dy: Array, *, soft_max_up_bound: float, soft_max_lower_bound: float
 ) -> Array:
-    """dX = (number of terms sigmoid(X) - the targets) dY, and 0 where X reaches a bound."""
+    """Return dX = (number of terms sigmoid(X) - the targets) dY, and 0 where X reaches a bound."""
     inside = (x < soft_max_up_bound) & (x > soft_max_lower_bound)
     slope = (1 + (label >= 0)) * sigmoid(x) - _targets(label)
     return (slope * inside * dy).astype(x.dtype, copy=False)

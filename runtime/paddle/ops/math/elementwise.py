@@ -103,7 +103,7 @@ def _infer(x: Spec, y: Spec, *, axis: int) -> Spec:
 
 @operator("elementwise_add", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_add(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Out = X + Y."""
+    """Return Out = X + Y."""
     return array_module(x).add(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
@@ -111,13 +111,13 @@ def elementwise_add(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO
 def elementwise_add_grad(
     y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """dX = dOut, dY = sum of dOut."""
+    """Return dX = dOut, dY = sum of dOut."""
     return dout, summed_like(dout, y, axis) if "Y@GRAD" in needs else None
 
 
 @operator("elementwise_sub", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_sub(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Out = X - Y."""
+    """Return Out = X - Y."""
     return array_module(x).subtract(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
@@ -125,13 +125,13 @@ def elementwise_sub(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO
 def elementwise_sub_grad(
     y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """dX = dOut, dY = -sum of dOut."""
+    """Return dX = dOut, dY = -sum of dOut."""
     return dout, -summed_like(dout, y, axis) if "Y@GRAD" in needs else None
 
 
 @operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Any:
-    """Out = X Y; X may be selected rows if Y is a single number."""
+    """Return Out = X Y; X may be selected rows if Y is a single number."""
     if isinstance(x, SelectedRows):
         if y.size != 1:
             raise ShapeError(f"X is selected rows: expected a single number as Y, got {y.shape}")
@@ -143,14 +143,14 @@ def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_S
 def elementwise_mul_grad(
     x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """dX = dOut Y, dY = sum of dOut X."""
+    """Return dX = dOut Y, dY = sum of dOut X."""
     dx = dout * aligned(x, y, axis) if "X@GRAD" in needs else None
     return dx, summed_like(dout * x, y, axis) if "Y@GRAD" in needs else None
 
 
 @operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = X / Y; integers divide as in C, truncating towards zero."""
+    """Return Out = X / Y; integers divide as in C, truncating towards zero."""
     return _quotient(x, aligned(x, y, axis)) if x.dtype.kind in "iu" else x / aligned(x, y, axis)
 
 
@@ -158,14 +158,14 @@ def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_div_grad(
     y: Array, out: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """dX = dOut / Y, dY = -sum of dOut Out / Y."""
+    """Return dX = dOut / Y, dY = -sum of dOut Out / Y."""
     dx = dout / aligned(dout, y, axis)
     return dx, -summed_like(dx * out, y, axis) if "Y@GRAD" in needs else None
 
 
 @operator("elementwise_max", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = the maximum of X and Y."""
+    """Return the maximum of X and Y, element by element."""
     return array_module(x).maximum(x, aligned(x, y, axis))
 
 
@@ -179,7 +179,7 @@ def elementwise_max_grad(
 
 @operator("elementwise_min", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = the minimum of X and Y."""
+    """Return the minimum of X and Y, element by element."""
     return array_module(x).minimum(x, aligned(x, y, axis))
 
 
@@ -193,7 +193,7 @@ def elementwise_min_grad(
 
 @operator("elementwise_pow", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_pow(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = X to the power of Y."""
+    """Return X to the power of Y, element by element."""
     return x ** aligned(x, y, axis)
 
 
@@ -201,7 +201,7 @@ def elementwise_pow(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_pow_grad(
     x: Array, y: Array, out: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """dX = dOut Y X^(Y-1), dY = sum of dOut Out ln X."""
+    """Return dX = dOut Y X^(Y-1), dY = sum of dOut Out ln X."""
     exponent = aligned(x, y, axis)
     dx = dout * exponent * x ** (exponent - 1) if "X@GRAD" in needs else None
     return dx, summed_like(dout * out * array_module(x).log(x), y, axis) if "Y@GRAD" in needs else None
@@ -216,7 +216,7 @@ def _chosen(
 
 @operator("elementwise_mod", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = the remainder of X / Y as in C, with the sign of X: -7 and 3 give -1."""
+    """Return the remainder of X / Y as in C, with the sign of X: -7 and 3 give -1."""
     divisor = aligned(x, y, axis)
     rest = x % divisor
     return rest - divisor * _down(x, divisor, rest)
@@ -224,7 +224,7 @@ def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
 
 @operator("elementwise_floordiv", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = X / Y as in C, truncated towards zero despite the name: -7 and 3 give -2."""
+    """Return X / Y as in C, truncated towards zero despite the name: -7 and 3 give -2."""
     return _quotient(x, aligned(x, y, axis))
 
 
@@ -286,7 +286,7 @@ for _type in ("logical_and", "logical_or", "logical_xor"):
 
 @operator("logical_not", "X -> Out", infer=_infer_not)
 def logical_not(x: Array) -> Array:
-    """Out = not X."""
+    """Return Out = not X."""
     return array_module(x).logical_not(x)
 
 
@@ -324,7 +324,7 @@ for _type, _sign in (("elementwise_add", 1), ("elementwise_sub", -1)):
 def elementwise_div_grad_grad(
     y: Array, out: Array, dout: Array, ddx: Array | None, ddy: Array | None, *, axis: int
 ) -> tuple[Array, Array, Array]:
-    """With T = (ddX - Out ddY) / Y: dY = -sum of dOut T / Y, dOut's is T, Out's is -ddY dOut / Y."""
+    """Return dY = -sum of dOut T / Y, and for dOut T, for Out -ddY dOut / Y, with T = (ddX - Out ddY) / Y."""
     xp = array_module(y)
     over = aligned(dout, y, axis)
     along = xp.zeros_like(over) if ddy is None else aligned(dout, ddy, axis)

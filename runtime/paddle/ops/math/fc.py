@@ -50,7 +50,7 @@ def fc(x: Array, w: Array, bias: Array | None, *, in_num_col_dims: int, activati
 def fc_grad(
     x: Array, w: Array, bias: Array | None, out: Array, dout: Array, *, activation_type: str
 ) -> tuple[Array, Array, Array | None]:
-    """dInput = dOut Wᵀ, dW = Inputᵀ dOut, dBias = the column sums of dOut, after the activation's gradient."""
+    """Return dInput = dOut Wᵀ, dW = Inputᵀ dOut, dBias = the column sums of dOut, after the activation's gradient."""
     rows = (dout * (out > 0) if activation_type == "relu" else dout).reshape(-1, w.shape[1])
     dw = x.reshape(len(rows), len(w)).T @ rows
     return (rows @ w.T).reshape(x.shape), dw, None if bias is None else rows.sum(axis=0).reshape(bias.shape)

@@ -18,14 +18,14 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("fsp", "X Y -> Out", infer=_infer)
 def fsp(x: Array, y: Array) -> Array:
-    """Out (N, C1, C2) = X Yᵀ/(H W), with each channel of an image as a row."""
+    """Return Out (N, C1, C2) = X Yᵀ/(H W), with each channel of an image as a row."""
     out: Array = _rows(x) @ _rows(y).swapaxes(1, 2) / _area(x)
     return out
 
 
 @gradient("fsp", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 def fsp_grad(x: Array, y: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = dOut Y/(H W), dY = dOutᵀ X/(H W)."""
+    """Return dX = dOut Y/(H W), dY = dOutᵀ X/(H W)."""
     share = dout / _area(x)
     return (share @ _rows(y)).reshape(x.shape), (share.swapaxes(1, 2) @ _rows(x)).reshape(y.shape)
 

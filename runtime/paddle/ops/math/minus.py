@@ -16,14 +16,14 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("minus", "X Y -> Out", infer=_infer, fresh=True)
 def minus(x: Array, y: Array) -> Array:
-    """Out = X - Y."""
+    """Return Out = X - Y."""
     same(x.shape, y.shape, "X and Y")
     return x - y
 
 
 @gradient_maker("minus")
 def _gradient(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
-    """dX = dOut, dY = -dOut."""
+    """Return dX = dOut, dY = -dOut."""
     dout = {"X": [name + GRAD for name in outputs["Out"]]}
     return [
         GradOp("scale", dout, {"Out": [name + GRAD for name in inputs[slot]]}, {"scale": factor})

@@ -31,7 +31,7 @@ def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
 
 @gradient("cumsum", "Out@GRAD -> X@GRAD")
 def cumsum_grad(dout: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """dX = the cumulative sums of dOut in the opposite direction."""
+    """Return dX, the cumulative sums of dOut in the opposite direction."""
     return cumsum(dout, axis=axis, exclusive=exclusive, reverse=not reverse)
 
 

@@ -59,7 +59,7 @@ def matmul_grad(
     alpha: float,
     needs: frozenset[str],
 ) -> tuple[Array | None, Array | None]:
-    """dX = alpha dOut Yᵀ, dY = alpha Xᵀ dOut, transposed where X or Y was."""
+    """Return dX = alpha dOut Yᵀ, dY = alpha Xᵀ dOut, transposed where X or Y was."""
     left, right = _turned(_left(x), transpose_X), _turned(_right(y), transpose_Y)
     batch = left.shape[:-2] or right.shape[:-2]
     scaled = dout if alpha == 1.0 else dout * dout.dtype.type(alpha)
@@ -160,7 +160,7 @@ def _infer_cos_sim(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
 
 @operator("cos_sim", "X Y -> Out XNorm~ YNorm~", infer=_infer_cos_sim)
 def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give nan."""
+    """Return Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give nan."""
     if len(y) != 1:
         as_many_rows(x, y, "X and Y")
     xp = array_module(x)
@@ -174,7 +174,7 @@ def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
 def cos_sim_grad(
     x: Array, y: Array, out: Array, xnorm: Array, ynorm: Array, dout: Array
 ) -> tuple[Array, Array]:
-    """dX = dOut (Y / (|X| |Y|) - Out X / |X|²), and dY likewise."""
+    """Return dX = dOut (Y / (|X| |Y|) - Out X / |X|²), and dY likewise."""
     both, shape = xnorm * ynorm, (-1, *(1,) * (x.ndim - 1))
     by_x, by_y = (dout / both).reshape(shape), (dout * out).reshape(shape)
     dx = by_x * y - by_y * x / (xnorm * xnorm).reshape(shape)

@@ -23,27 +23,27 @@ def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -
 
 @operator("reduce_sum", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = sum of X."""
+    """Return the sum of X over the given dimensions."""
     shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
     return x.sum(axis=_axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
 
 
 @gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
 def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """dX = dOut, broadcast."""
+    """Return dX: dOut, broadcast to the shape of X."""
     return _spread(dout, x, dim, reduce_all)
 
 
 @operator("reduce_mean", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = mean of X."""
+    """Return the mean of X over the given dimensions."""
     total = reduce_sum(x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
     return total / x.dtype.type(_count(x, dim, reduce_all))
 
 
 @gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
 def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """dX = dOut / count, broadcast."""
+    """Return dX: dOut / count, broadcast to the shape of X."""
     return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
 
 
@@ -73,7 +73,7 @@ def reduce_extreme_grad(
 
 @gradient("reduce_prod", "X Out Out@GRAD -> X@GRAD")
 def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """dX = dOut Out / X."""
+    """Return dX = dOut Out / X."""
     return _spread(dout * out, x, dim, reduce_all) / x
 
 
@@ -125,7 +125,7 @@ def mean(x: Array) -> Array:
 
 @gradient("mean", "X Out@GRAD -> X@GRAD")
 def mean_grad(x: Array, dout: Array) -> Array:
-    """dX = dOut / size."""
+    """Return dX = dOut / size."""
     spread: Array = array_module(x).broadcast_to(dout / x.dtype.type(max(x.size, 1)), x.shape)
     return spread
 

@@ -129,7 +129,7 @@ def sync_batch_norm_grad(
     needs: frozenset[str],
     remote: Remote | None,
 ) -> tuple[Array | None, Array, Array]:
-    """dBias = Σ dY, dScale = Σ dY X̂, dX = Scale / σ (dY - (dBias + X̂ dScale) / m).
+    """Return dBias = Σ dY, dScale = Σ dY X̂, dX = Scale / σ (dY - (dBias + X̂ dScale) / m).
 
     With running statistics, dX = Scale / σ dY.
     """

@@ -23,7 +23,7 @@ def _infer(x: Spec, size: Spec, total: Spec, squares: Spec, *, epsilon: float) -
 
 @operator("data_norm", "X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~", attrs=_ATTRS, infer=_infer)
 def data_norm(x: Array, size: Array, total: Array, squares: Array) -> tuple[Array, Array, Array]:
-    """Y = (X - Means) Scales, with Means = BatchSum/BatchSize and Scales = √(BatchSize/BatchSquareSum)."""
+    """Return Y = (X - Means) Scales, with Means = BatchSum/BatchSize and Scales = √(BatchSize/BatchSquareSum)."""
     means, scales = total / size, array_module(x).sqrt(size / squares)
     return (x - means) * scales, means, scales
 
@@ -35,7 +35,7 @@ def data_norm(x: Array, size: Array, total: Array, squares: Array) -> tuple[Arra
 def data_norm_grad(
     x: Array, means: Array, scales: Array, dy: Array, *, epsilon: float
 ) -> tuple[Array, Array, Array, Array]:
-    """dX = dY Scales; the other outputs are not derivatives but this batch's additions to the statistics."""
+    """Return dX = dY Scales; the other outputs are not derivatives but this batch's additions to the statistics."""
     size = array_module(x).full(means.shape, len(x), x.dtype)
     squares = ((x - means) ** 2).sum(axis=0) + size * x.dtype.type(epsilon)
     return dy * scales, size, x.sum(axis=0), squares

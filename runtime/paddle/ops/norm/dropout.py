@@ -58,7 +58,7 @@ def dropout(
 def dropout_grad(
     mask: Array, dout: Array, *, dropout_prob: float, is_test: bool, dropout_implementation: str
 ) -> Array:
-    """dX = dOut where not dropped, scaled as in the forward pass."""
+    """Return dX = dOut where not dropped, scaled as in the forward pass."""
     if is_test:
         return dout if dropout_implementation == _UPSCALE else dout * dout.dtype.type(1.0 - dropout_prob)
     return _masked(dout, mask, dropout_prob, dropout_implementation)

@@ -16,7 +16,7 @@ def _infer(x: Spec) -> tuple[Spec, Spec]:
 
 @operator("lrn", "X -> Out MidOut", attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75}, infer=_infer)
 def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
-    """MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2; Out = X MidOut^-beta."""
+    """Return MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2; Out = X MidOut^-beta."""
     before = (n - 1) // 2
     mid = _neighbours(x * x, before, n - 1 - before)
     mid *= x.dtype.type(alpha)
@@ -26,7 +26,7 @@ def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array
 
 @gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
 def lrn_grad(x: Array, out: Array, mid: Array, dout: Array, *, n: int, alpha: float, beta: float) -> Array:
-    """dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut over the channels whose window contains this one."""
+    """Return dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut, summed over the windows that contain it."""
     before = (n - 1) // 2
     around = _neighbours(dout * out / mid, n - 1 - before, before)
     around *= x * x.dtype.type(2 * alpha * beta)

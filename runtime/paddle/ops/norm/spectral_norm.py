@@ -26,7 +26,7 @@ def _infer(weight: Spec, u: Spec, v: Spec, *, dim: int, power_iters: int) -> Spe
 
 @operator("spectral_norm", "Weight U V -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def spectral_norm(weight: Array, u: Array, v: Array, *, dim: int, power_iters: int, eps: float) -> Array:
-    """Out = Weight/σ, σ = uᵀ W v after power_iters steps v = Wᵀu/|Wᵀu|, u = W v/|W v| from U and V.
+    """Return Out = Weight/σ, σ = uᵀ W v after power_iters steps v = Wᵀu/|Wᵀu|, u = W v/|W v| from U and V.
 
     W is Weight as a matrix with dimension `dim` as its rows. U and V themselves do not change.
     """
@@ -38,7 +38,7 @@ def spectral_norm(weight: Array, u: Array, v: Array, *, dim: int, power_iters: i
 def spectral_norm_grad(
     weight: Array, u: Array, v: Array, dout: Array, *, dim: int, power_iters: int, eps: float
 ) -> Array:
-    """dWeight = (dOut - Σ(dOut Out) u vᵀ)/σ, with u and v as constants."""
+    """Return dWeight = (dOut - Σ(dOut Out) u vᵀ)/σ, with u and v as constants."""
     matrix = _matrix(weight, dim)
     u, v, sigma = _singular(matrix, u, v, power_iters, eps)
     part = _matrix(dout, dim)

@@ -22,14 +22,14 @@ def _infer(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
 
 @operator("norm", "X -> Norm~ Out", attrs={"axis": int, "epsilon": 1e-10}, infer=_infer)
 def norm(x: Array, *, axis: int, epsilon: float) -> tuple[Array, Array]:
-    """Norm = √(sum of X² + epsilon), Out = X / Norm."""
+    """Return Norm = √(sum of X² + epsilon), Out = X / Norm."""
     length = array_module(x).sqrt((x * x).sum(axis=axis, keepdims=True) + x.dtype.type(epsilon))
     return length, x / length
 
 
 @gradient("norm", "Norm Out Out@GRAD -> X@GRAD")
 def norm_grad(length: Array, out: Array, dout: Array, *, axis: int) -> Array:
-    """dX = (dOut - Out sum of dOut Out) / Norm."""
+    """Return dX = (dOut - Out sum of dOut Out) / Norm."""
     return (dout - out * (dout * out).sum(axis=axis, keepdims=True)) / length
 
 

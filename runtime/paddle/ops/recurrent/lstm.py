@@ -148,7 +148,7 @@ def _infer_unit(x: Spec, before: Spec) -> tuple[Spec, Spec]:
 
 @operator("lstm_unit", "X C_prev -> C H", attrs={"forget_bias": 0.0}, infer=_infer_unit)
 def lstm_unit(x: Array, before: Array, *, forget_bias: float) -> tuple[Array, Array]:
-    """C = f C_prev + i candidate, H = o tanh(C)."""
+    """Return C = f C_prev + i candidate, H = o tanh(C)."""
     i, f, o, candidate = _gates(x, forget_bias)
     cell = f * before + i * candidate
     return cell, o * array_module(x).tanh(cell)

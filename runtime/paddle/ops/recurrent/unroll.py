@@ -59,7 +59,7 @@ def unroll(
     names: Names,
     trace: bool,
 ) -> Unrolled:
-    """Run the body one time per step.
+    """Run the body once per step.
 
     Args:
         steps: the inputs of each step, except the states.

@@ -33,7 +33,7 @@ def cvm(x: Any, counts: Array, *, use_cvm: bool) -> Any:
 
 @gradient("cvm", "X+ CVM Y@GRAD -> X@GRAD")
 def cvm_grad(x: Any, counts: Array, dy: Array, *, use_cvm: bool) -> Array:
-    """dY, with the counts of CVM, for the row or for the row's sequence, as first columns.
+    """Return dX: dY with the counts of CVM, of the row or of its sequence, as first columns.
 
     These columns are not derivatives: tables add them to their counts.
     """

@@ -119,7 +119,7 @@ def distributed_lookup_table(
 ) -> tuple[list[Any], Array]:
     """Return the rows of each Ids; rows of padding_idx are zero (-1: no padding_idx).
 
-    Each distinct row is fetched one time. The fetched rows also replace those in W, which are from earlier steps.
+    Each distinct row is fetched only once. The fetched rows also replace those in W, which are from earlier steps.
 
     Raises:
         InputError: an id is outside the table.

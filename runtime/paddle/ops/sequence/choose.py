@@ -29,7 +29,7 @@ def _infer_best(x: Spec, *, k: int) -> Spec:
 
 @operator("sequence_best", "X+ -> Out", attrs={"k": int}, infer=_infer_best)
 def sequence_best(x: Any, *, k: int) -> Array:
-    """Out (n, k) = positions of the k largest numbers in each sequence of the last level, descending, then -1.
+    """Return the positions (n, k) of the k largest numbers in each sequence of the last level, descending, then -1.
 
     Equal numbers are in order of position. X has one number per row.
     """
@@ -63,14 +63,14 @@ def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
 
 @gradient("sequence_cut", "X+ Starts? Ends? Out@GRAD -> X@GRAD")
 def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Array) -> Array:
-    """dX = the sum over all slices that contain the row."""
+    """Return dX, the sum of dOut over all slices that contain the row."""
     rows, _ = _pieces(x, starts, ends)
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
 
 @operator("sequence_choose", "X+ Chosen -> Out+", infer=any_rows)
 def sequence_choose(x: Any, chosen: Array) -> LoDArray:
-    """Sequence i of Out = sub-sequences Chosen[i] of sequence i of X, which has two levels.
+    """Return the sub-sequences Chosen[i] of each sequence i of X, which has two levels.
 
     Raises:
         InputError: X has one level, or there is no such sub-sequence.
@@ -82,7 +82,7 @@ def sequence_choose(x: Any, chosen: Array) -> LoDArray:
 
 @gradient("sequence_choose", "X+ Chosen Out@GRAD -> X@GRAD")
 def sequence_choose_grad(x: Any, chosen: Array, dout: Array) -> Array:
-    """dX = the sum over all copies of a sub-sequence."""
+    """Return dX, the sum of dOut over all copies of a sub-sequence."""
     rows, _ = _sub_sequences(x, chosen)
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 

@@ -35,7 +35,7 @@ def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, 
 def sequence_conv(
     x: Any, padding: Array | None, filters: Array, *, contextLength: int, contextStart: int
 ) -> LoDArray:
-    """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side, times Filter.
+    """Return context windows times Filter: the window of row t is contextLength rows from t + contextStart on.
 
     Positions before or after the sequence are zero, or rows of PaddingData if given: first the rows for positions
     before it, then those for positions after it.
@@ -63,7 +63,7 @@ def _infer_context(x: Spec, padding: Spec | None, *, contextLength: int, context
 
 @operator("sequence_context", "X+ PaddingData? -> Out+", attrs=_ATTRS, infer=_infer_context)
 def sequence_context(x: Any, padding: Array | None, *, contextLength: int, contextStart: int) -> LoDArray:
-    """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side; see sequence_conv."""
+    """Return context windows: row t of Out is contextLength rows from t + contextStart on, side by side."""
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     return LoDArray(_columns(data, padding, rows), x.lod)
@@ -117,7 +117,7 @@ def _infer_row_conv(x: Spec, filters: Spec) -> Spec:
 
 @operator("row_conv", "X+ Filter -> Out+", infer=_infer_row_conv)
 def row_conv(x: Any, filters: Array) -> LoDArray:
-    """Out[t] = sum over j of Filter[j] X[t + j], within the sequence."""
+    """Return Out[t] = sum over j of Filter[j] X[t + j], within the sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).zeros_like(data)
     for ahead, (here, there) in enumerate(_pairs(offsets, len(filters), data)):
@@ -127,7 +127,7 @@ def row_conv(x: Any, filters: Array) -> LoDArray:
 
 @gradient("row_conv", "X+ Filter Out@GRAD -> X@GRAD Filter@GRAD")
 def row_conv_grad(x: Any, filters: Array, dout: Array) -> tuple[Array, Array]:
-    """dX[t + j] = sum of Filter[j] dOut[t]; dFilter[j] = sum of X[t + j] dOut[t]."""
+    """Return dX[t + j] = sum of Filter[j] dOut[t]; dFilter[j] = sum of X[t + j] dOut[t]."""
     data, offsets = sequences(x, "X")
     xp = array_module(data)
     dx, dfilters = xp.zeros_like(data), xp.zeros_like(filters)

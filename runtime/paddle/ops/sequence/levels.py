@@ -48,11 +48,11 @@ def sequence_windows(x: Any, *, stride: int, from_end: bool) -> LoDArray:
 
 @gradient("sequence_join", "Out@GRAD -> X@GRAD")
 def sequence_join_grad(dout: Array) -> Array:
-    """dX = dOut."""
+    """Return dX = dOut."""
     return dout
 
 
 @gradient("sequence_windows", "Out@GRAD -> X@GRAD")
 def sequence_windows_grad(dout: Array) -> Array:
-    """dX = dOut."""
+    """Return dX = dOut."""
     return dout

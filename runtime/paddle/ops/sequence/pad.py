@@ -55,7 +55,7 @@ def _infer_unpad(x: Spec, length: Spec) -> Spec:
 
 @operator("sequence_unpad", "X Length -> Out+", infer=_infer_unpad)
 def sequence_unpad(x: Array, length: Array) -> LoDArray:
-    """Out = the first Length[i] steps of X[i], for each i; one level of LoD. Steps of one number become (n, 1)."""
+    """Return the first Length[i] steps of each X[i], with one level of LoD; steps of one number become (n, 1)."""
     offsets = _offsets(x, length)
     rows = x[at(owners(offsets), x), at(positions(offsets), x)]
     return LoDArray(rows.reshape(len(rows), *(x.shape[2:] or (1,))), (offsets,))
@@ -82,7 +82,7 @@ def _infer_mask(x: Spec, maxlen_tensor: Spec | None, *, maxlen: int, out_dtype: 
     shares_lod=False,
 )
 def sequence_mask(x: Array, maxlen_tensor: Array | None, *, maxlen: int, out_dtype: VarType) -> Array:
-    """Y[..., j] = 1 where j < X[...], for j below maxlen, or below the maximum of X if it is -1."""
+    """Return Y[..., j] = 1 where j < X[...], for j below maxlen, or below the maximum of X if it is -1."""
     xp = array_module(x)
     if maxlen_tensor is not None:
         maxlen = int(maxlen_tensor.reshape(-1)[0])

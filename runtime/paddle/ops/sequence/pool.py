@@ -123,7 +123,7 @@ def _infer_softmax(x: Spec) -> Spec:
     infer=_infer_softmax,
 )
 def sequence_softmax(x: Any) -> LoDArray:
-    """Out = e^(X - max) / sum, sequence by sequence."""
+    """Return Out = e^(X - max) / sum, sequence by sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).exp(data - spread(segment_max(data, offsets, 0), offsets))
     out /= spread(segment_sum(out, offsets), offsets)
@@ -132,6 +132,6 @@ def sequence_softmax(x: Any) -> LoDArray:
 
 @gradient("sequence_softmax", "Out+ Out@GRAD -> X@GRAD")
 def sequence_softmax_grad(out: LoDArray, dout: Array) -> Array:
-    """dX = Out (dOut - sum of dOut Out)."""
+    """Return dX = Out (dOut - sum of dOut Out)."""
     data, offsets = sequences(out, "Out")
     return data * (dout - spread(segment_sum(dout * data, offsets), offsets))

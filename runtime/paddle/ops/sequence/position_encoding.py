@@ -25,7 +25,7 @@ def _infer(x: Spec) -> Spec:
 
 @operator("add_position_encoding", "X+ -> Out+", attrs={"alpha": 1.0, "beta": 1.0}, infer=_infer)
 def add_position_encoding(x: Any, *, alpha: float, beta: float) -> Any:
-    """Out = alpha X + beta P, with P[p, k] = sin(p/10000^(k/(D/2 - 1))) for k < D/2, then the cosines.
+    """Return Out = alpha X + beta P, with P[p, k] = sin(p/10000^(k/(D/2 - 1))) for k < D/2, then the cosines.
 
     X is (N, length, D), or sequences (rows, D).
     """
@@ -41,5 +41,5 @@ def add_position_encoding(x: Any, *, alpha: float, beta: float) -> Any:
 
 @gradient("add_position_encoding", "Out@GRAD -> X@GRAD")
 def add_position_encoding_grad(dout: Array, *, alpha: float) -> Array:
-    """dX = alpha dOut."""
+    """Return dX = alpha dOut."""
     return dout * dout.dtype.type(alpha)

@@ -35,7 +35,7 @@ def sequence_reverse_grad(x: Any, dy: Array) -> Array:
 
 @operator("sequence_slice", "X+ Offset Length -> Out+", infer=any_rows)
 def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
-    """Sequence i of Out = Length[i] rows of sequence i, starting at row Offset[i].
+    """Return Length[i] rows of each sequence i, starting at row Offset[i].
 
     Raises:
         InputError: a slice exceeds its sequence.
@@ -88,7 +88,7 @@ def _infer(x: Spec, *, win_size: int) -> Spec:
 
 @operator("sequence_enumerate", "X+ -> Out+", attrs={"win_size": int, "pad_value": 0}, infer=_infer)
 def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
-    """Out[t] = X[t], ..., X[t + win_size - 1], pad_value after the sequence's end."""
+    """Return Out[t] = X[t], ..., X[t + win_size - 1], pad_value after the sequence's end."""
     data, offsets = sequences(x, "X")
     rows = np.arange(len(data))[:, None] + np.arange(win_size)
     ends = np.repeat(offsets[1:], lengths(offsets))[:, None]
@@ -99,7 +99,7 @@ def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
 
 @operator("sequence_scatter", "X Ids+ Updates+ -> Out+", infer="X")
 def sequence_scatter(x: Array, ids: Any, updates: Any) -> Array:
-    """Out[i, Ids] = X[i, Ids] + Updates, for the ids and updates of sequence i; equal ids add up."""
+    """Return Out[i, Ids] = X[i, Ids] + Updates, for the ids and updates of sequence i; equal ids add up."""
     places = _places(x, ids)
     added = scatter_sum(plain(updates).reshape(-1), places, x.size)
     return x + added.reshape(x.shape)
@@ -107,7 +107,7 @@ def sequence_scatter(x: Array, ids: Any, updates: Any) -> Array:
 
 @gradient("sequence_scatter", "X Ids+ Updates Out@GRAD -> X@GRAD Updates@GRAD")
 def sequence_scatter_grad(x: Array, ids: Any, updates: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = dOut, dUpdates = dOut at the scattered positions."""
+    """Return dX = dOut, dUpdates = dOut at the scattered positions."""
     return dout, dout.reshape(-1)[_places(x, ids)].reshape(updates.shape)
 
 

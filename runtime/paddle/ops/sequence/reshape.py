@@ -64,7 +64,7 @@ def lod_reset(x: Any, y: Any, *, target_lod: tuple[int, ...]) -> LoDArray:
 
 @gradient("lod_reset", "Out@GRAD -> X@GRAD")
 def lod_reset_grad(dout: Array) -> Array:
-    """dX = dOut."""
+    """Return dX = dOut."""
     return dout
 
 
@@ -122,7 +122,7 @@ def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
 
 @gradient("sequence_expand", "X+ Y+ Out@GRAD -> X@GRAD")
 def sequence_expand_grad(x: Any, y: Any, dout: Array, *, ref_level: int) -> Array:
-    """dX = the sum over the repetitions."""
+    """Return dX, the sum of dOut over the repetitions of each row."""
     rows, _ = _expansion(x, y, ref_level)
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
@@ -136,7 +136,7 @@ def sequence_expand_as(x: Array, y: Any) -> Any:
 
 @gradient("sequence_expand_as", "X Y+ Out@GRAD -> X@GRAD")
 def sequence_expand_as_grad(x: Array, y: Any, dout: Array) -> Array:
-    """dX = the sum over the repetitions."""
+    """Return dX, the sum of dOut over the repetitions of each row."""
     return scatter_sum(dout, at(_repeated(len(x), sequences(y, "Y")[1]), dout), len(x))
 
 

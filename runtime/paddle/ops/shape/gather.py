@@ -28,13 +28,13 @@ def _infer_gather(x: Spec, index: Spec) -> Spec:
 
 @operator("gather", "X Index -> Out", infer=_infer_gather)
 def gather(x: Array, index: Array) -> Array:
-    """Out[i] = X[Index[i]]."""
+    """Return the rows of X that Index selects: Out[i] = X[Index[i]]."""
     return x.take(_rows(index, len(x)), axis=0)
 
 
 @gradient("gather", "X Index Out@GRAD -> X@GRAD")
 def gather_grad(x: Array, index: Array, dout: Array) -> Array:
-    """dX[j] = sum of dOut[i] with Index[i] = j."""
+    """Return dX[j] = sum of dOut[i] with Index[i] = j."""
     dx = array_module(x).zeros(x.shape, x.dtype)
     rows, summed = merge_rows(_rows(index, len(x)), dout)
     dx[rows] = summed
@@ -49,7 +49,7 @@ def _infer_scatter(x: Spec, ids: Spec, updates: Spec) -> Spec:
 
 @operator("scatter", "X Ids Updates -> Out", attrs={"overwrite": True}, infer=_infer_scatter)
 def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
-    """Out = X with row Ids[i] set to Updates[i], or to the sum of its updates if not overwrite."""
+    """Return X with row Ids[i] set to Updates[i], or to the sum of its updates if not overwrite."""
     rows = _rows(ids, len(x), "Ids")
     out = x.copy()
     if overwrite:
@@ -62,7 +62,7 @@ def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
 
 @gradient("scatter", "Ids Out@GRAD -> X@GRAD Updates@GRAD")
 def scatter_grad(ids: Array, dout: Array) -> tuple[Array, Array]:
-    """dX = dOut with zeros in the rows that were set; dUpdates = those rows of dOut."""
+    """Return dX = dOut with zeros in the rows that were set; dUpdates = those rows of dOut."""
     rows = ids.reshape(-1)
     dx = dout.copy()
     dx[rows] = 0
@@ -93,7 +93,7 @@ def _infer_multiplex(ids: Spec, x: list[Spec]) -> Spec:
 
 @operator("multiplex", "Ids X* -> Out", infer=_infer_multiplex)
 def multiplex(ids: Array, x: list[Array]) -> Array:
-    """Out[i] = row i of input Ids[i]."""
+    """Return Out, whose row i is row i of input Ids[i]."""
     chosen = _chosen(ids, x)
     xp = array_module(x[0])
     out: Array = xp.stack(x)[chosen, xp.arange(len(chosen))]
@@ -140,7 +140,7 @@ def diag(diagonal: Array) -> Array:
 
 @gradient("diag", "Out@GRAD -> Diagonal@GRAD")
 def diag_grad(dout: Array) -> Array:
-    """dDiagonal = the diagonal of dOut."""
+    """Return dDiagonal, the diagonal of dOut."""
     return array_module(dout).diagonal(dout).copy()
 
 

@@ -123,13 +123,13 @@ def _shaping(op_type: str, attrs: Mapping[str, object], shape_of: Callable[..., 
 
 @gradient("reshape", "X Out@GRAD -> X@GRAD")
 def _shape_grad(x: Array, dout: Array) -> Array:
-    """dX = dOut in X's shape."""
+    """Return dX = dOut in X's shape."""
     return dout.reshape(x.shape)
 
 
 @gradient("reshape2", "XShape Out@GRAD -> X@GRAD")
 def _shape2_grad(xshape: Array, dout: Array) -> Array:
-    """dX = dOut in X's shape."""
+    """Return dX = dOut in X's shape."""
     return dout.reshape(xshape.shape[1:])
 
 
@@ -153,7 +153,7 @@ def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
 @gradient("transpose", "Out@GRAD -> X@GRAD")
 @gradient("transpose2", "Out@GRAD -> X@GRAD")
 def transpose_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
-    """dX = dOut in the original order of dimensions."""
+    """Return dX = dOut in the original order of dimensions."""
     back = [0] * len(axis)
     for at, source in enumerate(axis):
         back[source] = at
@@ -185,7 +185,7 @@ def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: S
 
 @gradient("expand", "X Out@GRAD -> X@GRAD")
 def expand_grad(x: Array, dout: Array) -> Array:
-    """dX = sum of dOut over the copies."""
+    """Return dX = sum of dOut over the copies."""
     pairs = zip(dout.shape, x.shape, strict=True)
     split = [part for whole, size in pairs for part in (whole // size if size else 1, size)]
     return dout.reshape(split).sum(axis=tuple(range(0, len(split), 2)))

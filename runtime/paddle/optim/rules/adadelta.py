@@ -28,7 +28,7 @@ class Adadelta(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of AdaDelta in place; return r, the factor on each element's rate."""
         r = self._factor(g, state)
         descend(w, g, r, state, step)
         return r
@@ -65,5 +65,5 @@ class FluidAdadelta(Adadelta):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Fluid's AdaDelta, which changes `w` and `state` in place."""
         w -= self._factor(g, state) * g

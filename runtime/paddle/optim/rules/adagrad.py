@@ -27,7 +27,7 @@ class Adagrad(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of AdaGrad in place; return r, the factor on each element's rate."""
         s = state["s"]
         s += g * g
         r: Array = 1.0 / np.sqrt(s + self.epsilon)
@@ -63,7 +63,7 @@ class FluidAdagrad(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Fluid's AdaGrad, which changes `w` and `state` in place."""
         s = state["s"]
         s += g * g
         w -= step.eta * g / (np.sqrt(s + self.initial_accumulator_value) + self.epsilon)

@@ -28,7 +28,7 @@ class Adam(Rule):
     keeps = ("m", "v")
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Adam, which changes `w` and `state` in place."""
         m, v = state["m"], state["v"]
         alpha = step.eta * math.sqrt(1.0 - self.beta2**step.t) / (1.0 - self.beta1**step.t)
         average(m, g, self.beta1)

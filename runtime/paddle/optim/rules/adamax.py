@@ -29,7 +29,7 @@ class Adamax(Rule):
     follows_schedule = False
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Adamax, which changes `w` and `state` in place."""
         m, u = state["m"], state["u"]
         average(m, g, self.beta1)
         np.maximum(self.beta2 * u, np.abs(g), out=u)
@@ -64,7 +64,7 @@ class FluidAdamax(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Fluid's Adamax, which changes `w` and `state` in place."""
         m, u = state["m"], state["u"]
         average(m, g, self.beta1)
         np.maximum(self.beta2 * u + self.epsilon, np.abs(g), out=u)

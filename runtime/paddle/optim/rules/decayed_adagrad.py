@@ -27,7 +27,7 @@ class DecayedAdagrad(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of AdaGrad with decay in place; return r, the factor on each element's rate."""
         G = state["G"]
         decayed_average(G, g * g, self.rho, step)
         r: Array = 1.0 / np.sqrt(G + self.epsilon)
@@ -59,7 +59,7 @@ class FluidDecayedAdagrad(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Fluid's AdaGrad with decay, which changes `w` and `state` in place."""
         G = state["G"]
         average(G, g * g, self.decay)
         w -= step.eta * g / (np.sqrt(G) + self.epsilon)

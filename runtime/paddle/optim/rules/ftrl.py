@@ -40,7 +40,7 @@ class Ftrl(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of FTRL, which changes `w` and `state` in place."""
         if not step.eta:  # the formula divides by it; its limit is to stand still
             return
         n, z = state["n"], state["z"]

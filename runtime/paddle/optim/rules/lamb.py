@@ -44,7 +44,7 @@ class Lamb(Rule):
     needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of LAMB, which changes `w` and `state` in place."""
         m, v = state["m"], state["v"]
         average(m, g, self.beta1)
         average(v, g * g, self.beta2)

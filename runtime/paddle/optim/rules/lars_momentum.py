@@ -39,7 +39,7 @@ class LarsMomentum(Rule):
     needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of LARS, which changes `w` and `state` in place."""
         v = state["v"]
         size, slope = l2_norm(w), l2_norm(g)
         eta = step.eta

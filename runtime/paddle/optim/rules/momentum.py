@@ -19,7 +19,7 @@ class Momentum(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of momentum, which changes `w` and `state` in place."""
         descend(w, g, None, state, step)
 
 
@@ -51,7 +51,7 @@ class FluidMomentum(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Fluid's momentum, which changes `w` and `state` in place."""
         v = state["v"]
         v *= self.momentum
         v += g

@@ -35,7 +35,7 @@ class ProximalGD(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of proximal gradient descent, which changes `w` and `state` in place."""
         w -= step.eta * g
         _shrink(w, step.eta, self.l1, self.l2)
 
@@ -61,7 +61,7 @@ class ProximalAdagrad(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of proximal AdaGrad, which changes `w` and `state` in place."""
         m = state["m"]
         m += g * g
         w -= step.eta * g / np.sqrt(np.where(m > 0, m, 1))
@@ -69,7 +69,7 @@ class ProximalAdagrad(Rule):
 
 
 def _shrink(w: Array, eta: float, l1: float, l2: float) -> None:
-    """w = sign(w) max(|w| − η λ₁, 0)/(1 + η λ₂), in place."""
+    """Set w = sign(w) max(|w| − η λ₁, 0)/(1 + η λ₂), in place."""
     if l1:
         w -= w.clip(-eta * l1, eta * l1)
     w /= 1 + eta * l2

@@ -29,7 +29,7 @@ class RMSProp(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of centred RMSProp in place; return r, the factor on each element's rate."""
         G, F = state["G"], state["F"]
         decayed_average(G, g * g, self.rho, step)
         decayed_average(F, g, self.rho, step._replace(first=False))
@@ -72,11 +72,11 @@ class FluidRMSProp(Rule):
     penalises_gradient = True
 
     def states(self, mu: float) -> tuple[str, ...]:
-        """Return the names of the state arrays; see `Rule.states`."""
+        """Return the names of the state arrays: the mean of gradients is one of them only if `centered`."""
         return ("G", "m", "F") if self.centered else ("G", "m")
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of Fluid's RMSProp, which changes `w` and `state` in place."""
         G, m = state["G"], state["m"]
         average(G, g * g, self.rho)
         variance = G

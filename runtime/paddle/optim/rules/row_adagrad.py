@@ -26,7 +26,7 @@ class RowAdagrad(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of row-wise AdaGrad, which changes `w` and `state` in place."""
         s = state["s_row"]  # (n, 1)
         squares = np.zeros_like(s)
         for column in range(g.shape[1]):  # in this order, as `table.c` adds

@@ -24,5 +24,5 @@ class SGD(Rule):
     penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
-        """Update `w` and `state` in place by one step; see `Rule.update`."""
+        """Take one step of gradient descent, which changes `w` and `state` in place."""
         w -= step.eta * g

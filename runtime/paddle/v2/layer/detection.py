@@ -31,7 +31,7 @@ def priorbox(
     min_size: Sequence[float],
     max_size: Sequence[float],
 ) -> Made:
-    """Declare boxes around each cell of a feature map: one row for all images.
+    """Declare the prior boxes around each cell of a feature map, as one row for all images.
 
     A box has 8 numbers: left, top, right and bottom as parts of the image, cut to [0, 1], and the 4 variances.
 
@@ -92,7 +92,7 @@ def multibox_loss(
     neg_overlap: float,
     background_id: int,
 ) -> Made:
-    """Declare the loss of SSD over a batch; each sample's row has the whole of it, and its gradient counts once.
+    """Declare the SSD loss of a batch: each sample's row contains the batch's loss, and its gradient counts once.
 
     Args:
         input_loc: one convolution per feature map, with 4 filters for each prior of a cell.
@@ -142,7 +142,7 @@ def detection_output(
     confidence_threshold: float,
     background_id: int,
 ) -> Made:
-    """Declare the boxes found: rows of sample, class, score, left, top, right, bottom, none if nothing is found.
+    """Declare the detected boxes: rows of sample, class, score, left, top, right, bottom; no rows without detections.
 
     Args:
         input_loc: as in `multibox_loss`.

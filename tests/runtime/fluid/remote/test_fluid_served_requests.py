@@ -12,7 +12,7 @@ import pytest
 import paddle.fluid as fluid
 from paddle.backend import Device
 from paddle.errors import ConfigError, PserverError
-from paddle.fluid.files.variable_files import checked_place, places_of_strangers
+from paddle.fluid.files.variable_files import checked_place, plain_wire_folders
 from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.pserver.program_server import ProgramServer
@@ -44,7 +44,7 @@ def server() -> ServedProgram:
     fluid.Executor(fluid.CPUPlace()).run(begin, scope=scope)
     operator = serving_operator(program)
     assert operator is not None
-    return ServedProgram(program, operator, scope, Device("cpu"), places_of_strangers())
+    return ServedProgram(program, operator, scope, Device("cpu"), plain_wire_folders())
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_where_the_wire_is_plain_files_lie_under_the_working_or_the_temporary_fo
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    inside = places_of_strangers()
+    inside = plain_wire_folders()
     for path in ("table_0", "model/__lookup_table__/table_12", f"{tmp_path}/a/../table_1"):
         assert checked_place("table", path, inside).is_relative_to(tmp_path)
     (tmp_path / "link").symlink_to("/usr")
@@ -134,7 +134,7 @@ def test_a_table_is_saved_again_in_its_own_place_alone(ask: Ask, tmp_path: Path)
 
 def test_a_working_directory_above_everything_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    assert Path("/") not in places_of_strangers()
+    assert Path("/") not in plain_wire_folders()
 
 
 @pytest.mark.parametrize(

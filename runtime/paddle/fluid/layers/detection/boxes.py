@@ -13,7 +13,7 @@ __all__ = ["box_coder", "box_decoder_and_assign", "iou_similarity", "multiclass_
 
 iou_similarity = layer(
     "iou_similarity(x, y, name=None)",
-    "intersection over union (n, m) of boxes x (n, 4) with boxes y (m, 4)",
+    "the intersection over union (n, m) of two sets of boxes, x (n, 4) and y (m, 4)",
 )
 
 
@@ -26,7 +26,7 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """Return codes (N, M, 4) of boxes (N, 4) by prior boxes, or boxes from codes (N, M, 4).
+    """Return boxes (N, 4) encoded relative to prior boxes, (N, M, 4), or boxes decoded from codes (N, M, 4).
 
     Args:
         prior_box: (M, 4) left, top, right, bottom.
@@ -47,7 +47,7 @@ def box_coder(
 
 box_decoder_and_assign = several(
     "box_decoder_and_assign(prior_box, prior_box_var, target_box, box_score, box_clip, name=None)",
-    """boxes (N, 4C) in pixels from codes for each class, and the box (N, 4) of the likeliest class except the first.
+    """the decoded boxes of each class (N, 4C) in pixels, and the box (N, 4) of the likeliest class except the first.
 
     prior_box is (N, 4), prior_box_var (4,), target_box (N, 4C), box_score (N, C). The logarithm of a scale is at most
     box_clip""",
@@ -55,12 +55,12 @@ box_decoder_and_assign = several(
 multiclass_nms = layer(
     "multiclass_nms(bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold=0.3, normalized=True, "
     "nms_eta=1.0, background_label=0, name=None)",
-    """(found, 6) label, score and box of each detection, one sequence per image; [[-1]] if nothing is found.
+    """the label, score and box of each detection (found, 6), one sequence per image; [[-1]] without detections.
 
     Boxes are (N, M, 4) with scores (N, classes, M), or (rows, classes, 4) with scores (rows, classes) and LoD""",
     fixed="Out",
 )
 polygon_box_transform = layer(
     "polygon_box_transform(input, name=None)",
-    "(N, 2k, H, W) corners of polygons: 4 times the position minus the offset there",
+    "the corners of polygons (N, 2k, H, W): 4 times the position of a pixel minus the offset there",
 )

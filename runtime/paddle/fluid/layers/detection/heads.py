@@ -125,7 +125,7 @@ def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
 
 generate_mask_labels = several(
     "generate_mask_labels(im_info, gt_classes, is_crowd, gt_segms, rois, labels_int32, num_classes, resolution)",
-    """regions with an object (n, 4), their indices (n, 1) int32, and masks (n, num_classes resolution²) int32.
+    """the regions with an object (n, 4), their indices (n, 1) int32, and masks (n, num_classes resolution²) int32.
 
     gt_segms are corners (points, 2) of polygons with three levels of sequences: images, objects, polygons. For the
     other arguments see `generate_proposal_labels`""",
@@ -134,14 +134,14 @@ generate_mask_labels = several(
 retinanet_detection_output = layer(
     "retinanet_detection_output(bboxes, scores, anchors, im_info, score_threshold=0.05, nms_top_k=1000, "
     "keep_top_k=100, nms_threshold=0.3, nms_eta=1.0)",
-    """(found, 6) class (at least 1), score and box of each detection, one sequence per image.
+    """the class (at least 1), score and box of each detection (found, 6), one sequence per image.
 
     bboxes (N, M, 4) are codes, scores are (N, M, classes), anchors (M, 4): each is a list over the pyramid's levels""",
     fixed="Out",
 )
 sigmoid_focal_loss = layer(
     "sigmoid_focal_loss(x, label, fg_num, gamma=2, alpha=0.25)",
-    """(N, C) cross entropies of sigmoids, weighted down where the prediction is confident, over fg_num (1,) int32.
+    """the cross entropies of sigmoids (N, C), reduced for confident predictions and divided by fg_num (1,) int32.
 
-    x is (N, C), label (N, 1) int32 1 to C, 0 for none of the classes and −1 for a row that does not count""",
+    x is (N, C), label (N, 1) int32 1 to C, 0 for the background and −1 for ignored rows""",
 )

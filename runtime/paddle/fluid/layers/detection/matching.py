@@ -14,7 +14,7 @@ __all__ = ["bipartite_match", "detection_map", "target_assign"]
 
 bipartite_match = several(
     "bipartite_match(dist_matrix, match_type=None, dist_threshold=None, name=None)",
-    """the object that each box of an image is matched to, (N, M) int32, -1 for none, and the matched values.
+    """the object matched to each box of an image, (N, M) int32, -1 for none, and the values of the matches.
 
     dist_matrix is (objects, M), one sequence per image, greater for a closer pair. match_type bipartite, the
     default: an object gets one box; per_prediction: each remaining box also gets its best object, if its value is at
@@ -22,7 +22,7 @@ bipartite_match = several(
 )
 target_assign = several(
     "target_assign(input, matched_indices, negative_indices=None, mismatch_value=None, name=None)",
-    """targets (N, M, K) of boxes matched to objects (objects, M or 1, K) with LoD, and their weights (N, M, 1).
+    """the targets (N, M, K) of boxes matched to objects (objects, M or 1, K) with LoD, and their weights (N, M, 1).
 
     Boxes without an object get mismatch_value and weight 0, or 1 if negative_indices names them""",
 )

@@ -49,13 +49,13 @@ def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
 
 box_clip = layer(
     "box_clip(input, im_info, name=None)",
-    "boxes (rows, 4), one sequence per image, clipped to the image of (height, width) / "
-    "scale, the rows of im_info",
+    "the boxes (rows, 4), one sequence per image, clipped to the image, whose size is "
+    "(height, width) / scale, from its row of im_info",
 )
 generate_proposals = several(
     "generate_proposals(scores, bbox_deltas, im_info, anchors, variances, pre_nms_top_n=6000, post_nms_top_n=1000, "
     "nms_thresh=0.5, min_size=0.1, eta=1.0, name=None)",
-    """proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
+    """the proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
 
     scores are (N, A, H, W), codes bbox_deltas (N, 4A, H, W), anchors and variances (H, W, A, 4), im_info (N, 3)
     height, width and scale. From the pre_nms_top_n best boxes, those with sides of at least min_size that do not
@@ -121,5 +121,5 @@ def collect_fpn_proposals(given: dict[str, Any]) -> Variable:
 
 roi_perspective_transform = layer(
     "roi_perspective_transform(input, rois, transformed_height, transformed_width, spatial_scale=1.0)",
-    "quadrangles rois (n, 8) of images as rectangles (n, C, transformed_height, transformed_width)",
+    "the quadrangles rois (n, 8) of images, warped to (n, C, transformed_height, transformed_width)",
 )

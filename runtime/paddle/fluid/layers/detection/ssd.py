@@ -108,7 +108,7 @@ def _head(features: Variable, boxes: int, width: int, **window: Any) -> Variable
     "match_type='per_prediction', mining_type='max_negative', normalize=True, sample_size=None"
 )
 def ssd_loss(given: dict[str, Any]) -> Variable:
-    """Return the loss of each image (N, 1): the classes of all prior boxes, and the codes of those with an object.
+    """Return the SSD loss of each image (N, 1): classification of all prior boxes, location of the matched ones.
 
     Args:
         location: codes (N, boxes, 4).
@@ -187,7 +187,7 @@ def detection_output(
     score_threshold: float = 0.01,
     nms_eta: float = 1.0,
 ) -> Variable:
-    """Return (found, 6) label, probability and box of the detections in each image; see `multiclass_nms`.
+    """Return the label, probability and box of each detection (found, 6), by image; see `multiclass_nms`.
 
     Args:
         loc: codes (N, boxes, 4).

@@ -137,7 +137,7 @@ reduce_prod = _reduction("reduce_prod", "the product")
 def _logic(op_type: str, arguments: str, what: str) -> Callable[..., Variable]:
     signature = f"{op_type}({arguments}, out=None, name=None)"
     return layer(
-        signature, f"{what} of each element, bool; in `out` if that is given", to="out=Out", fixed="Out"
+        signature, f"{what} of each element, bool; stored in `out` if given", to="out=Out", fixed="Out"
     )
 
 

@@ -144,7 +144,7 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
     "name=None"
 )
 def layer_norm(given: dict[str, Any]) -> Variable:
-    """Return act of each row normalised to mean 0 and variance 1, with an elementwise scale and shift.
+    """Return act of rows normalised to mean 0 and variance 1, with an elementwise scale and shift.
 
     A row consists of all dimensions from begin_norm_axis on.
     """
@@ -156,7 +156,7 @@ def layer_norm(given: dict[str, Any]) -> Variable:
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
 )
 def group_norm(given: dict[str, Any]) -> Variable:
-    """Return act of images (N, C, ...), channel groups normalised to mean 0 and variance 1, scaled and shifted."""
+    """Return act of images (N, C, ...) whose groups of channels have mean 0 and variance 1, scaled and shifted."""
     scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
     return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
 

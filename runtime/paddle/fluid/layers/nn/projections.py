@@ -37,7 +37,7 @@ def fc(
     is_test: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return act(Σ X W + b).
+    """Return act(Σ X W + b), a fully connected layer over one or several inputs.
 
     Args:
         input: one variable, or several, each multiplied by its own W and then summed.

@@ -59,7 +59,7 @@ sequence_concat = layer(
 )
 sequence_reshape = layer(
     "sequence_reshape(input, new_dim)",
-    "rows of new_dim numbers; each sequence has the same numbers as before",
+    "sequences reshaped to rows of new_dim numbers; each keeps its numbers",
 )
 sequence_unpad = layer(
     "sequence_unpad(x, length, name=None)",
@@ -73,7 +73,7 @@ sequence_slice = layer(
 )
 sequence_enumerate = layer(
     "sequence_enumerate(input, win_size, pad_value=0, name=None)",
-    "windows of win_size consecutive ids, one starting at each id, (rows, win_size)",
+    "the windows of win_size consecutive ids (rows, win_size), one starting at each id",
 )
 sequence_erase = layer("sequence_erase(input, tokens, name=None)", "the ids that are not among the tokens")
 sequence_scatter = layer(

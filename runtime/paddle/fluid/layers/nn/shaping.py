@@ -124,7 +124,11 @@ shape = layer("shape(input)", "the sizes of a variable, (rank,) int32", fixed="O
 where = layer(
     "where(condition)", "the positions (found, rank) at which a condition is true, int64", fixed="Out"
 )
-multiplex = layer("multiplex(inputs, index)", "row i of input number index[i]", to="inputs=X")
+multiplex = layer(
+    "multiplex(inputs, index)",
+    "rows selected from several inputs: row i of input number index[i]",
+    to="inputs=X",
+)
 hash = layer(
     "hash(input, hash_size, num_hash=1, name=None)",
     "the hash values of each row of ids, (rows, num_hash, 1), below hash_size",
