@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-SENSE = "A ratio is our speed divided by the rival's: above 1, paddle-cluster is faster."
-HEAD = ("ratio (least to most)", "reach", "", "what users wait for", "ours", "rival")
+SENSE = "A ratio is our speed divided by that of the other tool: above 1, paddle-cluster is faster."
+HEAD = ("ratio (minimum to maximum)", "target", "reached", "task", "ours", "other tool or limit")
 _ROW, _LABEL, _PANEL, _VALUE, _TOP = 20, 520, 420, 190, 44  # pixels
 _NOTE = 170  # characters
 _LEAST, _MOST = 0.04, 16.0
@@ -37,14 +37,14 @@ def lines(found: Found) -> Iterator[Line]:
     """Yield one line per comparison, the first with the row's description, or one for a row without comparisons."""
     for row in found.values():
         for number, one in enumerate(row["ratios"]):
-            what = "" if number else row["what"]
-            reach = "" if one["reach"] is None else f"{one['reach']:g}"
+            what = "the same" if number else row["what"]
+            reach = "none" if one["reach"] is None else f"{one['reach']:g}"
             ours, theirs = (_side(row, one[who]) for who in ("ours", "theirs"))
             if one["ratio"] is None:
                 yield Line("-", reach, "not measured", what, ours, theirs)
                 continue
             ratio = f"{one['ratio']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-            verdict = {None: "", True: "reached", False: "**not reached**"}[one["reached"]]
+            verdict = {None: "-", True: "yes", False: "**no**"}[one["reached"]]
             yield Line(ratio, reach, verdict, what, ours, theirs)
         if not row["ratios"]:
             yield Line("-", "", "not measured", row["what"], "; ".join(_lacking(row)), "")
@@ -151,7 +151,7 @@ def _notes(found: Found) -> list[str]:
         for why in _lacking(row):
             lacking.setdefault(why, []).append(name)
     return [
-        *(f"slower than the rival ({_names(names)}): {why}" for why, names in losing.items()),
+        *(f"below the target ({_names(names)}): {why}" for why, names in losing.items()),
         *(f"not measured ({_names(names)}): {why}" for why, names in lacking.items()),
     ]
 

@@ -116,8 +116,8 @@ ROWS = (
             Versus("ours_update", "plain_c_update", 0.7),
         ),
         turns=_TURNS,
-        why="gradients are checked and summed by id, which the rival does not do; the interpreter runs between the"
-        " loops",
+        why="gradients are checked and summed by id, which the other program does not do; "
+        "the interpreter runs between the loops",
     ),
     Row(
         "table_growth",

@@ -27,7 +27,7 @@ from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
 from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
-from paddle.telling import ReportTimes
+from paddle.report_times import ReportTimes
 
 _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
     """
     endpoint = me.endpoints[rank]
     pause_s, why = _FIRST_PAUSE_S, ""
-    telling = ReportTimes(deadline - time.monotonic())
+    times = ReportTimes(deadline - time.monotonic())
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             sock = socket.create_connection(address_of(endpoint), timeout=min(left_s, _CALL_S))
@@ -90,9 +90,9 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
             raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None
         except OSError as error:  # it is not there yet
             why = (error.strerror or str(error)).lower()
-            if telling.pass_moment():
+            if times.pass_moment():
                 _log.warning(
-                    "rank %d is waiting for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, telling
+                    "rank %d is waiting for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, times
                 )
         time.sleep(min(pause_s * _JITTER.uniform(0.5, 1.0), max(left_s, 0)))
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
@@ -132,7 +132,7 @@ class Callers(Generic[Note]):
         self._poll.register(listener, select.POLLIN)
         self._guests: dict[int, _Guest[Note]] = {}  # descriptor -> connection, the oldest first
         self._introduced: deque[tuple[Stream, Note]] = deque()
-        self._telling = ReportTimes(deadline - time.monotonic())
+        self._report_times = ReportTimes(deadline - time.monotonic())
         self._warned: set[str] = set()
         self._refused = self._untold = 0
 
@@ -163,13 +163,13 @@ class Callers(Generic[Note]):
             now = time.monotonic()
             if now >= self._deadline:
                 return None
-            wait_s = min(self._deadline - now, self._telling.due_in_s, self._dismiss_late(now))
+            wait_s = min(self._deadline - now, self._report_times.due_in_s, self._dismiss_late(now))
             for descriptor, _ in self._poll.poll(wait_s * 1000):
                 if descriptor == self._listener.fileno():
                     self._admit()
                 elif descriptor in self._guests:
                     self._go_on(descriptor)
-            if self._telling.pass_moment():
+            if self._report_times.pass_moment():
                 self._tell(absent())
         return self._introduced.popleft()
 
@@ -247,7 +247,7 @@ class Callers(Generic[Note]):
             me.rank,
             me.endpoints[me.rank],
             absent,
-            self._telling,
+            self._report_times,
             strangers,
         )
         self._untold = 0

@@ -16,7 +16,7 @@ from paddle.endpoints import listed
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.fluid.errors import FluidError
-from paddle.telling import ReportTimes
+from paddle.report_times import ReportTimes
 
 if TYPE_CHECKING:
     from paddle.pserver.wire.keys import WireKeys
@@ -143,7 +143,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
     """
     from paddle.pserver.client.reachability import Sight, look
 
-    telling, since, was_told = ReportTimes(math.inf), time.strftime("%H:%M:%S"), False
+    times, since, was_told = ReportTimes(math.inf), time.strftime("%H:%M:%S"), False
     missing = dict.fromkeys(endpoints, "")
     while True:
         for endpoint in list(missing):
@@ -153,14 +153,14 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
                 del missing[endpoint]
         if not missing:
             break
-        if telling.pass_moment():
+        if times.pass_moment():
             was_told = True
             for text in dict.fromkeys(missing.values()):
                 silent = listed(endpoint for endpoint, seen in missing.items() if seen == text)
-                _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, telling)
-        time.sleep(min(max(_AGAIN * telling.waited_s, _SHORTEST_S), _LONGEST_S))
+                _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, times)
+        time.sleep(min(max(_AGAIN * times.waited_s, _SHORTEST_S), _LONGEST_S))
     if was_told:
-        _log.warning("all pservers are listening after %.0f s", telling.waited_s)
+        _log.warning("all pservers are listening after %.0f s", times.waited_s)
 
 
 def wire_keys(who: str) -> WireKeys | None:

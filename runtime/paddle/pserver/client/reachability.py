@@ -27,7 +27,7 @@ from paddle.errors import ConfigError, WireError
 from paddle.pserver.transports.zmq import Liveness
 from paddle.pserver.wire.configuration import PortRange, reported_range
 from paddle.pserver.wire.message import Message
-from paddle.telling import ReportTimes
+from paddle.report_times import ReportTimes
 from paddle.threads import ServiceThread, left_to_finish
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Reaching:
         self._findings: dict[int, Finding] = {}
         self._probes: dict[int, ServiceThread[Finding]] = {}
         self._ranges: dict[str, tuple[str, PortRange]] = {}  # host -> (server, its port range)
-        self._telling = ReportTimes(timeout_s)
+        self._report_times = ReportTimes(timeout_s)
         self._was_told = False
 
     @property
@@ -129,7 +129,7 @@ class Reaching:
                     "start both with the same port options"
                 )
         if self._was_told and self.is_over:
-            _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)
+            _log.warning("all pservers have answered after %.0f s", self._report_times.waited_s)
 
     def go_on(self) -> None:
         """Probe the addresses of missing servers and report at intervals; does not block.
@@ -142,7 +142,7 @@ class Reaching:
             if index in self._unmet:
                 self._check(index, finding)
                 self._findings[index] = finding
-        waited_s = self._telling.waited_s
+        waited_s = self._report_times.waited_s
         for index in sorted(self._unmet):
             is_due = waited_s >= self._look_at[index] and index not in self._probes
             if is_due and not self._connections[index].was_up and len(self._probes) < _PROBES:
@@ -150,7 +150,7 @@ class Reaching:
                 pause_s = self._first_look_s if is_new else min(_AGAIN * waited_s, _LONGEST_S)
                 self._look_at[index] = waited_s + pause_s
                 self._probe(index)
-        if self._telling.pass_moment():
+        if self._report_times.pass_moment():
             self._tell()
 
     def hint(self, index: int) -> str:
@@ -208,7 +208,7 @@ class Reaching:
             groups.setdefault(text, []).append(address)
         for text, endpoints in groups.items():
             self._was_told = True
-            _log.warning("waiting for pserver %s: %s (%s)", listed(endpoints), text, self._telling)
+            _log.warning("waiting for pserver %s: %s (%s)", listed(endpoints), text, self._report_times)
 
 
 def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
