@@ -49,7 +49,7 @@ class Device:
 
     @property
     def index(self) -> int:
-        """Number of the GPU; 0 for the processor."""
+        """Return the number of the GPU; 0 for the CPU."""
         return int(self.name.partition(":")[2] or 0)
 
     def module(self) -> Any:

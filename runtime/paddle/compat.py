@@ -11,7 +11,7 @@ long_type = int
 
 
 def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Return bytes as str, also those in a list or a set; anything else unchanged.
+    """Return bytes as str, also inside a list or a set; anything else is unchanged.
 
     Args:
         obj: bytes, str, or a list or set of them.
@@ -22,7 +22,7 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Return str as bytes, also those in a list or a set; anything else unchanged; see `to_text`."""
+    """Return str as bytes, also inside a list or a set; anything else is unchanged, as in `to_text`."""
     return _converted(obj, str, lambda each: each.encode(encoding), inplace)
 
 

@@ -60,7 +60,7 @@ def resize_short(im: Image, size: int) -> Image:
 
 
 def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
-    """Turn (height, width, channels) into (channels, height, width)."""
+    """Reorder the axes of an image: (height, width, channels) becomes (channels, height, width)."""
     if im.ndim != len(order):
         raise ConfigError(
             f"to_chw: the image has shape {im.shape}, but order {tuple(order)} has {len(order)} axes"

@@ -166,7 +166,7 @@ class ModelAverage(_Averages):
         no_grad_set: Collection[Name] | None = None,
         grad_clip: object = None,
     ) -> NoReturn:
-        """Not supported: a ModelAverage does not update parameters.
+        """Raise an error: a ModelAverage does not update parameters.
 
         Raises:
             FluidError: always.
@@ -176,11 +176,11 @@ class ModelAverage(_Averages):
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Sequence[object]
     ) -> NoReturn:
-        """Not supported; see `minimize`."""
+        """Raise an error: a ModelAverage does not update parameters."""
         raise _updates_nothing("apply_optimize")
 
     def apply_gradients(self, params_grads: Sequence[object]) -> NoReturn:
-        """Not supported; see `minimize`."""
+        """Raise an error: a ModelAverage does not update parameters."""
         raise _updates_nothing("apply_gradients")
 
     def _append(self, parameter: Parameter) -> dict[str, Variable]:

@@ -42,7 +42,7 @@ class CompiledProgram:
         num_trainers: int | None = None,
         trainer_id: int | None = None,
     ) -> CompiledProgram:
-        """Run on several places; each gets a part of the batch, and gradients are averaged.
+        """Run on several places: each computes a part of the batch, and gradients are averaged.
 
         Args:
             loss_name: the loss to train.

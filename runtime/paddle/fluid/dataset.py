@@ -125,7 +125,7 @@ class QueueDataset(DatasetBase):
     feed_name = "MultiSlotDataFeed"
 
     def local_shuffle(self) -> None:
-        """Not supported: samples are not in memory.
+        """Raise an error: the samples of a QueueDataset are not in memory.
 
         Raises:
             NotImplementedError: always.
@@ -133,7 +133,7 @@ class QueueDataset(DatasetBase):
         raise NotImplementedError("a QueueDataset cannot be shuffled: use an InMemoryDataset")
 
     def global_shuffle(self, fleet: Any = None) -> None:
-        """Not supported; see `local_shuffle`."""
+        """Raise an error: the samples of a QueueDataset are not in memory."""
         self.local_shuffle()
 
 

@@ -114,7 +114,7 @@ class ChunkEvaluator(Evaluator):
             self._add_up(suffix, count)
 
     def eval(self, executor: Executor, eval_program: Program | None = None) -> tuple[Array, Array, Array]:
-        """Return (precision, recall, F1) since the last reset, each float32 (1,)."""
+        """Return precision, recall and F1 since the last reset, each float32 (1,)."""
         found, there, right = self._counts()
         precision, recall = (right / found if found else 0.0), (right / there if there else 0.0)
         f1 = 2 * precision * recall / (precision + recall) if right else 0.0
@@ -140,7 +140,7 @@ class EditDistance(Evaluator):
             self._add_up(suffix, count)
 
     def eval(self, executor: Executor, eval_program: Program | None = None) -> tuple[Array, Array]:
-        """Return (mean distance, share of sequences with errors) since the last reset, each float32 (1,).
+        """Return the mean distance and the share of sequences with errors since the last reset, each float32 (1,).
 
         Raises:
             FluidError: nothing was added.

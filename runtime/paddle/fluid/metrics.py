@@ -154,7 +154,7 @@ class ChunkEvaluator(MetricBase):
         self.num_correct_chunks += int(np.asarray(num_correct_chunks).reshape(-1)[0])
 
     def eval(self) -> tuple[float, float, float]:
-        """Return (precision, recall, F1)."""
+        """Return the precision, recall and F1 of all chunks so far."""
         right = self.num_correct_chunks
         precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
         recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
@@ -178,7 +178,7 @@ class EditDistance(MetricBase):
         self.instance_error += int((each != 0).sum())
 
     def eval(self) -> tuple[float, float]:
-        """Return (mean distance, share of sequences with errors).
+        """Return the mean distance and the share of sequences with errors.
 
         Raises:
             FluidError: nothing was added.
@@ -198,7 +198,7 @@ class Auc(MetricBase):
         self.stat_neg = np.zeros(num_thresholds + 1, np.int64)
 
     def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Add a minibatch: (N, 2) probabilities and 0/1 labels."""
+        """Add a minibatch of probabilities (N, 2) and labels 0 or 1."""
         places = (np.asarray(preds)[:, 1] * self._thresholds).astype(int)
         true = np.asarray(labels).reshape(-1) == 1
         np.add.at(self.stat_pos, places[true], 1)

@@ -120,7 +120,7 @@ class Binder:
 
 
 def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
-    """Compile the body of an operator: all its operators run, and all values that they write are retained."""
+    """Compile the body of an operator so that all operators run and all their results are retained."""
     written: dict[str, None] = {}
     reads: dict[str, None] = {}
     for op in block.ops:

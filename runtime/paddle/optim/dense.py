@@ -25,7 +25,7 @@ class DenseUpdater:
     """An update rule with its state for `size` elements. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, size: int) -> None:
-        """Create an updater; the first update creates its state, on the device of the value.
+        """Prepare an updater; the first update creates the state, on the device of the value.
 
         Raises:
             ConfigError: the parameter is static, or has a momentum although the rule has its own.
@@ -89,7 +89,7 @@ class DenseUpdater:
 
     @property
     def batches(self) -> int:
-        """The number of steps taken so far."""
+        """Return the number of steps taken so far."""
         return self._batches
 
     @property

@@ -172,7 +172,7 @@ class ParameterSpec:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """Return the number of elements of the parameter."""
         return math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Signal that one producer has no more items; iteration stops when all producers have."""
+        """Signal that one producer is finished; iteration stops when all producers are."""
         with self._changed:
             self._producers -= 1
             self._changed.notify_all()

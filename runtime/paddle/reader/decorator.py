@@ -37,7 +37,7 @@ def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
 
 
 def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
-    """Fill a buffer with `buf_size` samples, yield them in random order, and continue with the next ones.
+    """Yield samples in random order within a buffer of `buf_size` samples, buffer after buffer.
 
     The order comes from Python's `random`: seed that to repeat it. A buffer of 0 or 1 samples keeps the order.
     """

@@ -108,7 +108,7 @@ def _write_scalar(value: np.generic, out: list[bytes]) -> None:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Little-endian."""
+    """Return the array in little-endian byte order."""
     if not DTYPE.fullmatch(array.dtype.str):
         raise TypeError(f"cannot write a sample that contains an ndarray of dtype {array.dtype}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)

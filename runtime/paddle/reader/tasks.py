@@ -106,7 +106,7 @@ class TaskQueues:
             raise ConfigError(f"malformed request to the task queue: {error!r}") from error
 
     def lose(self, address: bytes) -> None:
-        """Record that a connection broke."""
+        """Record that a trainer's connection was lost."""
         for client in self._clients.values():
             if client.address == address and client.lost_at is None:
                 client.lost_at = self.clock()

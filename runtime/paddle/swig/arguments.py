@@ -59,7 +59,7 @@ class Arguments:
         self._slots[idx].ids = vec.array
 
     def setSlotSequenceStartPositions(self, idx: int, vec: IVector) -> None:
-        """Set the start of each sequence, and the end of the last one."""
+        """Set the row at which each sequence of a slot starts, followed by the number of rows."""
         self._slots[idx].starts = vec.array
 
     def getSlotValue(self, idx: int) -> Matrix:
@@ -77,7 +77,7 @@ class Arguments:
         return IVector(ids)
 
     def columns(self) -> list[tuple[InputType, Sequence[Any]]]:
-        """Return the type of each slot, and the item that each sample has for it.
+        """Return the type and the column of each slot: one item per sample.
 
         Raises:
             UsageError: a slot is empty.
@@ -85,7 +85,7 @@ class Arguments:
         return [_column(number, slot) for number, slot in enumerate(self._slots)]
 
     def put(self, fields: Sequence[Mapping[str, Array]]) -> None:
-        """Store the results of layers, "value" and "id"."""
+        """Store the results of layers, each a mapping with "value", "id" or both."""
         self._slots = [
             _Slot(
                 value=each.get("value"), ids=each["id"].reshape(-1).astype(np.int32) if "id" in each else None

@@ -26,7 +26,7 @@ class Trainer:
 
     @staticmethod
     def create(conf: TrainerConfig, gradientMachine: GradientMachine) -> Trainer:
-        """Return a trainer of a machine.
+        """Return a trainer for a machine, with the optimizer of a configuration.
 
         Raises:
             UsageError: the network has no cost.
@@ -52,7 +52,7 @@ class Trainer:
             self._updater.finish_pass()
 
     def trainOneDataBatch(self, size: int, args: Arguments) -> float:
-        """Train on a batch; return its cost per sample.
+        """Train on one batch and return its cost per sample.
 
         Args:
             size: the number of samples.
@@ -84,5 +84,5 @@ class Trainer:
         self._samples += size
 
     def finishTestPeriod(self) -> float:
-        """End a test; return the cost per sample."""
+        """End the test and return its cost per sample."""
         return self._cost / max(self._samples, 1.0)

@@ -22,7 +22,7 @@ class WithMetric:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics by name."""
+        """Return the metrics by name; the first call computes them."""
         return self.evaluator()
 
 

@@ -96,7 +96,7 @@ class client:  # noqa: N801 - the original's name
         self._records = self._of_pass(int(pass_id))
 
     def next_record(self) -> tuple[bytes | None, int]:
-        """Return (record, 0); (None, -2) at the end of the pass; (None, -1) for a piece that cannot be read.
+        """Return (record, 0), (None, -2) at the end of the pass, or (None, -1) for a piece that cannot be read.
 
         After -1 the next call continues with another task; the queue gives the failed one to other trainers.
         """
@@ -106,7 +106,7 @@ class client:  # noqa: N801 - the original's name
         return (None, READ_ERROR) if record is None else (record, 0)
 
     def request_save_model(self, trainer_id: int | str, block_ms: int) -> int:
-        """Ask whether this trainer is to save the model: 1 yes, 0 no, since another trainer does.
+        """Return 1 if this trainer is to save the model, or 0 if another trainer saves it.
 
         Args:
             trainer_id: the ID of this trainer.
@@ -164,7 +164,7 @@ class client:  # noqa: N801 - the original's name
 
 
 def get_c_lib() -> NoReturn:
-    """Not available: the client is written in Python.
+    """Raise an error: the client is written in Python and is not a C library.
 
     Raises:
         MissingNameError: always.

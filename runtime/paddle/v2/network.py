@@ -33,7 +33,7 @@ class Network:
 
     @property
     def data_types(self) -> list[tuple[str, InputType]]:
-        """Return names and types of the data layers in order of declaration."""
+        """Return the names and types of the data layers, in order of declaration."""
         return [
             (name, layer.input_type) for name, layer in self.layers.items() if layer.input_type is not None
         ]
@@ -151,7 +151,7 @@ class NetworkMessage:
 
 
 def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:
-    """Collect from a namespace what ``outputs`` and ``extra`` depend on.
+    """Collect the layers, parameters and evaluators that ``outputs`` and ``extra`` depend on, from a namespace.
 
     Raises:
         UsageError: a layer is not declared there, or two layers use one parameter in different ways.

@@ -165,7 +165,7 @@ class Parameters:
         self._holder = holder
 
     def append_gradient_machine(self, gradient_machine: Holder) -> None:
-        """Read and write through a machine from now on, which gets the values that were set or created here."""
+        """Read and write through a machine from now on; it takes over the values that were set or created here."""
         for name, value in self._values.items():
             gradient_machine.replace(name, value)
         self._holder = gradient_machine

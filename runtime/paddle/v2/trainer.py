@@ -129,7 +129,7 @@ class SGD:
         event_handler: EventHandler | None = None,
         feeding: Feeding = None,
     ) -> None:
-        """Run ``num_passes`` passes over what ``reader`` yields (batches of samples).
+        """Run ``num_passes`` passes over the batches of samples that ``reader`` yields.
 
         A second call starts with fresh optimizer state in local training; parameter servers keep theirs.
         """

@@ -134,7 +134,7 @@ def basic_gru(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """Return (the states of all steps, the last states) of stacked GRUs.
+    """Return the states of all steps, and the last states, of stacked GRUs.
 
     Args:
         input: (batch, steps, n), or (steps, batch, n) if not batch_first.
@@ -182,7 +182,7 @@ def basic_lstm(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """Return (the states of all steps, the last states, the last cells) of stacked LSTMs.
+    """Return the states of all steps, the last states and the last cells of stacked LSTMs.
 
     See `basic_gru` and `BasicLSTMUnit`; init_cell is like init_hidden, and both or neither are given.
     """

@@ -146,7 +146,7 @@ class StateCell:
         self._now[state_name] = state_value
 
     def state_updater(self, updater: Callable[[StateCell], None]) -> Callable[[StateCell], None]:
-        """Decorator for the function that computes this cell's states."""
+        """Set the function that computes the states of a step; used as a decorator."""
         self._updater = updater
         return updater
 

@@ -122,7 +122,7 @@ def create_random_data_generator(
 
 
 def _wrapping(op_type: str, attrs: Mapping[str, object], wrap: Callable[..., Batches]) -> None:
-    """Register a reader that wraps another one; `wrap` turns what reads it and attributes into the new batches."""
+    """Register a reader that wraps another one; `wrap` turns the inner reader and attributes into new batches."""
 
     def kernel(reader: FileReader, *, names: Mapping[str, Sequence[str]], **given: Any) -> FileReader:
         return reader.around(names["Out"][0], lambda batches: wrap(batches, **given))

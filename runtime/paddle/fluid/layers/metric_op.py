@@ -49,7 +49,7 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """Return (area under the curve of all batches, of the last slide_steps batches, the four counts).
+    """Return the area under the ROC curve of all batches, that of the last slide_steps batches, and the four counts.
 
     Args:
         input: probabilities, (N, 2).

@@ -54,7 +54,7 @@ class Slot:
 
     @property
     def width(self) -> int:
-        """Number of values of a sample of a dense slot, or -1."""
+        """Return the number of values in each sample of a dense slot, or -1."""
         return math.prod(self.shape) if min(self.shape, default=1) >= 0 else -1
 
 

@@ -100,7 +100,7 @@ class DataParallel:
     def run(
         self, feeds: Sequence[Mapping[str, Any]] | Mapping[str, Any], fetches: Sequence[str], scope: Scope
     ) -> list[Any]:
-        """Run once and return the fetched values: those of the passes joined over places.
+        """Run the program and return the fetched values; values of the passes are joined over places.
 
         Args:
             feeds: a feed for each place, or one that is split over them.

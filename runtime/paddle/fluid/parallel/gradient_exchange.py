@@ -90,7 +90,7 @@ class GradientExchange:
             self._work.put(parcel)
 
     def finish(self) -> Mapping[str, Any]:
-        """Return the sums by name; arrays change with the next step.
+        """Return the sums by name, in arrays that the next step overwrites.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.

@@ -69,7 +69,7 @@ class Program(graph.Program):
 
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:
-        """Role, role variables and name scope of newly appended operators."""
+        """Return the role, role variables and name scope of newly appended operators."""
         return self._role, self._role_vars, current_scope()
 
     @property

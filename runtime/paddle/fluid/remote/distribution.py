@@ -117,7 +117,7 @@ def received_names(program: graph.Program, servers: Container[str]) -> list[dict
 
 
 def deadline_s() -> float:
-    """Return how long a trainer waits for a silent server, and a server for an absent trainer.
+    """Return the time in seconds that a trainer waits for a silent server, or a server for an absent trainer.
 
     Raises:
         ConfigError: FLAGS_rpc_deadline, which is in milliseconds, cannot be parsed.

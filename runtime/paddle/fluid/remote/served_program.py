@@ -253,7 +253,7 @@ class ServedProgram:
         return self._shared
 
     def lookup(self, name: str, ids: Ids) -> Value:
-        """Return rows of a variable or table; if the name has its own block, run that block. Raises PserverError."""
+        """Return rows of a variable or a table. Raises PserverError: there is no such variable or row."""
         table = next((each for each in self._growing.values() if each.lookup_name == name), None)
         if table is not None:
             return table.lookup(ids)

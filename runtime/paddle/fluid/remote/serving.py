@@ -61,7 +61,7 @@ class Promises:
         self._makers.clear()
 
     def _end(self) -> None:
-        """At process exit after a failure, report it to the trainers, if this process can only be one server."""
+        """Report a failure to the trainers at process exit, if this process can only be one server."""
         error, made = getattr(sys, "last_value", None), list(self._makers)
         if not isinstance(error, Exception) or len(made) != 1 or JobEnvironment.read().report_fd is not None:
             return

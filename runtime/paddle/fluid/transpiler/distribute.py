@@ -235,7 +235,7 @@ class DistributeTranspiler:
             raise FluidError(f"{endpoint!r} is not one of the servers: {', '.join(self.pserver_endpoints)}")
 
     def _place(self, cutting: bool, dispatcher: PSDispatcher) -> None:
-        """Determine the updates, and which server gets which slice."""
+        """Determine the updates, and the server of each slice."""
         block = self._origin.global_block()
         self._updates = optimizing(block)
         pairs = params_and_grads(self._updates)

@@ -58,11 +58,11 @@ class GrowingTable:
         return rule_line(OptimizerSpec(self.rule["rule"], dict(hyper)))
 
     def asked(self, server: int) -> str:
-        """Return the name of the ids that are requested from a server."""
+        """Return the name of the variable with the ids that are requested from a server."""
         return f"{self.prefix}prefetch_compress_in_tmp_{server}"
 
     def found(self, server: int) -> str:
-        """Return the name of the rows that a server answers with."""
+        """Return the name of the variable with the rows that a server returns."""
         return f"{self.prefix}prefetch_compress_out_tmp_{server}"
 
 

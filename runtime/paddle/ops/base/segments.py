@@ -98,7 +98,7 @@ def segment_max(x: Array, offsets: Offsets, empty: float) -> Array:
 
 
 def scatter_sum(values: Array, rows: Array, count: int) -> Array:
-    """Return (count, ...) zeros with each row of values added at its row number; row numbers may repeat."""
+    """Return (count, ...) rows: the sums of the values added at each row number, zeros elsewhere."""
     out: Array = array_module(values).zeros((count, *values.shape[1:]), values.dtype)
     unique, summed = merge_rows(rows, values)
     out[unique] = summed

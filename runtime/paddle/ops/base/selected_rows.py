@@ -83,7 +83,7 @@ class SelectedRows:
 
 
 def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Return (unique ascending rows, their summed values).
+    """Return the unique rows in ascending order, and their summed values.
 
     The sum of a row depends only on its values and their order, so equal inputs give bit-equal sums.
     """

@@ -11,7 +11,7 @@ from paddle.ops.base.errors import AttrError, InputError, ShapeError
 
 
 def product(sizes: Sequence[int]) -> int:
-    """Return the product, -1 if any size is unknown."""
+    """Return the product of some sizes, -1 if any of them is unknown."""
     total = 1
     for size in sizes:
         if size < 0:
@@ -47,7 +47,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...]:
-    """Return the common shape of two values whose shapes must be equal.
+    """Return the common shape of two values; unknown sizes (-1) become known where one value knows them.
 
     Raises:
         ShapeError: the shapes differ.

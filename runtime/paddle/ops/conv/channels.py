@@ -30,7 +30,7 @@ def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
 
 @operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
-    """Return (N, b² C, H/b, W/b), with the pixels in the order of Paddle's kernel.
+    """Return images (N, b² C, H/b, W/b) with each block of pixels as channels, in the order of Paddle's kernel.
 
     It first arranges the channels of X as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row i, column
     j of each block of image c. The resulting numbers are then reshaped to the output's shape.
@@ -76,7 +76,7 @@ def _infer_pixels(x: Spec, *, upscale_factor: int) -> Spec:
 
 @operator("pixel_shuffle", "X -> Out", attrs={"upscale_factor": 1}, infer=_infer_pixels)
 def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
-    """Return (N, C/f², f H, f W): the channels of each pixel are rearranged to f² pixels."""
+    """Return images (N, C/f², f H, f W), in which f² channels of a pixel become f × f pixels."""
     n, channels, height, width = x.shape
     parts = x.reshape(n, channels // upscale_factor**2, upscale_factor, upscale_factor, height, width)
     grown = (n, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor)

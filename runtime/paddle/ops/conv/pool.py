@@ -230,7 +230,7 @@ def _adaptive_grad(x: Array, dout: Array, kind: str) -> Array:
 
 
 def even_cells(size: Sizes, counts: Sizes) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
-    """Yield (position of a cell's result, the part of the images that the cell covers)."""
+    """Yield the position of each cell's result, and the part of the images that the cell covers."""
     each = slice(None), slice(None)
     for place in product(*map(range, counts)):
         sides = zip(place, size, counts, strict=True)

@@ -30,7 +30,7 @@ def _infer(
 def roi_pool(
     x: Array, rois: Any, of: Array | None, *, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Array, Array]:
-    """Return (rois, C, pooled_height, pooled_width), and the position of each maximum in its image, -1 if none.
+    """Return the maxima (rois, C, pooled_height, pooled_width), and the position of each in its image, -1 if none.
 
     Args:
         x: (N, C, H, W).

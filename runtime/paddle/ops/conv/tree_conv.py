@@ -29,7 +29,7 @@ def _infer(nodes: Spec, edges: Spec, filters: Spec, *, max_depth: int) -> Spec:
 
 @operator("tree_conv", "NodesVector EdgeSet Filter -> Out", attrs={"max_depth": 2}, infer=_infer)
 def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> Array:
-    """Return (N, nodes, size, filters): Σ over a node's window of (eta_l W_l + eta_r W_r + eta_t W_t) x.
+    """Return (N, nodes, size, filters): the sum over a node's window of (eta_l W_l + eta_r W_r + eta_t W_t) x.
 
     Args:
         nodes: (N, nodes, F).

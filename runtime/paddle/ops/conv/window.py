@@ -86,7 +86,7 @@ class Window:
 
 @lru_cache(maxsize=256)
 def window_of(kernel: Sizes, strides: Sizes, paddings: Sizes, dilations: Sizes) -> Window:
-    """Return the window, cached by its numbers since every step of a program asks again."""
+    """Return the window; cached, because every step of a program requests it again."""
     return Window(kernel, strides, paddings, dilations)
 
 
@@ -125,7 +125,7 @@ def views(full: Array, window: Window, places: Sizes) -> Array:
 
 
 def cells(full: Array, window: Window, places: Sizes) -> Iterator[tuple[Sizes, Array]]:
-    """Yield (kernel cell, view (N, C, *places) of the elements it covers at each position) of padded images."""
+    """Yield each kernel cell, and the view (N, C, *places) of the elements it covers, for padded images."""
     for cell, part in _parts(window, places):
         yield cell, full[part]
 

@@ -61,7 +61,7 @@ def fill_constant_batch_size_like(
     input_dim_idx: int,
     output_dim_idx: int,
 ) -> Array:
-    """Return an array of the given shape, except that one size is the input's.
+    """Return an array of the given shape, except that one size equals the input's.
 
     For sequences, the first size is the number of sequences of the last level, not the number of rows.
     """

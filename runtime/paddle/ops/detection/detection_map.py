@@ -60,7 +60,7 @@ def detection_map(
     *,
     attrs: dict[str, Any],
 ) -> tuple[Array, Any, Any, Array]:
-    """Return (objects of each class (class_num, 1) int32, true marks, false marks, mean average precision (1,)).
+    """Return the objects of each class (class_num, 1) int32, true and false marks, and the mean average precision (1,).
 
     Args:
         detected: (rows, 6) label, score and box, one sequence per image; boxes are clipped to [0, 1].

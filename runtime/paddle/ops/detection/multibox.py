@@ -128,7 +128,7 @@ def _infer_output(location: Spec, confidence: Spec, prior: Spec, *, num_classes:
     shares_lod=False,
 )
 def detection_output(location: Array, confidence: Array, prior: Array, *, attrs: dict[str, Any]) -> Array:
-    """Return (found, 7) image, class, score, left, top, right, bottom of all boxes, clipped to [0, 1].
+    """Return the detected boxes (found, 7): image, class, score, left, top, right, bottom, clipped to [0, 1].
 
     Among boxes of a class that overlap by more than nms_threshold only the best remains; at most keep_top_k per image.
     """

@@ -103,7 +103,7 @@ def _images(data: Array, chances: Array, lod: tuple[Offsets, ...]) -> Any:
 
 
 def chosen(boxes: Array, scores: Array, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return (labels, positions) of the detections in an image, by label.
+    """Return the labels and positions of the detections in an image, by label.
 
     Args:
         boxes: (classes or 1, M, 4).

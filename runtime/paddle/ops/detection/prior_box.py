@@ -65,7 +65,7 @@ def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec,
     shares_lod=False,
 )
 def prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return boxes and their variances (H, W, boxes, 4) around each cell of the features (N, C, H, W).
+    """Return the prior boxes around each cell of the features (N, C, H, W) and their variances, (H, W, boxes, 4).
 
     Each min_size has a box of each aspect ratio and, with a max_size, a square of side √(min_size max_size): last,
     or second with min_max_aspect_ratios_order.

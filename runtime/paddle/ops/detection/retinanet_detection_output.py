@@ -52,7 +52,7 @@ def retinanet_detection_output(
     *,
     attrs: dict[str, Any],
 ) -> Any:
-    """Return (found, 6) class from 1 on, score and box in the image before it was scaled, best first, by image.
+    """Return the class, score and box of each detection (found, 6) in the unscaled image, best first, by image.
 
     Args:
         boxes: for each level (N, M, 4) codes.

@@ -44,7 +44,7 @@ def _infer(x: Spec, rois: Spec, *, pooled_height: int, pooled_width: int) -> Spe
 
 @operator("roi_align", "X ROIs+ -> Out", attrs=_ATTRS, infer=_infer)
 def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
-    """Return (rois, C, pooled_height, pooled_width): means of sampling_ratio² interpolated values per cell.
+    """Return the means (rois, C, pooled_height, pooled_width) of sampling_ratio² interpolated values per cell.
 
     Args:
         x: (N, C, H, W).
@@ -106,7 +106,7 @@ def _infer_psroi(x: Spec, rois: Spec, *, output_channels: int, pooled_height: in
 
 @operator("psroi_pool", "X ROIs+ -> Out", attrs={"output_channels": int, **_GRID}, infer=_infer_psroi)
 def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
-    """Return (rois, output_channels, pooled_height, pooled_width): each cell averages its own channel.
+    """Return the means (rois, output_channels, pooled_height, pooled_width) of cells, each over its own channel.
 
     Args:
         x: (N, output_channels pooled_height pooled_width, H, W).

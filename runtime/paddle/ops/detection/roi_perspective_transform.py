@@ -39,7 +39,7 @@ def _infer(
 
 @operator("roi_perspective_transform", "X ROIs+ -> Out Mask~ TransformMatrix~", attrs=_ATTRS, infer=_infer)
 def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> tuple[Array, Array, Array]:
-    """Return (rois, C, transformed_height, transformed_width), a mask, and matrices (rois, 9).
+    """Return rectangles (rois, C, transformed_height, transformed_width), a mask, and matrices (rois, 9).
 
     The mask marks the pixels taken from the image. A matrix maps (column, row, 1) of the result to (u, v, w): the
     source pixel is at column u / w and row v / w.

@@ -21,7 +21,7 @@ def _infer(x: Spec, label: Spec, count: Spec) -> Spec:
 
 @operator("sigmoid_focal_loss", "X Label FgNum -> Out", attrs={"gamma": 2.0, "alpha": 0.25}, infer=_infer)
 def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, alpha: float) -> Array:
-    """Return (N, C) losses: −α (1 − p)ᵞ ln p of the row's class, −(1 − α) pᵞ ln(1 − p) of others, over FgNum.
+    """Return the losses (N, C): −α (1 − p)ᵞ ln p of the row's class, −(1 − α) pᵞ ln(1 − p) of others, over FgNum.
 
     Args:
         x: (N, C) scores before the sigmoid.

@@ -35,7 +35,7 @@ def _infer(x: Spec, matched: Spec, negative: Spec | None) -> tuple[Spec, Spec]:
     infer=_infer,
 )
 def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int) -> tuple[Array, Array]:
-    """Return (N, P, K) targets and their weights (N, P, 1) float32.
+    """Return the targets (N, P, K) of the boxes, and their weights (N, P, 1) float32.
 
     Args:
         x: (rows, P or 1, K), the objects of each image as a sequence.

@@ -29,7 +29,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def by_anchor(x: Array, anchors: int) -> Array:
-    """Return (N, anchors, 5 + classes, H, W) of a feature map."""
+    """Return a feature map, viewed as (N, anchors, 5 + classes, H, W)."""
     return to_host(x).reshape(len(x), anchors, -1, *x.shape[2:])
 
 

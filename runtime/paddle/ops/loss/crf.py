@@ -142,7 +142,7 @@ def _infer_decoding(emission: Spec, transition: Spec, label: Spec | None) -> Spe
 
 @operator("crf_decoding", "Emission+ Transition Label? -> ViterbiPath+", infer=_infer_decoding)
 def crf_decoding(emission: LoDArray, transition: Array, label: Array | None) -> LoDArray:
-    """Return (rows, 1) int64 tags; with Label, 1 where the tag equals the label and 0 elsewhere."""
+    """Return the best tags (rows, 1) int64; with Label, 1 where the tag equals the label and 0 elsewhere."""
     data, offsets = sequences(emission, "Emission")
     xp, steps = array_module(data), TimeSteps.of(offsets)
     ordered = steps.by_time(data)
@@ -188,7 +188,7 @@ def _last_rows(steps: TimeSteps) -> Array:
 
 
 def _forward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Array:
-    """Return (rows, tags) ln of the total weight of all paths that end in a tag at a row."""
+    """Return the logarithm (rows, tags) of the total weight of all paths that end in a tag at a row."""
     alpha = array_module(emission).empty_like(emission)
     before = None
     for rows in steps:
@@ -199,7 +199,7 @@ def _forward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Arr
 
 
 def _backward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Array:
-    """Return (rows, tags) ln of the weight of all paths from a tag at a row on, without the row's emission."""
+    """Return the logarithm (rows, tags) of the weight of all paths after a row and its tag."""
     beta = array_module(emission).empty_like(emission)
     beta[at(_last_rows(steps), beta)] = transition[1]
     listed = list(steps)

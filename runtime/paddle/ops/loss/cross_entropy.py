@@ -167,7 +167,7 @@ def softmax_with_cross_entropy(
     axis: int,
     spent: frozenset[str] = NO_SLOTS,
 ) -> tuple[Array, Array]:
-    """Return the probabilities, and one cost per slice along the axis, which gets size 1."""
+    """Return the probabilities, and one cost per slice along the axis, whose size becomes 1."""
     if axis % logits.ndim != logits.ndim - 1:
         move = array_module(logits).moveaxis
         turned, costs = softmax_with_cross_entropy(

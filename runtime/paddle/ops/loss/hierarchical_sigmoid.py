@@ -109,7 +109,7 @@ def hierarchical_sigmoid_grad(
 
 
 def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
-    """Return (rows, length) nodes, -1 after the end, and the branches taken there, 0 or 1."""
+    """Return the nodes (rows, length) of each path, -1 after its end, and the branches taken there, 0 or 1."""
     if table is not None and code is not None:
         return table, code
     flat = label.reshape(-1)

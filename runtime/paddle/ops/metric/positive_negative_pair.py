@@ -34,7 +34,7 @@ def positive_negative_pair(
     *,
     column: int,
 ) -> tuple[Array, Array, Array]:
-    """Return (1,) each: pairs whose scores agree with the labels' order, that disagree, and that tie.
+    """Return the numbers (1,) of pairs that are scored in the labels' order, in the opposite order, and equally.
 
     Two documents of one query with different labels are a pair; it counts as the mean of their weights.
 

@@ -84,7 +84,7 @@ def _metrics(counts: Array) -> Array:
 
 
 def _share(part: Array, whole: Array) -> Array:
-    """Return part/whole, 1 where whole is zero."""
+    """Return part / whole, or 1 if whole is zero."""
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 1.0)
 
 

@@ -94,7 +94,7 @@ def _check(length: int, stride: int) -> None:
 
 
 def _window(offsets: Offsets, start: int, length: int, is_padded: bool) -> Offsets:
-    """Return (rows, length) row numbers in the table of X's rows followed by those of the padding."""
+    """Return the row numbers (rows, length) in the table of X's rows followed by those of the padding."""
     place = positions(offsets)[:, None] + np.arange(start, start + length)
     count = np.repeat(lengths(offsets), lengths(offsets))[:, None]
     first = np.repeat(offsets[:-1], lengths(offsets))[:, None]

@@ -23,7 +23,7 @@ def _infer_pad(x: Spec, pad_value: Spec, *, padded_length: int) -> tuple[Spec, S
 
 @operator("sequence_pad", "X+ PadValue -> Out Length", attrs={"padded_length": -1}, infer=_infer_pad)
 def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array, Array]:
-    """Return (n, length, ...) with PadValue after each sequence, and the (n, 1) int64 lengths.
+    """Return the sequences (n, length, ...), with PadValue after each, and their lengths (n, 1) int64.
 
     The length is that of the longest sequence if padded_length is -1.
     """

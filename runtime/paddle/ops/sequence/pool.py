@@ -35,7 +35,7 @@ def _infer(x: Spec, *, pooltype: str) -> tuple[Spec, Spec]:
     infer=_infer,
 )
 def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Array | None]:
-    """Return (n, ...), pad_value for an empty sequence, and the row numbers of the maxima (MAX only).
+    """Return the pooled rows (n, ...), pad_value for empty sequences, and the row numbers of the maxima (MAX only).
 
     The last level of LoD is removed; one before it stays.
     """

@@ -133,7 +133,7 @@ def _infer_diag(diagonal: Spec) -> Spec:
 
 @operator("diag", "Diagonal -> Out", infer=_infer_diag, shares_lod=False)
 def diag(diagonal: Array) -> Array:
-    """Return (n, n) with the vector on its diagonal."""
+    """Return the matrix (n, n) with the vector on its diagonal."""
     matrix: Array = array_module(diagonal).diag(diagonal)
     return matrix
 

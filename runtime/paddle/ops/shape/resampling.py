@@ -23,25 +23,25 @@ def applied(x: Array, rows: Matrix, columns: Matrix) -> Array:
 
 
 def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:
-    """Return Aᵀ dOut B, the gradient."""
+    """Return the gradient Aᵀ dOut B."""
     return applied(dout, rows.T, columns.T)
 
 
 def padding(size: int, before: int, after: int, mode: str) -> Matrix:
-    """Return (before + size + after, size): outer rows mirror inner ones ("reflect") or repeat the last ("edge")."""
+    """Return the matrix (before + size + after, size) that mirrors ("reflect") or repeats ("edge") the outer rows."""
     places = np.arange(size)
     numbers = np.pad(places, (before, after), mode="reflect" if mode == "reflect" else "edge")
     return np.asarray(numbers[:, None] == places, np.float64)
 
 
 def nearest(size: int, wanted: int, align_corners: bool) -> Matrix:
-    """Return (wanted, size): each output row copies one row."""
+    """Return the matrix (wanted, size) by which each output row copies one row."""
     source = _ratio(size, wanted, align_corners) * np.arange(wanted) + (0.5 if align_corners else 0.0)
     return np.asarray(np.minimum(source.astype(int), size - 1)[:, None] == np.arange(size), np.float64)
 
 
 def linear(size: int, wanted: int, align_corners: bool, align_mode: int) -> Matrix:
-    """Return (wanted, size): each output row weights two neighbours by their distance.
+    """Return the matrix (wanted, size) by which each output row weights two neighbours by their distance.
 
     align_mode 0 takes positions as pixel centres, unless corners are aligned.
     """

@@ -101,7 +101,7 @@ def _with_xshape(
 
 @_with_xshape("reshape", "X Shape? ShapeTensor*? -> Out", {"shape": ()}, _infer_reshape)
 def reshape(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> Array:
-    """Return X in the shape given by `_reshaped`."""
+    """Return X in the given shape, where 0 copies a size of X and -1 is inferred."""
     return x.reshape(_reshaped(x.shape, decided(given, parts, shape)))
 
 

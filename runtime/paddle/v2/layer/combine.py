@@ -159,7 +159,7 @@ def _tensor(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="scaling_layer")
 def scaling(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare rows scaled by a layer of size 1."""
+    """Declare the rows of one layer, each scaled by the number in another layer of size 1."""
     require_size(weight, 1, "scaling")
     return Made([weight, input], input.size, image=input.image)
 
@@ -172,7 +172,7 @@ def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="power_layer")
 def power(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare rows raised to a layer of size 1."""
+    """Declare the rows of one layer, raised to the power of the number in another layer of size 1."""
     require_size(weight, 1, "power")
     return Made([weight, input], input.size)
 
@@ -201,7 +201,7 @@ def _interpolation(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @takes("input, name=None, slope=1.0, intercept=0.0, layer_attr=None")
 def slope_intercept(given: dict[str, Any]) -> LayerOutput:
-    """Declare slope * x + intercept."""
+    """Declare slope * x + intercept, element by element, with two constants."""
     require_layer(given["input"], "slope_intercept")
     return affine(given.pop("input"), **given)
 

@@ -214,7 +214,7 @@ def image_window(who: str, *sizes: tuple[int | tuple[int, int], int | None]) -> 
 
 
 def volume_of(layer: LayerOutput, channels: int | None, who: str) -> tuple[int, int, int, int]:
-    """Return channels, depth, height and width of a layer.
+    """Return the number of channels, depth, height and width of a layer's volume.
 
     Raises:
         UsageError: the sizes do not match the layer's.
@@ -236,7 +236,7 @@ def source_volume(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:
-    """Return (depth, vertical, horizontal) of one number or of (x, y, z).
+    """Return one number, or (x, y, z), as (depth, vertical, horizontal).
 
     Raises:
         UsageError: one is not a whole number or is below `least`, or there are not three; the message begins with

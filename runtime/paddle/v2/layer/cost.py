@@ -106,7 +106,7 @@ def _of_classes(input: LayerOutput, label: LayerOutput) -> Made:
 
 @_cost("input, label, name=None, coeff=1.0, weight=None, layer_attr=None", "cross_entropy")
 def cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare -ln p[label]."""
+    """Declare the cross entropy -ln p[label] of rows of probabilities."""
     _require_ids(label, "cross_entropy_cost")
     return Made([input, label], 1)
 
@@ -198,7 +198,7 @@ def _difference(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, name=None, layer_attr=None")
 def sum_cost(input: LayerOutput) -> Made:
-    """Declare the sum of each row as a cost."""
+    """Declare the sum of each row of the input as its cost."""
     return Made([input], 1)
 
 

@@ -195,7 +195,7 @@ def _detector(
 
 
 def _is_open(layer: LayerOutput) -> bool:
-    """Return whether a data layer gets its type from a data provider; then only its data can be checked."""
+    """Return whether a data provider sets the type of a data layer; then only its data can be checked."""
     return layer.layer_type == "data" and layer.data_type is None
 
 

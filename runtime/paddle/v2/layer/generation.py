@@ -23,7 +23,7 @@ class BaseGeneratedInput:
     """The input of a step that represents the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
-        """Declare the input that the step of `beam_search` gets."""
+        """Declare the input that the step of `beam_search` receives."""
         raise NotImplementedError(f"{type(self).__name__}.before_real_step")
 
     def after_real_step(self, *args: Any) -> LayerOutput:

@@ -178,7 +178,7 @@ def _switch_order(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, groups, num_channels=None, name=None, layer_attr=None", prefix="maxout_layer")
 def maxout(input: LayerOutput, groups: int, num_channels: int | None) -> Made:
-    """Declare the largest of every ``groups`` neighbouring channels."""
+    """Declare the maximum of every ``groups`` neighbouring channels."""
     image = geometry(input, num_channels, "maxout")
     if image.channels % groups:
         raise UsageError(f"maxout: {image.channels} channels cannot be split into groups of {groups}")
@@ -197,7 +197,7 @@ def pad(
     pad_h: tuple[int, int] | None,
     pad_w: tuple[int, int] | None,
 ) -> Made:
-    """Declare zeros before and after the channels, rows and columns of an image."""
+    """Declare images with zeros added before and after their channels, rows and columns."""
     image = geometry(input, None, "pad")
     c, h, w = (tuple(side or (0, 0)) for side in (pad_c, pad_h, pad_w))
     result = Geometry(image.channels + sum(c), image.height + sum(h), image.width + sum(w))
@@ -212,7 +212,7 @@ def _pad(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, offset, axis=2, shape=None, name=None, layer_attr=None", prefix="crop_layer")
 def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[int] | None) -> Made:
-    """Declare a cut-out of an image.
+    """Declare a part cut out of each image.
 
     Args:
         offset: the first index of each axis, starting with ``axis``.

@@ -227,7 +227,7 @@ def concat(
     layer_attr: LayerAttr = None,
     bias_attr: BiasAttr = None,
 ) -> LayerOutput:
-    """Declare inputs side by side: all layers, or all projections (only these can have a bias)."""
+    """Declare the concatenation of several inputs: all layers, or all projections, which can have a bias."""
     items = [input] if isinstance(input, (LayerOutput, Projection)) else list(input)
     name = model.current().auto_name("concat", name)
     terms = [item for item in items if isinstance(item, Projection)]

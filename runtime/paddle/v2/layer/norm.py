@@ -44,8 +44,7 @@ def batch_norm(
     use_global_stats: bool | None = None,
     mean_var_names: tuple[str, str] | None = None,
 ) -> LayerOutput:
-    """Declare batch normalisation per channel (per column for a layer that is not an image); default
-    activation Relu.
+    """Declare batch normalisation per channel, or per column if the input is not an image; default activation Relu.
 
     With ``img3D`` the input is a volume.
     ``batch_norm_type`` chooses an implementation in the original and has no effect here.

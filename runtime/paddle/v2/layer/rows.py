@@ -68,7 +68,7 @@ def _trans(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, size, name=None")
 def resize(input: LayerOutput, size: int) -> Made:
-    """Declare the batch's values reshaped to rows of ``size``."""
+    """Declare the values of the batch, reshaped to rows of ``size``."""
     return Made([input], size)
 
 
@@ -100,7 +100,7 @@ def _repeat(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("weights, vectors, size=None, name=None, layer_attr=None", prefix="linear_comb_layer")
 def linear_comb(weights: LayerOutput, vectors: LayerOutput, size: int | None) -> Made:
-    """Declare the sum of M vectors of ``size``, weighted by M numbers."""
+    """Declare the weighted sum of M vectors of ``size`` in each row; the weights are M numbers per row."""
     inputs = as_list([weights, vectors], "linear_comb")
     size = vectors.size // weights.size if size is None else size
     require_size(vectors, weights.size * size, "linear_comb")
@@ -157,7 +157,7 @@ def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, eos_id, name=None, layer_attr=None", prefix="eos_layer")
 def eos(input: LayerOutput, eos_id: int) -> Made:
-    """Declare whether each id is `eos_id`, 1 or 0; infer reads it with field='id'."""
+    """Declare whether each id is `eos_id`: 1 or 0. Infer reads it with field="id"."""
     return Made([input], 1, {"eos_id": eos_id})
 
 
@@ -174,7 +174,7 @@ def _eos(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="maxid_layer")
 def max_id(input: LayerOutput) -> Made:
-    """Declare the index of each row's largest value; infer reads it with field='id'."""
+    """Declare the index of the largest value of each row. Infer reads it with field='id'."""
     return Made([input], input.size)
 
 

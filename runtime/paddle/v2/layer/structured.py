@@ -65,7 +65,7 @@ def crf_decoding(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, label, size=None, name=None, norm_by_times=False, layer_attr=None")
 def ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the CTC cost of labels, given probabilities; the last class is the blank.
+    """Declare the CTC cost of unaligned labels, from probabilities whose last class is the blank.
 
     Rows are used unchanged, even if they do not sum to 1.
     """
@@ -74,7 +74,7 @@ def ctc(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, label, size=None, name=None, blank=0, norm_by_times=False, layer_attr=None")
 def warp_ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the CTC cost of labels, given scores, to which a softmax is applied."""
+    """Declare the CTC cost of unaligned labels, from scores to which the layer applies a softmax."""
     input = given["input"]
     if input.activation == "softmax":
         raise UsageError(

@@ -40,7 +40,7 @@ class RemoteUpdater(Updater):
     """One trainer of a cluster. Calls block until the servers have answered or a deadline has passed."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec, settings: Settings) -> None:
-        """Connect, agree with the other trainers on parameters and optimizer, and copy trainer 0's values.
+        """Connect to the servers, agree with the other trainers on parameters, and copy trainer 0's values.
 
         Raises:
             UsageError: the parameters cannot be trained this way.

@@ -54,7 +54,7 @@ def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variab
 
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:
-    """Return (input − label)²."""
+    """Return the squared error (input − label)² of each element."""
     helper = LayerHelper("square_error_cost")
     difference = helper.apply("elementwise_sub", {"X": input, "Y": label})
     return helper.apply("square", {"X": difference})

@@ -111,7 +111,7 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """Return (hidden state, reset hidden state before, gates) of one GRU step; `size` is 3D."""
+    """Return the hidden state, the reset previous state, and the gates of one GRU step; `size` is 3D."""
     helper = LayerHelper("gru_unit", bias_attr=bias_attr)
     width = _part(size, 3)
     weight = helper.create_parameter(param_attr, (width, 3 * width), input.dtype)
@@ -133,7 +133,7 @@ def lstm_unit(
     bias_attr: ParamAttrLike = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Return (hidden state, cell) of one LSTM step over fc([x_t, hidden_t_prev])."""
+    """Return the hidden state and the cell of one LSTM step over fc([x_t, hidden_t_prev])."""
     helper = LayerHelper("lstm_unit", name)
     width = cell_t_prev.shape[1]
     gates = fc(concat([x_t, hidden_t_prev], axis=1), 4 * width, param_attr=param_attr, bias_attr=bias_attr)

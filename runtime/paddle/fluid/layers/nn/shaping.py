@@ -168,7 +168,7 @@ def slice(
     starts: Sequence[int | Variable] | Variable,
     ends: Sequence[int | Variable] | Variable,
 ) -> Variable:
-    """Return input from starts up to ends along some axes; each may be a variable (1,), or one variable holds all."""
+    """Return the part of input from starts to ends along some axes; each can be a variable (1,), or one for all."""
     first, first_whole, first_parts = _sizes(starts, "slice: starts")
     last, last_whole, last_parts = _sizes(ends, "slice: ends")
     attrs: dict[str, object] = {"axes": tuple(axes), "starts": first, "ends": last}
