@@ -61,7 +61,7 @@ class client:  # noqa: N801 - the original's name
         self._queue: TaskClient | _OwnQueue | None = _queue(max(float(timeout_sec), _LEAST_TIMEOUT_S))
 
     def set_dataset(self, paths: Sequence[str]) -> None:
-        """Choose the files of a pass.
+        """Select the recordio files that passes read.
 
         The first trainer of a job gives the queue its files; those of others must be the same. A job can have several
         data sets, one for each list of patterns.

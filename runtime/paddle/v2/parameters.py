@@ -111,7 +111,7 @@ class Parameters:
         self[parameter_name] = value
 
     def get_shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape that get and set use."""
+        """Return the shape that `get` and `set` use for a parameter."""
         return self.config(key).shape
 
     def get_grad(self, key: str) -> Value:

@@ -269,7 +269,7 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
 
 def create_array(dtype: npt.DTypeLike) -> Variable:
-    """Return an empty array of values (a tensor array)."""
+    """Return an empty tensor array, whose values have the given dtype."""
     helper = LayerHelper("array")
     array = helper.block.create_var(f"{helper.name}.out", dtype=dtype, type=VarType.LOD_TENSOR_ARRAY)
     helper.append_op("create_array", {}, {"Out": array}, {"dtype": VarType.of(dtype)})

@@ -17,7 +17,7 @@ class CPUPlace:
     """The CPU of this machine."""
 
     def device(self) -> Device:
-        """Return the core's name of this device."""
+        """Return the name of this device in the core, "cpu"."""
         return Device("cpu")
 
 
@@ -28,7 +28,7 @@ class CUDAPlace:
     index: int = 0
 
     def device(self) -> Device:
-        """Return the core's name of this device."""
+        """Return the name of this device in the core, such as "gpu:0"."""
         return Device(f"gpu:{self.index}")
 
 

@@ -50,7 +50,7 @@ class LoDTensor:
         return list(self._rows().shape)
 
     def lod(self) -> list[list[int]]:
-        """Return the offsets of each level: [[0, 2, 5]]."""
+        """Return the offsets of the sequences at each level, such as [[0, 2, 5]]."""
         return [level.tolist() for level in lod_of(self._cell.value)]
 
     def set_lod(self, lod: Lengths) -> None:
@@ -62,7 +62,7 @@ class LoDTensor:
         self._set_levels(tuple(np.asarray(level, np.int64) for level in lod))
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
-        """Return the lengths of each level: [[2, 3]]."""
+        """Return the lengths of the sequences at each level, such as [[2, 3]]."""
         value = self._cell.value
         return value.lengths() if isinstance(value, LoDArray) else []
 

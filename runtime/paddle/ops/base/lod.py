@@ -155,7 +155,7 @@ class TensorArray:
 
 
 def merged_arrays(arrays: Sequence[TensorArray], add: Any) -> TensorArray:
-    """Return a TensorArray whose items are those of all arrays, combined by `add` (a function of a list)."""
+    """Return a TensorArray whose items are those of all arrays, combined by `add`, a function of a list."""
     items = []
     for index in range(max(map(len, arrays))):
         found = [each.items[index] for each in arrays if index < len(each) and each.items[index] is not None]

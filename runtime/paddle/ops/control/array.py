@@ -28,7 +28,7 @@ def _infer_create(*, dtype: VarType) -> Spec:
 
 @operator("create_array", "-> Out+", attrs={"dtype": VarType.FP32}, infer=_infer_create)
 def create_array() -> TensorArray:
-    """Return an empty array of values (a tensor array)."""
+    """Return an empty tensor array."""
     return TensorArray()
 
 

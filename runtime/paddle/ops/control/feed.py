@@ -43,7 +43,7 @@ def fetch(x: Any) -> Any:
 
 
 class BatchSource(Protocol):
-    """The value of a reader's variable."""
+    """The interface of a value in a reader variable: a source of batches."""
 
     def read(self) -> list[Any]:
         """Return the values of the next batch, arrays or `LoDArray`s; blocks until it is ready.

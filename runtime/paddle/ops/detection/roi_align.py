@@ -24,7 +24,7 @@ _ATTRS = {**_GRID, "sampling_ratio": -1}
 
 
 def images_of_regions(x: Array, rois: Any) -> tuple[Array, Array]:
-    """Return the regions and the image of each.
+    """Return the regions on the host, and the number of the image that each belongs to.
 
     Raises:
         InputError: there are more sequences of regions than images.

@@ -78,7 +78,7 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
     fresh=True,
 )
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
-    """Return one cost per row, (..., 1)."""
+    """Return one cost per row, (..., 1): -ln p[label], or -sum of label ln p for soft labels."""
     xp = array_module(x)
     check_rows(x, label)
     if soft_label:

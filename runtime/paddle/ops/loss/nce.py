@@ -79,7 +79,7 @@ def nce(
     custom_neg_classes: tuple[int, ...],
     rng: np.random.Generator,
 ) -> tuple[Array, Array, Array]:
-    """Return the cost of each row (rows, 1), the probabilities and the classes of its samples, true ones first.
+    """Return the cost of each row (rows, 1), and the probabilities and classes of its samples, true ones first.
 
     With o = sigmoid(x W + b) and q = P(class) times the number of sampled classes: -ln(o / (o + q)) for true classes,
     -ln(q / (o + q)) for sampled ones. With label_weight (rows, n), Label is (n, 1), the same for all rows, and each row

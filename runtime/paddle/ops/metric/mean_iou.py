@@ -34,7 +34,7 @@ def mean_iou(
     *,
     num_classes: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the mean (1,) float32 over the classes that occur, and counts (num_classes,) int32 per class.
+    """Return the mean (1,) float32 over the classes that occur, and wrong and correct counts (num_classes,) int32.
 
     A correctly classified pixel counts once as correct; any other counts as wrong for its class and for the predicted
     one. Inputs are added: counts before the mean is computed, means after it.

@@ -72,7 +72,7 @@ def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
 
 @operator("merge_selected_rows", "X -> Out", infer="X")
 def merge_selected_rows(x: SelectedRows) -> SelectedRows:
-    """Return distinct ascending rows; values of equal rows are added up."""
+    """Return the distinct rows in ascending order, with the values of equal rows added up."""
     return x.merged()
 
 

@@ -48,7 +48,7 @@ def sequence_best(x: Any, *, k: int) -> Array:
 
 @operator("sequence_cut", "X+ Starts? Ends? -> Out+", infer=any_rows)
 def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
-    """Slice each sequence of X's last level from row Starts to row Ends, inclusive.
+    """Return a slice of each sequence of the last level of X, from row Starts to row Ends, inclusive.
 
     Without Starts or Ends, slices extend to that end of the sequence. Each sequence has a row of positions and gives as
     many slices as the row has. Slices are sequences; they stay grouped if X has two levels.

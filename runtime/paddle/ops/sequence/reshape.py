@@ -27,7 +27,7 @@ def _infer_reshape(x: Spec, *, new_dim: int) -> Spec:
 
 @operator("sequence_reshape", "X+ -> Out+", attrs={"new_dim": int}, infer=_infer_reshape)
 def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
-    """Reshape to rows of new_dim numbers; each sequence keeps its numbers, so its row count changes.
+    """Return sequences with rows of new_dim numbers; each sequence keeps its numbers, so its row count changes.
 
     Raises:
         InputError: the numbers of a sequence do not form an integral number of rows.
@@ -76,7 +76,7 @@ def _infer(x: list[Spec]) -> Spec:
 
 @operator("sequence_concat", "X+* -> Out+", infer=_infer)
 def sequence_concat(x: list[Any]) -> LoDArray:
-    """Concatenate the inputs' sequences; all inputs have the same number of them."""
+    """Return the sequences of all inputs, concatenated one by one; all inputs have the same number of them."""
     rows, offsets = _joined(x)
     stacked = array_module(x[0].data).concatenate([each.data for each in x])
     return LoDArray(stacked[at(rows, stacked)], (*x[0].lod[:-1], offsets))
@@ -129,7 +129,7 @@ def sequence_expand_grad(x: Any, y: Any, dout: Array, *, ref_level: int) -> Arra
 
 @operator("sequence_expand_as", "X Y+ -> Out+", infer=_infer_expand)
 def sequence_expand_as(x: Array, y: Any) -> Any:
-    """Repeat row i of X by the length of sequence i of Y; Out has Y's LoD."""
+    """Return each row i of X, repeated by the length of sequence i of Y; Out has the LoD of Y."""
     rows = _repeated(len(x), sequences(y, "Y")[1])
     return with_lod(x[at(rows, x)], lod_of(y))
 

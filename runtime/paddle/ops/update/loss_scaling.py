@@ -49,7 +49,7 @@ def update_loss_scaling(
     incr_ratio: float,
     decr_ratio: float,
 ) -> tuple[list[Any], Array, Array, Array]:
-    """Count a step, and change the factor after a given number of them.
+    """Count a finite or infinite step, and change the loss scale after a given number of such steps.
 
     A step with infinite gradients sets them to 0; a given number of such steps decreases the factor, to at least 1. A
     given number of successive finite steps increases it, unless it would become infinite.
