@@ -81,6 +81,26 @@ def parse_config_and_serialize(trainer_config: str | Callable[[], None], config_
     return parse_config(trainer_config, config_arg_str).SerializeToString()
 
 
+def parse_trainer_config(trainer_conf: Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
+    """Return the configuration that a function declares; see `parse_config`."""
+    return parse_config(trainer_conf, config_arg_str)
+
+
+def parse_network_config(network_conf: Callable[[], None], config_arg_str: str = "") -> NetworkMessage:
+    """Return the network that a function declares; see `parse_config`."""
+    return parse_config(network_conf, config_arg_str).model_config
+
+
+def parse_optimizer_config(optimizer_conf: Callable[[], None], config_arg_str: str = "") -> dict[str, Any]:
+    """Return the arguments of `settings` that a function sets; see `parse_config`."""
+    return parse_config(optimizer_conf, config_arg_str).opt_config
+
+
+def reset_parser() -> None:
+    """Forget all layers and parameters that were declared."""
+    model.reset()
+
+
 def extra_outputs(configuration: Configuration) -> list[str]:
     """Return the names of the layers that evaluators read and no output needs."""
     assert configuration.space is not None

@@ -6,6 +6,7 @@ Each table maps a v1 name to the corresponding declaration of ``paddle.v2``.
 
 from __future__ import annotations
 
+from paddle import second_names
 from paddle.trainer_config_helpers import layer_math
 from paddle.trainer_config_helpers.activations import *  # noqa: F403
 from paddle.trainer_config_helpers.activations import __all__ as _activations
@@ -28,6 +29,8 @@ from paddle.trainer_config_helpers.v1_names import missing
 __all__ = ["layer_math"]
 __all__ += _activations + _attrs + _data_sources + _evaluators
 __all__ += _layers + _networks + _optimizers + _poolings
+
+second_names.install({f"{__name__}.config_parser_utils": "paddle.trainer.config_parser"})
 
 
 def __getattr__(name: str) -> object:

@@ -250,6 +250,11 @@ def current() -> Model:
     return _models[-1]
 
 
+def reset() -> None:
+    """Replace the current namespace by an empty one."""
+    _models[-1] = Model()
+
+
 @contextlib.contextmanager
 def fresh() -> Iterator[Model]:
     """Use a new, empty namespace within a ``with`` block."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import paddle.trainer_config_helpers as helpers
 from paddle.trainer import PyDataProvider2
 from paddle.trainer_config_helpers import optimizers
-from paddle.v2 import activation, layer, networks
+from paddle.v2 import activation, data_type, layer, model, networks
 
 ROOT = Path(__file__).resolve().parents[3]
 HOMES = {"trainer_config_helpers.optimizers": optimizers, "PyDataProvider2": PyDataProvider2}
@@ -96,3 +97,35 @@ def test_learning_methods_say_what_they_are_called_in_configurations() -> None:
     assert made.RMSPropOptimizer().to_setting_kwargs()["ada_rou"] == 0.95
     assert not made.AdamOptimizer().is_support_sparse
     assert made.MomentumOptimizer().is_support_sparse
+
+
+def test_functions_declare_configurations_without_a_file() -> None:
+    utils = importlib.import_module("paddle.trainer_config_helpers.config_parser_utils")
+
+    def declare() -> None:
+        helpers.settings(batch_size=10, learning_rate=1e-3)
+        helpers.outputs(helpers.fc_layer(helpers.data_layer("x", size=4), size=2, name="out"))
+
+    network = utils.parse_network_config(declare)
+    assert [(each.name, each.size) for each in network.layers] == [("x", 4), ("out", 2)]
+    assert utils.parse_trainer_config(declare).model_config.output_layer_names == ["out"]
+    assert utils.parse_optimizer_config(declare)["batch_size"] == 10
+    with model.fresh():
+        layer.fc(layer.data("x", data_type.dense_vector(4)), 2)
+        utils.reset_parser()
+        assert not model.current().layers
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("paddle.utils", "Ploter"),
+        ("paddle.utils.plot", "Ploter"),
+        ("paddle.fluid.transpiler.distribute_transpiler", "DistributeTranspilerConfig"),
+        ("paddle.fluid.transpiler.ps_dispatcher", "HashName"),
+        ("paddle.fluid.transpiler.inference_transpiler", "InferenceTranspiler"),
+        ("paddle.fluid.transpiler.memory_optimization_transpiler", "memory_optimize"),
+    ],
+)
+def test_modules_of_the_original_can_be_imported(module: str, name: str) -> None:
+    assert callable(getattr(importlib.import_module(module), name))

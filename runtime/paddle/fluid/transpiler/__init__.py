@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs for training on several machines, derived from a program for one; above `parallel`."""
 
+import sys
+
+from paddle import second_names
 from paddle.fluid.errors import answering
 from paddle.fluid.program.memory import memory_optimize, release_memory
 from paddle.fluid.transpiler.configuration import (
@@ -17,5 +20,14 @@ __all__ = [
     "DistributeTranspiler", "DistributeTranspilerConfig", "HashName", "InferenceTranspiler", "PSDispatcher",
     "RoundRobin", "memory_optimize", "release_memory", "slice_variable",
 ]  # fmt: skip
+
+# Modules of the original whose names are in other modules here: scripts import them too.
+_MODULES = (
+    "distribute_transpiler",
+    "inference_transpiler",
+    "memory_optimization_transpiler",
+    "ps_dispatcher",
+)
+second_names.nest(__name__, dict.fromkeys(_MODULES, sys.modules[__name__]))
 
 __getattr__ = answering(__name__)
