@@ -101,10 +101,11 @@ def test_learning_methods_say_what_they_are_called_in_configurations() -> None:
 
 def test_functions_declare_configurations_without_a_file() -> None:
     utils = importlib.import_module("paddle.trainer_config_helpers.config_parser_utils")
+    v1: Any = helpers
 
     def declare() -> None:
-        helpers.settings(batch_size=10, learning_rate=1e-3)
-        helpers.outputs(helpers.fc_layer(helpers.data_layer("x", size=4), size=2, name="out"))
+        v1.settings(batch_size=10, learning_rate=1e-3)
+        v1.outputs(v1.fc_layer(v1.data_layer("x", size=4), size=2, name="out"))
 
     network = utils.parse_network_config(declare)
     assert [(each.name, each.size) for each in network.layers] == [("x", 4), ("out", 2)]
