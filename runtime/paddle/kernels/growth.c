@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How an index of growing tables gets room: its pieces grow one at a time, by about an eighth, and are split in two when
+ * How an index of growing tables gets room: its pieces grow one at a time, by about a fifth, and are split in two when
  * they hold some thousands of ids. So no step moves more than a piece, or a chunk of memory, however large the index is.
  *
  * Lines lie in chunks of memory, from the first to the last, in huge pages once there are 16 MB of them: a search in 4 kB
@@ -24,8 +24,8 @@ OLDEST(exp2);
 #define LEAST_CHUNK ((int64_t)16 << 10)
 
 /* After it grew, a piece's load is between these, by its segment: neighbors then grow at other times. */
-#define LOW_LOAD 0.79
-#define HIGH_LOAD 0.86
+#define LOW_LOAD 0.74
+#define HIGH_LOAD 0.81
 /* Ids in a piece: one that would hold more is split; later segments' are split earlier, the last one's at half. */
 #define MOST_IDS 16384.0
 /* A directory has at most this many entries for each piece, however ids were chosen: then pieces are not split. */

@@ -15,7 +15,7 @@
  *                  piece   0   0   0   0   4   4   6   7               depth = 1, 2, 3, 3: a piece has its first
  *                                                                      entry's number, and 2^(bits - depth) entries
  *
- * A home is in proportion to h, not h modulo the lines: a piece has any number of them, and grows by an eighth.
+ * A home is in proportion to h, not h modulo the lines: a piece has any number of them, and grows by a fifth.
  *
  * The first SEGMENT_BITS of a key are those of the mixed id, alike in all processes; the others depend on the process's
  * salt, or somebody could choose ids of one home line, each of which would be searched behind all others. So where an id

@@ -2,7 +2,7 @@
 """A map from int64 ids to uint32 numbers that grows one piece at a time: open addressing, about 15 bytes per id.
 
 The map is divided into pieces, initially one for each of the 1024 segments. Each grows
-separately, by about an eighth, until it holds some thousands of ids; then it is split in two. So no step moves more
+separately, by about a fifth, until it holds some thousands of ids; then it is split in two. So no step moves more
 than one piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of the whole
 map, and pieces, whose thresholds differ, do not all grow simultaneously. `growth.c` has the details.
 """

@@ -118,7 +118,7 @@ class Slabs:
 
         Args:
             count: number of rows.
-            index_bytes: bytes of the index, which can grow by an eighth at once.
+            index_bytes: bytes of the index, which can grow by a fifth at once.
             arrays: bytes of the arrays.
 
         Raises:
