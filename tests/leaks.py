@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
 import time
 from dataclasses import dataclass
@@ -76,9 +77,9 @@ def _is_ours(thread: threading.Thread) -> bool:
 
 def _children() -> list[tuple[int, str]]:
     found = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            for pid in (task / "children").read_text().split():
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", "rb", 0) as file:
+            for pid in file.read().split():
                 command = _command(int(pid))
                 if not command.startswith("unshare "):
                     found.append((int(pid), command))
@@ -96,7 +97,7 @@ def _sockets() -> list[str]:
     names = []
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            name = os.readlink(f"/proc/self/fd/{descriptor}")
-            if name.startswith("socket:"):
-                names.append(name)
+            seen = os.fstat(int(descriptor))
+            if stat.S_ISSOCK(seen.st_mode):
+                names.append(f"socket:[{seen.st_ino}]")
     return names
