@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of the site's build: add the version to the footer, and generate the page of commands from `--help`."""
+"""Hooks of the site's build: the version in the footer, the page of commands, and short code that does not wrap."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,14 @@ _HEAD = """\
 The output of each command's `--help`. [Command line](../command-line.md) has every option of a
 job, and the exit codes.
 """
+
+
+_SHORT_CODE = re.compile(r"(?<!<pre>)(?<!</span>)<code>(?=[^<\n]{1,36}</code>)")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark short inline code, which must not be broken behind a hyphen, as in `--hosts`."""
+    return _SHORT_CODE.sub('<code class="short">', html)
 
 
 def on_config(config: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 SENSE = "A ratio is our speed divided by that of the other tool: above 1, paddle-cluster is faster."
 HEAD = ("ratio (minimum to maximum)", "target", "reached", "task", "ours", "other tool or limit")
 _ROW, _LABEL, _PANEL, _VALUE, _TOP = 20, 520, 420, 190, 44  # pixels
-_NOTE = 170  # characters
+_NOTE, _MOST_LABEL = 170, 78  # characters
 _LEAST, _MOST = 0.04, 16.0
 _STYLE = "text{font:12px sans-serif;fill:#222}.note{fill:#666}.head{font-weight:bold}"
 _GOOD, _BAD, _FREE = "#3ca951", "#ff725c", "#9498a0"
@@ -98,7 +98,8 @@ def _bar(what: str, one: Mapping[str, Any], y: int) -> list[str]:
     ends = sorted((_x(1.0), _x(one["ratio"])))
     low, high, middle = _x(one["low"]), _x(one["high"]), y + 8
     colour = {None: _FREE, True: _GOOD, False: _BAD}[one["reached"]]
-    label = f"{_short(what)}: {one['ours']} / {one['theirs']}"
+    sides = f": {one['ours']} / {one['theirs']}"
+    label = _short(what, _MOST_LABEL - len(sides)) + sides
     parts = [
         f'<text x="{_LABEL - 8}" y="{y + 12}" text-anchor="end">{escape(label)}</text>',
         f'<rect x="{ends[0]:.1f}" y="{y + 2}" width="{ends[1] - ends[0]:.1f}" height="12" fill="{colour}"/>',
@@ -109,7 +110,7 @@ def _bar(what: str, one: Mapping[str, Any], y: int) -> list[str]:
         x = _x(one["reach"])
         parts.append(f'<path d="M{x:.1f} {y}v16" stroke="#4269d0" stroke-width="3"/>')
         parts.append(
-            f'<text class="note" x="{_LABEL + _PANEL + 56}" y="{y + 12}">reach {one["reach"]:g}</text>'
+            f'<text class="note" x="{_LABEL + _PANEL + 56}" y="{y + 12}">target {one["reach"]:g}</text>'
         )
     return parts
 
@@ -119,7 +120,7 @@ def _x(ratio: float) -> float:
     return _LABEL + _PANEL * part
 
 
-def _short(what: str, most: int = 62) -> str:
+def _short(what: str, most: int) -> str:
     return what if len(what) <= most else f"{what[: most - 3]}..."
 
 
