@@ -28,7 +28,7 @@ void KERNEL(rows_gather)(const struct rows *rows, const uint32_t *numbers, ptrdi
                          const uint8_t *fresh, uint32_t tick, float *restrict parts, uint32_t *restrict ticks) {
     int64_t width = rows->part, count = rows->floats / width;
     for (ptrdiff_t i = -AHEAD; i < n; i++) {
-        if (i + AHEAD < n && !(fresh && fresh[i + AHEAD])) fetch_row(rows, numbers[i + AHEAD]);
+        if (i + AHEAD < n && !(fresh && fresh[i + AHEAD])) fetch_row(rows, numbers[i + AHEAD], 0);
         if (i < 0) continue;
         if (fresh && fresh[i]) {
             draw(rows, rows->kind, ids[i], parts + i * width);

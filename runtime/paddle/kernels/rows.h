@@ -70,9 +70,11 @@ INLINE void fetch(const float *floats, int64_t count) {
     for (int64_t offset = 0; offset < 4 * count; offset += LINE) PREFETCH((const char *)floats + offset);
 }
 
-INLINE void fetch_row(const struct rows *rows, uint32_t number) {
-    fetch(row_of(rows, number), rows->cells);
-    PREFETCH(tick_of(rows, number));
+/* Fetch a row that will be changed, and its tick. A fresh row is written without being read. */
+INLINE void fetch_row(const struct rows *rows, uint32_t number, int fresh) {
+    const char *row = (const char *)row_of(rows, number);
+    for (int64_t offset = 0; !fresh && offset < 4 * rows->cells; offset += LINE) PREFETCH_FAR(row + offset);
+    PREFETCH_FAR(tick_of(rows, number));
 }
 
 INLINE float even(uint32_t half, double mean, double spread) {
