@@ -2,12 +2,13 @@
 """Checks before a batch: room for its new rows, and no value of a float16 table beyond the range of float16.
 
 At first all ids of a batch count as new rows, which takes no time; only if there is no room for these, new rows are
-counted. Bounds on the values so far and on the step decide about the range for the rules that have them. Otherwise the
-step is taken on copies.
+counted. Bounds on the values so far and on the step decide about the range for the rules that have them: at first all
+ids of a batch count as one, then sums are added up. Otherwise the step is taken on copies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from paddle.optim.spec import RowGradient
 from paddle.pserver.sparse.blocks import ids_of, joined
+from paddle.pserver.sparse.halves import MOST
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped
 from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
 from paddle.pserver.sparse.slabs import RowMemoryError, Slabs
@@ -23,6 +25,7 @@ from paddle.pserver.sparse.steps import DistinctRows, Floats, Moment, Steps, Sum
 from paddle.pserver.sparse.structures import Flags, Ids, Numbers
 from paddle.pserver.sparse.waiting import WaitingRoom
 
+_AT_ONCE = 4096
 _ID_BYTES = 64
 """Memory of a gradient of a row during a batch, in addition to its values."""
 
@@ -42,12 +45,14 @@ class BatchCheck:
         """`are_dead` returns which rows the sweep of a batch drops, if it reaches them."""
         self._spec, self._steps, self._slabs, self._index = spec, steps, slabs, index
         self._waiting, self._are_dead = waiting, are_dead
-        self._is_bounded = True
+        self._momentum = (
+            0.0  # at most, of all rows; infinite: states are not those that steps of the rule can reach
+        )
 
     def learn(self, parts: Floats) -> None:
-        """Inspect rows (parts, n, part) from elsewhere: bounds are for states that steps of the rule can reach."""
-        if self._spec.is_half and self._is_bounded:
-            self._is_bounded = self._steps.are_sound(parts)
+        """Inspect rows (parts, n, part) from elsewhere."""
+        if self._spec.is_half:
+            self._momentum = max(self._momentum, self._steps.momentum(parts))
 
     def count(self, rows: int, gradients: Sequence[RowGradient]) -> None:
         """Check that a table of this number of rows has room for the new rows of a batch, or of a part of it.
@@ -82,12 +87,32 @@ class BatchCheck:
         """
         if not self._spec.is_half:
             return
-        ids, values = joined(gradients, self._spec.width)
-        largest = max(self._slabs.rows.largest, self._spec.initial.largest)
-        if not (self._is_bounded and self._steps.fits(largest, values, at)):
-            _, distinct, order, starts = grouped(ids)
+        n, width = _num_ids(gradients), self._spec.width
+        largest = n * max((_largest(values[:, :width]) for _, values in gradients), default=0.0)
+        if self._fits(
+            largest * (1 + n * 2.0**-23), at
+        ):  # rounding of a float32 sum: n / 2^24 relative to its largest
+            return
+        ids, values = joined(gradients, width)
+        _, distinct, order, starts = grouped(ids)
+        sums = Sums(values, order, starts)
+        is_bounded = self._steps.most_moved(0.0, self._momentum, at) < math.inf
+        if not (is_bounded and self._fits(self._largest_sum(sums), at)):
             rows = self._rows(distinct, at.clock)
-            self._steps.check(self._spec, self._slabs, rows, Sums(values, order, starts), at)
+            self._momentum = max(self._momentum, self._steps.check(self._spec, self._slabs, rows, sums, at))
+
+    def _fits(self, largest: float, at: Moment) -> bool:
+        """Return whether summed gradients of at most this magnitude leave all values in range; then expect them."""
+        moved = self._steps.most_moved(largest, self._momentum, at)
+        if not max(self._slabs.rows.largest, self._spec.initial.largest) + moved < MOST:
+            return False
+        self._momentum = max(self._momentum, moved)
+        return True
+
+    def _largest_sum(self, sums: Sums) -> float:
+        places = np.split(np.arange(len(sums.starts) - 1), range(_AT_ONCE, len(sums.starts) - 1, _AT_ONCE))
+        with np.errstate(over="ignore"):  # no gradient is infinite, so no sum is NaN
+            return max(_largest(self._slabs.rows.add_up(sums, each)) for each in places)
 
     def _rows(self, ids: Ids, clock: int) -> DistinctRows:
         """Return the rows that distinct ids will have in the next batch, after its sweep; new ones are ABSENT yet."""
@@ -97,6 +122,10 @@ class BatchCheck:
         fresh = numbers == ABSENT
         fresh[fresh] = self._waiting.would_admit(ids[fresh])
         return DistinctRows(ids, numbers, fresh)
+
+
+def _largest(values: Floats) -> float:
+    return float(max(values.max(initial=0.0), -values.min(initial=0.0)))
 
 
 def _num_ids(gradients: Sequence[RowGradient]) -> int:

@@ -42,23 +42,29 @@ class Formula(NamedTuple):
     l1: np.float32
     l2: np.float32
 
-    def most_moved(self, largest: float, width: int) -> float:
+    def most_moved(self, largest: float, width: int, momentum: float) -> float:
         """Return a bound on how far a step moves a value of rows that are `sound`; infinite: unknown.
 
         Args:
             largest: bound on the magnitude of the summed gradients.
             width: the number of elements per row.
+            momentum: bound on the magnitude of momentum before the step; after it, the result is one.
         """
         eta = abs(float(self.factors[0]))
-        if not largest < _MOST_SUM:
+        if not (largest < _MOST_SUM and momentum < math.inf):
             return math.inf
-        if self.kind == DESCENT:
-            return eta * largest
+        if self.clip:
+            largest = min(largest, float(self.clip))
+        retained = abs(float(self.factors[_MOMENTA[self.kind]])) * momentum if self.kind in _MOMENTA else 0.0
+        if self.kind in (DESCENT, MOMENTUM):
+            return _ROUNDED * (retained + eta * largest)
         added = _DIVISORS.get(self.kind)
         if added is None or not self.factors[added] > _LEAST_DIVISOR:
             return math.inf
         # AdaGrad divides by a root of at least the gradient, or by that of the row's mean square. 4: for roundings.
-        return 4.0 * eta * (1.0 + self._most_ratio if self.kind == ADAM else math.sqrt(width))
+        return _ROUNDED * retained + 4.0 * eta * (
+            1.0 + self._most_ratio if self.kind == ADAM else math.sqrt(width)
+        )
 
     def is_sound(self, parts: npt.NDArray[np.float32], width: int) -> bool:
         """Return whether the states of rows (parts, n, part) could be the result of such steps."""
@@ -66,7 +72,14 @@ class Formula(NamedTuple):
             m, v = parts[1:, :, :width]
             with np.errstate(invalid="ignore"):
                 return bool((np.abs(m) <= 2.0 * self._most_ratio * np.sqrt(v) + _LEAST_DIVISOR).all())
-        return not ((parts[1:] < 0).any() or (parts[0, :, width:] < 0).any())
+        squares = parts[1 : len(parts) - (self.kind in _MOMENTA)]
+        return not ((squares < 0).any() or (parts[0, :, width:] < 0).any()) and math.isfinite(
+            self.momentum(parts)
+        )
+
+    def momentum(self, parts: npt.NDArray[np.float32]) -> float:
+        """Return the largest magnitude of momentum in rows (parts, n, part)."""
+        return float(np.abs(parts[-1]).max(initial=0.0)) if self.kind in _MOMENTA else 0.0
 
     @property
     def _most_ratio(self) -> float:
@@ -77,7 +90,10 @@ class Formula(NamedTuple):
         return rest1 / math.sqrt(left) if left > 0 else math.inf
 
 
-_DIVISORS = {ADAGRAD: 1, FLUID_ADAGRAD: 2, ROW_ADAGRAD: 2, ADAM: 5}
+_MOMENTA = {MOMENTUM: 1, ADAGRAD_MOMENTUM: 2}
+"""Kinds of formulas whose last state is momentum -> which factor of it is retained."""
+_ROUNDED = 1 + 1e-6
+_DIVISORS = {ADAGRAD: 1, ADAGRAD_MOMENTUM: 1, FLUID_ADAGRAD: 2, ROW_ADAGRAD: 2, ADAM: 5}
 """Kinds of formulas with a bound -> which factor is added to the divisor, which otherwise could be 0."""
 _MOST_SUM, _LEAST_DIVISOR = 1e18, 1e-18
 """The squares of such sums, and their sums, are float32, as are quotients of them and the divisor."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.sparse.budget import Budget, faded
 from paddle.pserver.sparse.formulas import Formulas
-from paddle.pserver.sparse.halves import MOST
 from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.slabs import Slabs
 from paddle.pserver.sparse.spec import TableSpec
@@ -134,37 +134,31 @@ class Steps:
         owed = undecayed(ticks, at.clock, at.caught_up)
         self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
 
-    def check(self, spec: TableSpec, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment) -> None:
-        """Take the step without storing it.
+    def check(self, spec: TableSpec, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment) -> float:
+        """Take the step without storing it; return the largest magnitude of momentum after it.
 
         Raises:
             PserverError: see `TableSpec.check_values`.
         """
+        formula, momentum = self._formulas.at(at.clock, at.learning_rate), 0.0
         which = np.flatnonzero((rows.numbers != ABSENT) | rows.fresh)
         for start in range(0, len(which), self.block):
             part = which[start : start + self.block]
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 parts, _ = self._stepped(slabs, rows.part(part), sums, part, at)
             spec.check_values(rows.ids[part], parts[0, :, : self._width])
+            momentum = max(momentum, formula.momentum(parts) if formula else 0.0)
+        return momentum
 
-    def are_sound(self, parts: Floats) -> bool:
-        """Return whether `fits` applies to rows (parts, n, part) that were not trained here."""
+    def momentum(self, parts: Floats) -> float:
+        """Return a bound for `most_moved` on rows (parts, n, part) not trained here; infinite: there is none."""
         formula = self._formulas.at(1, 0.0)
-        return formula is not None and formula.is_sound(parts, self._width)
+        return formula.momentum(parts) if formula and formula.is_sound(parts, self._width) else math.inf
 
-    def fits(self, largest: float, values: Floats, at: Moment) -> bool:
-        """Return whether no value of rows whose values are at most `largest` can exceed the range of float16.
-
-        Args:
-            values: (m, width), the gradients.
-        """
+    def most_moved(self, largest: float, momentum: float, at: Moment) -> float:
+        """See `Formula.most_moved`; infinite also for a rule without a formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
-        if formula is None:
-            return False
-        n = len(values)
-        sums = float(max(values.max(initial=0.0), -values.min(initial=0.0))) * n
-        sums *= 1 + n * 2.0**-23  # rounding of a float32 sum: n / 2^24 relative to its largest
-        return largest + formula.most_moved(sums, self._width) < MOST
+        return formula.most_moved(largest, self._width, momentum) if formula else math.inf
 
     def _apply_plainly(
         self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment, weights: Floats | None

@@ -29,7 +29,8 @@ SPEC = TableSpec(ParameterSpec("emb", (1, WIDTH), sparse=True), Initial.normal(0
 SGD = OptimizerSpec("sgd")
 RULES = {
     "sgd": (SGD, 3e5),
-    "momentum": (OptimizerSpec("momentum"), 3e5),
+    "descent": (OptimizerSpec("momentum"), 3e5),
+    "momentum": (OptimizerSpec("momentum"), 3e5, 0.9),
     "fluid_adagrad": (OptimizerSpec("fluid_adagrad"), 2e5),
     "tiny epsilon": (OptimizerSpec("fluid_adagrad", {"epsilon": 1e-30}), 2e5),
     "row_adagrad": (OptimizerSpec("row_adagrad"), 2e5),
@@ -57,8 +58,9 @@ def row_with(value: float) -> HashTable:
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_batch_that_would_overflow_is_refused_whole(name: str, folder: bool, tmp_path: Path) -> None:
-    optimizer, rate = RULES[name]
-    spec = replace(SPEC, budget=Budget(40 * 30, disk=str(tmp_path))) if folder else SPEC
+    optimizer, rate, *momentum = RULES[name]
+    spec = replace(SPEC, parameter=replace(SPEC.parameter, momentum=(momentum or [0.0])[0]))
+    spec = replace(spec, budget=Budget(40 * 30, disk=str(tmp_path))) if folder else spec
     table: HashTable = (TieredTable if folder else HashTable)(spec, optimizer)
     ids = list(range(60))
     for _ in range(3):
@@ -71,6 +73,25 @@ def test_a_batch_that_would_overflow_is_refused_whole(name: str, folder: bool, t
     assert table.clock == before[1] + 1
     for block in table.snapshot():
         assert np.isfinite(block.parts).all()
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+@pytest.mark.parametrize("rule", ["momentum", "adagrad"])
+def test_momentum_alone_is_refused_where_it_leaves_the_range(rule: str, is_imported: bool) -> None:
+    spec = replace(SPEC, parameter=replace(SPEC.parameter, momentum=0.7))
+    optimizer = OptimizerSpec(rule, learning_rate=2.5e4)
+    table = HashTable(spec, optimizer)
+    table.update([gradient([7], 1.0)], 2.5e4)
+    if is_imported:
+        blocks, table = list(table.snapshot()), HashTable(spec, optimizer)
+        for block in blocks:
+            table.fill(block)
+    with pytest.raises(PserverError, match=r"row 7: -[67]"):
+        for _ in range(40):
+            before = table.lookup(np.array([7]))
+            table.update([gradient([7], 0.0)], 2.5e4)
+    np.testing.assert_array_equal(table.lookup(np.array([7])), before)
+    assert (before < -60_000).all()
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -152,7 +173,7 @@ def test_no_step_moves_a_value_further_than_its_bound(name: str) -> None:
     parameter = ParameterSpec("emb", (1, WIDTH), momentum=momentum, sparse=True)
     formulas, rng = Formulas(optimizer, parameter), np.random.default_rng(3)
     table, ids = HashTable(TableSpec(parameter), optimizer), np.arange(40)
-    is_bounded = False
+    moved = 0.0
     for turn in range(60):
         size = 10.0 ** rng.integers(-40, 17 if turn % 3 else -20, (40, 1))
         values = (rng.standard_normal((40, WIDTH)) * size).astype(np.float32)
@@ -162,13 +183,14 @@ def test_no_step_moves_a_value_further_than_its_bound(name: str) -> None:
         after = table.lookup(ids)
         formula = formulas.at(table.clock, 0.1)
         assert formula is not None
-        bound = formula.most_moved(float(np.abs(values).max()), WIDTH)
-        is_bounded |= bound < np.inf
+        bound = formula.most_moved(float(np.abs(values).max()), WIDTH, moved)
+        moved = max(moved, bound)
         slack = 1e-6 * max(np.abs(before).max(), np.abs(after).max())
         assert np.abs(after - before).max() <= bound + slack
         (block,) = table.snapshot()
-        assert momentum or formula.is_sound(block.parts, WIDTH)
-    assert is_bounded == (not momentum)
+        assert formula.is_sound(block.parts, WIDTH)
+        assert formula.momentum(block.parts) <= moved
+    assert moved < np.inf
 
 
 def test_initial_rows_are_rounded_once_and_lookups_have_them() -> None:
