@@ -22,6 +22,7 @@ import pytest
 from paddle.errors import CheckpointError, PserverError
 from paddle.pserver import Adagrad, Client, GrowingTable
 from paddle.pserver.durable.checkpoint.folder import newest
+from paddle.pserver.sparse.halves import ROW_DTYPES
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
@@ -44,10 +45,10 @@ def server_of(folder: Path, *flags: str) -> PserverProcess:
 class Job:
     """Trains a table whose memory is enough for 2,000 rows; every batch looks up its rows first."""
 
-    def __init__(self, client: Client, disk: Path | None) -> None:
+    def __init__(self, client: Client, disk: Path | None, dtype: str = "float32") -> None:
         self.client = client
         budget: dict[str, Any] = {"memory": 2000 * ROW_BYTES, "disk": str(disk)} if disk else {}
-        self.client.create({"emb": GrowingTable(WIDTH, **budget)}, Adagrad(lr=0.1))
+        self.client.create({"emb": GrowingTable(WIDTH, dtype=dtype, **budget)}, Adagrad(lr=0.1))
         self.batch = self.client.resumed.version if self.client.resumed else 0
 
     def step(self) -> None:
@@ -76,22 +77,23 @@ def wait_for_checkpoint(folder: Path) -> None:
 
 
 @contextmanager
-def job_of(server: PserverProcess, disk: Path | None) -> Iterator[Job]:
+def job_of(server: PserverProcess, disk: Path | None, dtype: str = "float32") -> Iterator[Job]:
     with Client(server.endpoints, server.sparse_endpoints, job_key=KEY) as client:
-        yield Job(client, disk)
+        yield Job(client, disk, dtype)
 
 
-def test_a_killed_server_continues_from_its_checkpoint_with_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ROW_DTYPES)
+def test_a_killed_server_continues_from_its_checkpoint_with_the_same_bits(tmp_path: Path, dtype: str) -> None:
     disk, kept = tmp_path / "disk", tmp_path / "killed"
-    with server_of(tmp_path / "undisturbed") as server, job_of(server, None) as job:
+    with server_of(tmp_path / "undisturbed") as server, job_of(server, None, dtype) as job:
         job.train(30)
         expected = job.rows()
-    with server_of(kept) as server, job_of(server, disk) as job:
+    with server_of(kept) as server, job_of(server, disk, dtype) as job:
         job.train(18)
         wait_for_checkpoint(kept)
         server.end(signal.SIGKILL)
     assert list(disk.iterdir()) == []
-    with server_of(kept, "--resume=latest") as server, job_of(server, disk) as job:
+    with server_of(kept, "--resume=latest") as server, job_of(server, disk, dtype) as job:
         assert 5 <= job.batch <= 15
         job.train(30)
         assert job.rows() == expected

@@ -39,6 +39,8 @@ KINDS = {
     "lru": replace(PLAIN, budget=Budget(memory=120 * ROW_BYTES)),
     "score": replace(PLAIN, budget=Budget(evict="score", decay=0.7, min_score=0.4)),
     "age": replace(PLAIN, max_age=5),
+    "half": replace(PLAIN, max_age=5, dtype="float16"),
+    "half lru": replace(PLAIN, budget=Budget(memory=120 * (ROW_BYTES - 2 * WIDTH)), dtype="float16"),
 }
 
 
@@ -61,10 +63,23 @@ def push(client: TrainerSession, rng: np.random.Generator, batches: int) -> None
         client.push_pull({"t": RowGradient(ids, values)}, 1, {})
 
 
-@pytest.mark.parametrize(("kind", "servers"), [("lru", 1), ("lru", 3), ("score", 3), ("age", 1)])
+@pytest.mark.parametrize(
+    ("kind", "servers", "form"),
+    [
+        *(
+            ("lru", 1, "safetensors"),
+            ("lru", 3, "safetensors"),
+            ("score", 3, "safetensors"),
+            ("age", 1, "npz"),
+        ),
+        *(("half", 3, "npz"), ("half", 1, "parquet"), ("half lru", 3, "safetensors")),
+    ],
+)
 def test_a_base_and_deltas_are_the_table_although_rows_left_it(
-    tmp_path: Path, kind: str, servers: int
+    tmp_path: Path, kind: str, servers: int, form: str
 ) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     rng, job, table = np.random.default_rng(7), InProcessJob(1, num_dense=servers), KINDS[kind]
     with begun(job, table) as client, follow([job], every_s=0.3) as copy:
         push(client, rng, 12)
@@ -72,16 +87,20 @@ def test_a_base_and_deltas_are_the_table_although_rows_left_it(
         removed = 0
         for _ in range(3):
             with reader_of(job) as reader:  # each reader comes in the middle
-                made = export(reader, "t", tmp_path / "chain", since=made, states=True)
+                made = export(reader, "t", tmp_path / "chain", since=made, states=True, kind=form)
             removed += Description.read(made).removed
             push(client, rng, 9)
         with reader_of(job) as reader:
-            made = export(reader, "t", tmp_path / "chain", since=made, states=True)
+            made = export(reader, "t", tmp_path / "chain", since=made, states=True, kind=form)
             whole = Description.read(export(reader, "t", tmp_path / "whole", states=True))
         assert removed > 0
         assert Description.read(made).generations == whole.generations
         copy.wait(WAIT_S, whole.clocks[0])
         assert copy.size[0] == whole.rows
+        ids = np.arange(200) * 1_000_003
+        rows = copy.lookup(ids).rows
+        assert np.array_equal(rows, client.pull_rows("t", ids))
+        assert np.array_equal(rows, rows.astype(np.float16)) == table.is_half
     other = InProcessJob(1, num_dense=2)
     wide = replace(table, max_age=0, budget=replace(table.budget, memory=0, min_score=0.0))
     with begun(other, wide, tmp_path / "chain"), reader_of(other) as reader:

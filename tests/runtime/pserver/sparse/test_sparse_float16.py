@@ -28,14 +28,14 @@ WIDTH = 5
 SPEC = TableSpec(ParameterSpec("emb", (1, WIDTH), sparse=True), Initial.normal(0.0, 0.1, 3), dtype="float16")
 SGD = OptimizerSpec("sgd")
 RULES = {
-    "sgd": (SGD, 3e5),
-    "descent": (OptimizerSpec("momentum"), 3e5),
+    "sgd": (SGD, 3e5, 0.0),
+    "descent": (OptimizerSpec("momentum"), 3e5, 0.0),
     "momentum": (OptimizerSpec("momentum"), 3e5, 0.9),
-    "fluid_adagrad": (OptimizerSpec("fluid_adagrad"), 2e5),
-    "tiny epsilon": (OptimizerSpec("fluid_adagrad", {"epsilon": 1e-30}), 2e5),
-    "row_adagrad": (OptimizerSpec("row_adagrad"), 2e5),
-    "lazy_adam": (OptimizerSpec("lazy_adam"), 2e5),
-    "rmsprop": (OptimizerSpec("rmsprop"), 2e5),
+    "fluid_adagrad": (OptimizerSpec("fluid_adagrad"), 2e5, 0.0),
+    "tiny epsilon": (OptimizerSpec("fluid_adagrad", {"epsilon": 1e-30}), 2e5, 0.0),
+    "row_adagrad": (OptimizerSpec("row_adagrad"), 2e5, 0.0),
+    "lazy_adam": (OptimizerSpec("lazy_adam"), 2e5, 0.0),
+    "rmsprop": (OptimizerSpec("rmsprop"), 2e5, 0.0),
 }
 
 pytestmark = pytest.mark.usefixtures("form")
@@ -49,6 +49,11 @@ def all_of(ids: np.ndarray) -> np.ndarray:
     return np.ones(len(ids), np.bool_)
 
 
+def coast(table: HashTable, batches: int) -> None:
+    for _ in range(batches):
+        table.update([gradient([7], 0.0)], 2.5e4)
+
+
 def row_with(value: float) -> HashTable:
     table = HashTable(SPEC, SGD)
     table.assign(np.array([7]), np.full((1, WIDTH), value, np.float32))
@@ -58,8 +63,8 @@ def row_with(value: float) -> HashTable:
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_batch_that_would_overflow_is_refused_whole(name: str, folder: bool, tmp_path: Path) -> None:
-    optimizer, rate, *momentum = RULES[name]
-    spec = replace(SPEC, parameter=replace(SPEC.parameter, momentum=(momentum or [0.0])[0]))
+    optimizer, rate, momentum = RULES[name]
+    spec = replace(SPEC, parameter=replace(SPEC.parameter, momentum=momentum))
     spec = replace(spec, budget=Budget(40 * 30, disk=str(tmp_path))) if folder else spec
     table: HashTable = (TieredTable if folder else HashTable)(spec, optimizer)
     ids = list(range(60))
@@ -86,12 +91,13 @@ def test_momentum_alone_is_refused_where_it_leaves_the_range(rule: str, is_impor
         blocks, table = list(table.snapshot()), HashTable(spec, optimizer)
         for block in blocks:
             table.fill(block)
-    with pytest.raises(PserverError, match=r"row 7: -[67]"):
-        for _ in range(40):
-            before = table.lookup(np.array([7]))
-            table.update([gradient([7], 0.0)], 2.5e4)
-    np.testing.assert_array_equal(table.lookup(np.array([7])), before)
-    assert (before < -60_000).all()
+    found = []
+    for _ in range(2):
+        with pytest.raises(PserverError, match=r"row 7: -[67]"):
+            coast(table, 40)
+        found.append(table.lookup(np.array([7])))
+    assert (found[0] < -60_000).all()
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.parametrize("sign", [1, -1])
