@@ -303,3 +303,18 @@ def test_a_forgotten_step_is_told() -> None:
         ):
             rows(torch.tensor([1])).sum().backward()
         optimizer.step()
+
+
+def test_a_compiled_model_pushes_the_gradient_of_an_uncompiled_one() -> None:
+    found, ids, theirs = module(), torch.tensor([[1, 2, 2], [0, 7, 0]]), weight().requires_grad_()
+    bag = found.EmbeddingBag({"t": table()}, mode="sum", padding_idx=0)
+    with trained(bag) as (optimizer, each):
+        compiled = torch.compile(bag, backend="eager")
+        for _ in range(2):
+            optimizer.zero_grad()
+            compiled({"t": ids})["t"].square().sum().backward()
+            optimizer.step()
+            value = torch.nn.functional.embedding_bag(ids, theirs, mode="sum", padding_idx=0)
+            (change,) = torch.autograd.grad(value.square().sum(), theirs)
+            theirs = (theirs - change).detach().requires_grad_()
+        torch.testing.assert_close(gradient_of(each), weight() - theirs.detach())

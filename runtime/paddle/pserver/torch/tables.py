@@ -64,10 +64,11 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         self.tables = {tables: GrowingTable(dim=dim, **table)} if isinstance(tables, str) else dict(tables)
         self.padding_idx = padding_idx
         self._servers: Servers | None = None
+        self._rows: Any = None
 
     def attach(self, servers: Servers) -> None:
-        """Set the servers that store the tables."""
-        self._servers = servers
+        """Set the servers that store the tables; `torch.compile` leaves their requests alone."""
+        self._servers, self._rows = servers, torch.compiler.disable(servers.rows)
 
     def extra_repr(self) -> str:
         """Return the text that PyTorch prints for the module."""
@@ -84,7 +85,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy of the module, which has no servers yet."""
-        return {**self.__dict__, "_servers": None}
+        return {**self.__dict__, "_servers": None, "_rows": None}
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
         """Reject values that would be lost: a weight, or dense parameters that the next step would overwrite."""
@@ -114,4 +115,5 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
                 f"{type(self).__name__} of {', '.join(self.tables)} has no servers yet: create "
                 "ServerOptimizer(model, ...) first"
             )
-        return self._servers.rows(flat, records=self.training)
+        found: dict[str, tuple[Any, Any]] = self._rows(flat, records=self.training)
+        return found
