@@ -91,6 +91,9 @@ class Stream(Protocol):
     def fileno(self) -> int:
         """Return a descriptor that is readable while `read` has data or the end of the stream."""
 
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Call `arrived` whenever `read` has data or the end of the stream, or return False: poll `fileno` instead."""
+
     def may_block(self) -> bool:
         """Return whether the next `read` may block until the peer accepts data."""
 
@@ -179,6 +182,10 @@ class Carrier:
         """Return a descriptor that is readable while there is data to read."""
         return self.stream.fileno()
 
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Call `arrived` whenever there is data to read, or return False: poll `fileno` instead."""
+        return self.stream.report_to(arrived)
+
     def may_block(self) -> bool:
         """Return whether the next `read_turn` may block until the peer acts."""
         return self.stream.may_block()
@@ -214,7 +221,7 @@ class Carrier:
             if not self._is_over:
                 self._is_over = True
                 return Next.TASK  # the node has seconds to report why: others are read meanwhile
-            self._reactor.forget(self.stream.fileno())
+            self._reactor.forget(self)
             self._conversation.over(self, self._fault, self.stream.end())
             self._ended.set()
             return Next.NOTHING

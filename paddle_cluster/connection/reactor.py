@@ -147,6 +147,9 @@ class Reader(Protocol):
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is data to read."""
 
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Call `arrived` on any thread whenever there is data to read, or return False: poll `fileno` instead."""
+
     def may_block(self) -> bool:
         """Return whether the next `read_turn` may block until the peer acts."""
 
@@ -161,12 +164,13 @@ class Reader(Protocol):
 
 
 class _Watched:
-    """A reader with its descriptor and its task."""
+    """A reader with its task, and the descriptor that is polled for it, if any."""
 
     def __init__(self, reader: Reader, task: Task) -> None:
         self.reader = reader
-        self.fd = reader.fileno()
+        self.fd = -1
         self.task = task
+        self.is_paused = False
 
 
 class Reactor:
@@ -175,7 +179,8 @@ class Reactor:
     def __init__(self) -> None:
         self._workers = WorkerThreads()
         self._lock = threading.Lock()
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[Reader, _Watched] = {}
+        self._polled: dict[int, _Watched] = {}
         self._paused: list[_Watched] = []
         self._due: list[_Watched] = []
         self._thread: threading.Thread | None = None
@@ -203,10 +208,13 @@ class Reactor:
         watched: _Watched
         watched = _Watched(reader, Task(lambda: self._turn(watched)))
         with self._lock:
-            self._watched[watched.fd] = watched
+            self._watched[reader] = watched
             if reader.waits_until() is not None:
                 self._due.append(watched)
-            self._poll.register(watched.fd, _WATCHED)
+            if not reader.report_to(lambda: self._arrived(watched)):
+                watched.fd = reader.fileno()
+                self._polled[watched.fd] = watched
+                self._poll.register(watched.fd, _WATCHED)
             if self._thread is None:
                 self._workers.expect(True)
                 self._thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
@@ -220,14 +228,14 @@ class Reactor:
         if self._workers.help() is not None:
             self._nudge()
 
-    def forget(self, fd: int) -> None:
-        """Stop watching a descriptor, before it is closed."""
+    def forget(self, reader: Reader) -> None:
+        """Stop watching a reader, before its descriptor is closed."""
         with self._lock:
-            watched = self._watched.pop(fd, None)
-            if watched is None:
-                return
-            with contextlib.suppress(OSError):
-                self._poll.unregister(fd)
+            watched = self._watched.pop(reader, None)
+            if watched is not None and watched.fd in self._polled:
+                del self._polled[watched.fd]
+                with contextlib.suppress(OSError):
+                    self._poll.unregister(watched.fd)
         self._nudge()
 
     def join(self, timeout_s: float) -> None:
@@ -242,7 +250,7 @@ class Reactor:
         while True:
             ready = self._poll.poll(self._wait_s())
             for fd, _ in ready:
-                watched = self._watched.get(fd)
+                watched = self._polled.get(fd)
                 if watched is not None:
                     self._read(watched)
                 elif fd == self._wake_read:
@@ -260,6 +268,10 @@ class Reactor:
             while len(os.read(self._wake_read, 4096)) == 4096:
                 pass
 
+    def _arrived(self, watched: _Watched) -> None:
+        if not watched.is_paused:
+            self._read(watched)
+
     def _read(self, watched: _Watched) -> None:
         if watched.reader.may_block() or not self._workers.run_here(watched.task):
             self._workers.ask(watched.task)
@@ -268,12 +280,14 @@ class Reactor:
         wanted = watched.reader.read_turn()
         if wanted is Next.PAUSE:
             with self._lock:
-                self._paused.append(watched)
+                if not watched.is_paused:
+                    watched.is_paused = True
+                    self._paused.append(watched)
             if threading.current_thread() is not self._thread:
                 self._nudge()
         elif wanted is Next.BYTES:
             with self._lock:
-                if self._watched.get(watched.fd) is watched:
+                if self._polled.get(watched.fd) is watched:
                     self._poll.modify(watched.fd, _WATCHED)
         return wanted is Next.TASK
 
@@ -281,9 +295,10 @@ class Reactor:
         with self._lock:
             paused, self._paused = self._paused, []
         for watched in paused:
-            if self._watched.get(watched.fd) is not watched:
+            if watched.reader not in self._watched:
                 continue
             if watched.reader.can_continue():
+                watched.is_paused = False
                 self._read(watched)
             else:
                 with self._lock:
@@ -295,7 +310,7 @@ class Reactor:
         now = time.monotonic()
         for watched in due:
             until = watched.reader.waits_until()
-            if until is None or self._watched.get(watched.fd) is not watched:
+            if until is None or watched.reader not in self._watched:
                 continue
             if now >= until:
                 self._workers.ask(watched.task)

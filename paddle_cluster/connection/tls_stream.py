@@ -119,6 +119,10 @@ class TlsStream:
         """Return whether the agent may still be running: only the connection may be lost."""
         return not self._said_goodbye and not self._why()
 
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Return False: `fileno` is polled."""
+        return False
+
     def may_block(self) -> bool:
         """Return False: reading sends nothing to the node."""
         return False

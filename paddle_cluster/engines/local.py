@@ -11,6 +11,7 @@ import selectors
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap
 from paddle_cluster.connection.carrier import Stream
@@ -60,6 +61,10 @@ class LocalStream:
     @property
     def may_live_on(self) -> bool:
         """Return False: an agent whose pipes have ended exits."""
+        return False
+
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Return False: `fileno` is polled."""
         return False
 
     def may_block(self) -> bool:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
@@ -103,6 +103,10 @@ class OpenSshStream:
         """Return whether the command may still be running: only the connection may have been lost."""
         code = self._process.returncode
         return code is None or code < 0 or code == FAILED
+
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Return False: `fileno` is polled."""
+        return False
 
     def may_block(self) -> bool:
         """Return False: reading a socket sends nothing to the other end."""

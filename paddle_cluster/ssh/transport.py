@@ -13,10 +13,17 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import paramiko
-from paramiko.common import CONNECTION_FAILED_CODE, cMSG_CHANNEL_REQUEST
+from paramiko.common import (
+    CONNECTION_FAILED_CODE,
+    MSG_CHANNEL_CLOSE,
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EOF,
+    MSG_CHANNEL_EXTENDED_DATA,
+    cMSG_CHANNEL_REQUEST,
+)
 from paramiko.packet import Packetizer
 
 from paddle_cluster.connection.bootstrap import Bootstrap
@@ -24,13 +31,14 @@ from paddle_node.contract.opening import marker
 
 BROKEN = (OSError, EOFError, paramiko.SSHException)  # errors of the library on a lost connection
 QUIET_S = 15.0  # after this many seconds without a byte, a connection checks that its peer is alive
-STACK_SIZE = 512 << 10
+STACK_SIZE = 4 << 20  # Python 3.13 decodes JSON of a few thousand levels on less, then crashes
 JOIN_S = 1.0
 READ_AHEAD = 1 << 13
 
 # Authenticated and in hardware: they cost a third of the library's first choice with its MAC.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
+_ARRIVALS = (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_CHANNEL_EOF, MSG_CHANNEL_CLOSE)
 # An RSA key has several signature algorithms; the first one, with SHA-1, is no longer accepted.
 SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
@@ -95,6 +103,14 @@ class _Packets(Packetizer):  # type: ignore[misc]
         super().write_all(out)
 
 
+def _reported(handle: Callable[[paramiko.Channel, paramiko.Message], None]) -> Callable[..., None]:
+    def handled(channel: paramiko.Channel, message: paramiko.Message) -> None:
+        handle(channel, message)
+        channel.transport.arrived()
+
+    return handled
+
+
 class QuietTransport(paramiko.Transport):  # type: ignore[misc]
     """A connection whose thread sleeps while nothing happens.
 
@@ -105,13 +121,20 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 
     Attributes:
         let_go: called once after the connection was closed.
+        arrived: called on the connection's thread after data or the end of a channel arrived.
     """
+
+    _channel_handler_table: ClassVar = {
+        kind: _reported(handle) if kind in _ARRIVALS else handle
+        for kind, handle in paramiko.Transport._channel_handler_table.items()
+    }
 
     def __init__(self, sock: Any, key_types: Sequence[str], timeout_s: float) -> None:
         super().__init__(sock, packetizer_class=_Packets)
         self._opening = threading.local()
         self._refused: dict[int, paramiko.ChannelException] = {}
         self.let_go: Callable[[], None] = _nothing
+        self.arrived: Callable[[], None] = _nothing
         self.local_version = VERSION
         self.packetizer.is_greeted = type(sock) is socket.socket  # as returned by `open_tcp`
         self.banner_timeout = self.auth_timeout = self.channel_timeout = timeout_s
@@ -126,6 +149,11 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 
     def _parse_debug(self, m: paramiko.Message) -> None:
         """Ignore the server's debug messages, which the library would format for its log."""
+
+    def run(self) -> None:
+        """Process packets until the connection ends."""
+        super().run()
+        self.arrived()
 
     def start(self) -> None:
         """Start the thread with the small stack that it needs: there may be thousands."""
@@ -238,12 +266,17 @@ class SshStream:
         self._first = b""
         self._has_begun = False
         self._unacknowledged = 0
+        self._arrived = _nothing
         channel.settimeout(TURN_S)
-        self._fd: int = channel.fileno()
 
     def fileno(self) -> int:
-        """Return the descriptor, readable while `read` has data or the end of the stream."""
-        return self._fd
+        """Return a descriptor, readable while `read` has data or the end of the stream."""
+        return int(self._channel.fileno())
+
+    def report_to(self, arrived: Callable[[], None]) -> bool:
+        """Call `arrived` on the connection's thread whenever `read` has data or the end; it must not block."""
+        self._arrived = self._channel.get_transport().arrived = arrived
+        return True
 
     @property
     def may_live_on(self) -> bool:
@@ -278,9 +311,12 @@ class SshStream:
         # the library sends a window update once the threshold is exceeded
         room = limit if may_block else int(self._channel.in_window_threshold) - self._unacknowledged
         if not room:
+            self._arrived()
             return None
         data = bytes(self._channel.recv(min(limit, room)))
         self._count(len(data))
+        if self._channel.recv_ready():
+            self._arrived()
         if not self._has_begun:
             self._first += data
             self._has_begun = self._marker in self._first

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -18,6 +21,9 @@ def test_a_connection_that_hangs_while_it_is_told_to_go_on_sending_is_broken() -
     stream = SshStream(channel, Bootstrap("n", b""), lambda: None)
     with pytest.raises(ConnectionError, match="the connection ended: Key-exchange timed out"):
         stream.read(1 << 18)
+
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class _Flood:
@@ -61,3 +67,26 @@ def test_a_flood_on_standard_error_does_not_make_a_read_block_that_said_it_would
         assert said_so or not channel.has_spoken
         spoken += channel.has_spoken
     assert spoken
+
+
+NESTED = """
+import json, threading
+from paddle_cluster.ssh.transport import STACK_SIZE
+def decode():
+    for text in ("[" * (1 << 20), '{"a":' * (1 << 18)):
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            print("refused")
+threading.stack_size(STACK_SIZE)
+thread = threading.Thread(target=decode)
+thread.start()
+thread.join()
+"""
+
+
+def test_nested_json_of_a_node_cannot_overflow_the_stack_of_a_connections_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NESTED], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["refused"] * 2, done.stderr
