@@ -18,7 +18,7 @@ from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.facts import NodeUsage
-from paddle_node.contract.to_launcher import Hello, Pong
+from paddle_node.contract.to_launcher import Hello, Pong, Probed
 
 
 @dataclass
@@ -202,9 +202,13 @@ class NodeRecord:
         )
 
     def hello(self, hello: Hello) -> None:
-        """Store the agent's first frame, and send the first ping, which compares clocks."""
+        """Store the agent's first frame."""
         self.contact.greeted()
         self.reports.hello(hello)
+
+    def probed(self, probed: Probed, plan: Plan) -> None:
+        """Store its answers for preflight, and compare clocks: before, the agent was importing, and slow to answer."""
+        self.reports.probed(probed, plan)
         self._compare_clocks()
 
     def ping(self, seq: int) -> None:

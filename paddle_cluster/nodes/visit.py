@@ -81,7 +81,7 @@ class _Visit:
             messages={
                 "hello": lambda record, hello: record.hello(hello),
                 "pong": lambda record, pong: record.pong(pong),
-                "probed": lambda record, probed: record.reports.probed(probed, self._plan),
+                "probed": lambda record, probed: record.probed(probed, self._plan),
                 "reached": lambda record, reached: record.reports.reached(reached),
                 "failed": _failed,
                 "goodbye": lambda record, _: record.drop(None),

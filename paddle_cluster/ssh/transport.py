@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -76,7 +77,10 @@ class _ReadAhead:
 
     def recv(self, most: int) -> bytes:
         """Return at most the given number of bytes."""
-        arrived = self._arrived or self._recv(max(most, READ_AHEAD))
+        try:
+            arrived = self._arrived or self._recv(max(most, READ_AHEAD))
+        except BlockingIOError:
+            raise TimeoutError from None
         self._arrived = arrived[most:]
         return bytes(arrived[:most])
 
@@ -167,7 +171,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
     def be_quiet(self, alive_s: float) -> None:
         """End the login phase: wake up only for bytes, or for a keepalive after `alive_s` if less than QUIET_S."""
         quiet_s = min(alive_s or QUIET_S, QUIET_S)
-        self.sock.settimeout(quiet_s)
+        _set_timeout(self.sock, quiet_s)
         self.set_keepalive(int(quiet_s))
 
     # The library stores one error for all threads that open channels; here each thread has its own.
@@ -228,6 +232,18 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self.sock.close()
         let_go, self.let_go = self.let_go, _nothing
         let_go()
+
+
+def _set_timeout(sock: Any, timeout_s: float) -> None:
+    """Set a timeout in the kernel if possible: the interpreter's own costs a second system call for each other one."""
+    if isinstance(sock, socket.socket):
+        sock.settimeout(None)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(
+                socket.SOL_SOCKET, option, struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+            )
+    else:
+        sock.settimeout(timeout_s)
 
 
 def _first(wanted: Sequence[str], offered: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from collections import deque
 
 from paddle_node.contract.classes import dataclass, field
 
-PINGS = 3  # the first one is slow: the agent is still importing
+PINGS = 2
 FIRST_SEQ = 1 << 40  # far from the sequence numbers of pings that renew leases
 SAMPLES = 8
 STEP_S = 0.05  # a difference that no round trip explains: the node's clock was set

@@ -46,7 +46,7 @@ def handlers(
         messages={
             "hello": nodes.hello,
             "resident": nodes.resident,
-            "probed": lambda record, probed: record.reports.probed(probed, context.plan),
+            "probed": lambda record, probed: record.probed(probed, context.plan),
             "reached": lambda record, reached: record.reports.reached(reached),
             "verifying": lambda record, progress: record.reports.verifying(progress),
             "verified": lambda record, verified: record.reports.verified(verified),

@@ -146,7 +146,7 @@ def test_prefixes_that_differ_within_one_network_do_not_hide_it() -> None:
 def test_the_fastest_of_several_pings_counts_and_half_of_it_is_the_uncertainty() -> None:
     clock = NodeClock()
     now, ahead = 1000.0, 3600.0
-    for out, back in ((0.2, 0.4), (0.001, 0.003), (0.5, 0.001)):
+    for out, back in ((0.001, 0.003), (0.5, 0.001)):
         seq = clock.next_ping(now)
         assert seq is not None
         node_clock = now + out + ahead
