@@ -169,7 +169,7 @@ def argv() -> Tracer:
     """Trace the command line of a dry run from its arguments to the printed plan."""
     tracer = Tracer()
     tracer.start()
-    _job("", io.StringIO(), "--dry_run")
+    _job("pass", io.StringIO(), "--dry_run")
     tracer.end()
     return tracer
 

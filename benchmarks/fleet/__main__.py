@@ -157,7 +157,7 @@ def _tell(launcher: Launcher, folder: Path, report: Report) -> None:
 def _prepare(folder: Path, options: argparse.Namespace) -> dict[str, str]:
     for name in ("ws", "bin", "counts"):
         (folder / name).mkdir()
-    (folder / "ws" / "train.py").write_text("")
+    (folder / "ws" / "train.py").write_text("pass\n")
     (folder / "conf.py").write_text("HOSTS = []\n")
     (folder / "machines").write_text("".join(f"node-{n}\n" for n in range(options.nodes)))
     mpirun = folder / "bin" / "mpirun"

@@ -28,6 +28,7 @@ CONF_NAME = "conf.py"
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
 _CONF_NAME = regex(r"[A-Z][A-Z0-9_]*")
+_CODING = regex(rb"(?:[ \t\f]*(?:#.*)?\r?\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def _parse(path: Path, shown: str) -> ast.Module:
     source = _source(path, shown)
     if b"\0" in source:  # called "Unicode" by Windows editors
         raise ConfError(shown, "contains null bytes, as UTF-16 text does; expected a Python file in UTF-8")
+    _check_encoding(source, shown)
     try:
         return ast.parse(source, str(path))
     except SyntaxError as error:
@@ -121,6 +123,22 @@ def _parse(path: Path, shown: str) -> ast.Module:
         raise ConfError(where, f"{error.msg}{_quoted(error.text)}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfError(shown, f"is not valid Python: {error}") from error
+
+
+def _check_encoding(source: bytes, shown: str) -> None:
+    """Refuse bytes that are not UTF-8, as `python conf.py` does: the parser accepts them in comments."""
+    try:
+        source.decode()
+    except UnicodeDecodeError as error:
+        named = _CODING.match(source)
+        if named and named[1].lower().replace(b"_", b"-") not in (b"utf-8", b"utf8"):
+            return  # the parser decodes it
+        line = source.count(b"\n", 0, error.start) + 1
+        raise ConfError(
+            f"{shown}:{line}",
+            f"byte 0x{source[error.start]:02x} is not UTF-8; save the file in UTF-8, or name its encoding in the "
+            "first line, such as # -*- coding: latin-1 -*-",
+        ) from error
 
 
 def _quoted(line: str | None) -> str:

@@ -7,6 +7,7 @@ The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. 
 from __future__ import annotations
 
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside
@@ -85,6 +86,8 @@ def check(entry: Entry, package: Path) -> None:
         )
     if entry.is_program:
         _check_program(file)
+    else:
+        _check_content([file])
 
 
 def files(entry: Entry, package: Path) -> tuple[str, ...]:
@@ -99,8 +102,18 @@ def files(entry: Entry, package: Path) -> tuple[str, ...]:
 
 def _check_module(module: str, package: Path) -> None:
     names = files(Entry(module=module), package)
-    if names and not any((package / name).is_file() for name in names):
+    found = [package / name for name in names if (package / name).is_file()]
+    if names and not found:
         raise WorkspaceError(f"{package} has neither {' nor '.join(names)}; --entry=-m{module} cannot run")
+    _check_content(found)
+
+
+def _check_content(found: Sequence[Path]) -> None:
+    """Refuse an empty script: it would end with 0, as if it had trained."""
+    if found and not any(file.stat().st_size for file in found):
+        raise WorkspaceError(
+            f"{found[0]} is empty (0 bytes); save the script again, or name another with --entry"
+        )
 
 
 def _check_program(file: Path) -> None:

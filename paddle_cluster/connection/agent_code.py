@@ -42,16 +42,20 @@ def _at_run_time(statement: ast.stmt) -> list[ast.stmt]:
 
 
 def _leave_typing_out(module: ast.Module) -> None:
-    """Remove the import of `typing` unless code uses it; names of types become None."""
+    """Remove the import of `typing` unless code uses it; aliases and variables of types become None."""
     imports = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module == "typing"]
     names = {alias.name for node in imports for alias in node.names}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Subscript, ast.Call)):
             made_of = node.value.value if isinstance(node.value, ast.Subscript) else node.value.func
-            if isinstance(made_of, ast.Name) and made_of.id in names:
+            types = names if isinstance(node.value, ast.Subscript) else names & {"TypeVar"}
+            if isinstance(made_of, ast.Name) and made_of.id in types:
                 node.value = ast.copy_location(ast.Constant(None), node.value)
     needed = names.intersection(_used(module))
-    if needed == {"NamedTuple"}:  # the standard one compiles functions for every class
+    called = (node.func for node in ast.walk(module) if isinstance(node, ast.Call))
+    if needed == {"NamedTuple"} and not any(
+        isinstance(each, ast.Name) and each.id in needed for each in called
+    ):  # the standard one compiles functions for every class
         imports[0].module = classes.__name__
         imports[0].names = [alias for alias in imports[0].names if alias.name in needed]
     elif not needed:

@@ -59,7 +59,8 @@ _RUN = regex(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a format that every Python 3 reads
-_KEPT_AS = "agent-4"  # format version, in the names of cached files
+_PACKERS = (Path(__file__), Path(__file__).with_name("agent_code.py"))
+_KEPT_AS = "agent"  # in the names of cached files
 EVERYTHING = "everything"  # in place of the interpreter's magic number: the agent has all modules
 
 # Any Python from 2.7 on reads the first line, and it must report nothing else. With a buffer of one byte, exactly
@@ -181,7 +182,8 @@ def _load_or_pack(node_dir: Path, folder: Path | None) -> PackedAgent:
     digest = _digest(sources)
     if folder is None:
         return _pack(sources, digest)
-    about = _digest((sys.version, importlib.util.MAGIC_NUMBER, FIRST, RECONNECT, digest))
+    packers = [path.read_bytes() for path in _PACKERS]
+    about = _digest((sys.version, importlib.util.MAGIC_NUMBER, packers, digest))
     path = folder / f"{about}.{_KEPT_AS}"
     content = load_cached(path)
     if content is not None:

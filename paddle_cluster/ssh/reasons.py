@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
+UNKNOWN_KEY = "host key unknown"
 OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
@@ -47,6 +48,7 @@ def unknown_key(login: Login, key: str) -> Reason:
         "Compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
         f"that machine. Then accept it with `ssh {port}{login.user}@{login.host} true`, or "
         "accept all new keys with --accept_new_host_keys.",
+        UNKNOWN_KEY,
     )
 
 
@@ -55,6 +57,7 @@ def certified(key: str, place: str) -> Reason:
     return Reason(
         f"its host key {key} is certified by the authority at {place}, which the default client cannot check.",
         f"{OPENSSH}, which checks host certificates, or add the key itself to known_hosts.",
+        UNKNOWN_KEY,
     )
 
 
@@ -64,17 +67,19 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
         return Reason(
             f"its host key {sent} is not known; {places} has one of another type.",
             "Add it by hand if it is correct.",
+            UNKNOWN_KEY,
         )
     return Reason(
         f"ITS HOST KEY HAS CHANGED: it sent {sent}, which is not the key at {places}.",
         "Someone may be intercepting the connection. If the machine was reinstalled, remove that line and accept the "
         "new key.",
+        "host key changed",
     )
 
 
 def revoked_key(key: str, place: str) -> Reason:
     """Explain that known_hosts marks the key as @revoked."""
-    return Reason(f"its host key {key} is revoked {place}.", "Do not log in there.")
+    return Reason(f"its host key {key} is revoked {place}.", "Do not log in there.", "host key revoked")
 
 
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:

@@ -131,7 +131,7 @@ def test_what_stands_for_a_command_of_another_launcher_is_a_whole_job(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ws/pkg").mkdir(parents=True)
     (tmp_path / "ws/train.py").write_text("import paddle\n")
-    (tmp_path / "ws/pkg/train.py").touch()
+    (tmp_path / "ws/pkg/train.py").write_text("pass\n")
     (tmp_path / "ws/run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "ws/run.sh").chmod(0o755)
     (tmp_path / "machines").write_text("node-a slots=2\nnode-b slots=2\n")

@@ -63,7 +63,7 @@ def test_a_plain_job_imports_few_modules_before_its_first_connection(
     hosts: list[str], most_ours: int, most: int, tmp_path: Path
 ) -> None:
     (tmp_path / "ws").mkdir()
-    (tmp_path / "ws" / "train.py").touch()
+    (tmp_path / "ws" / "train.py").write_text("pass\n")
     (tmp_path / "conf.py").write_text(f"HOSTS = {hosts}\nSSH_CONFIG = '{tmp_path}/none'\n")
     done = subprocess.run(
         [sys.executable, "-c", COUNT, "--job_dispatch_package=ws", "--conf=conf.py"],

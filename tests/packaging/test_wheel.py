@@ -118,7 +118,7 @@ def test_conf_py_beside_the_workspace_counts_before_the_one_here(
     paddle_cluster: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "demo/ws").mkdir(parents=True)
-    (tmp_path / "demo/ws/train.py").touch()
+    (tmp_path / "demo/ws/train.py").write_text("pass\n")
     job = [str(paddle_cluster), "-p", "demo/ws", "--dry_run"]
     missing = run(*job, cwd=tmp_path, code=2)
     assert missing.startswith("paddle-cluster: conf.py: no such file")

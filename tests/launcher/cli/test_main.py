@@ -60,7 +60,7 @@ def package(tmp_path: Path) -> Path:
     """A package that can run, in a directory with a conf.py of two machines that do not exist."""
     package = tmp_path / "ws"
     package.mkdir()
-    (package / "train.py").touch()
+    (package / "train.py").write_text("pass\n")
     (tmp_path / "conf.py").write_text('HOSTS = ["root@192.0.2.1", "root@192.0.2.2"]\n')
     return package
 

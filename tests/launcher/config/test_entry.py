@@ -13,7 +13,7 @@ from paddle_cluster.config.entry import Entry, check, files, read
 from paddle_cluster.errors import LauncherError, UsageError
 
 
-def made(path: Path, content: bytes = b"", mode: int = 0o644) -> Path:
+def made(path: Path, content: bytes = b"pass\n", mode: int = 0o644) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     path.chmod(mode)

@@ -80,7 +80,7 @@ def test_a_file_of_the_workspace_may_have_the_name_of_a_launcher(configured: Res
     (files / "composer").write_text("#!/bin/sh\n")
     (files / "composer").chmod(0o755)
     (files / "ray" / "scripts").mkdir(parents=True)
-    (files / "ray" / "scripts" / "__main__.py").write_text("")
+    (files / "ray" / "scripts" / "__main__.py").write_text("pass\n")
     check_workspace(configured(TWO, "-p", "ws", "--entry=composer"))
     check_workspace(configured(TWO, "-p", "ws", "--entry=-mray.scripts"))
 

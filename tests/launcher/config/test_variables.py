@@ -63,7 +63,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resolve:
     monkeypatch.chdir(tmp_path)
     Path("conf.py").write_text("HOSTS = ['a', 'b']\n")
     Path("ws").mkdir()
-    Path("ws/train.py").touch()
+    Path("ws/train.py").write_text("pass\n")
 
     def settings(*argv: str, **environ: str) -> Settings:
         return resolve(parse(["--conf=conf.py", "-p", "ws", *argv]), environ)

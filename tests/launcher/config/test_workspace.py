@@ -37,7 +37,7 @@ def package(tmp_path: Path) -> Path:
     """A package that can run."""
     package = tmp_path / "ws"
     package.mkdir()
-    (package / "train.py").touch()
+    (package / "train.py").write_text("pass\n")
     return package
 
 
@@ -47,8 +47,19 @@ def test_a_directory_with_the_entry_script_is_fine(check: Check, package: Path) 
 
 def test_the_entry_may_be_another_script_in_a_subdirectory(check: Check, package: Path) -> None:
     (package / "src").mkdir()
-    (package / "src" / "go.py").touch()
+    (package / "src" / "go.py").write_text("pass\n")
     assert check("-p", str(package), "--entry=./src/go.py") == ""
+
+
+@pytest.mark.parametrize("entry", ["train.py", "-mtrain", "-mpkg"])
+def test_an_empty_script_is_refused_as_it_would_end_with_0(check: Check, package: Path, entry: str) -> None:
+    (package / "pkg").mkdir()
+    for name in ("train.py", "pkg/__main__.py"):
+        (package / name).write_bytes(b"")
+    assert "is empty (0 bytes)" in check("-p", str(package), f"--entry={entry}")
+    for name in ("train.py", "pkg/__main__.py"):
+        (package / name).write_text("# nothing yet\n")
+    assert check("-p", str(package), f"--entry={entry}") == ""
 
 
 def test_config_must_be_a_file_of_the_workspace_or_conf_is_meant(check: Check, package: Path) -> None:

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from paddle_cluster.connection.agent_code import compiled
 from paddle_cluster.system.installation import NODE_DIR
 
+ROOT = Path(__file__).resolve().parents[3]
 HEAD = b"from __future__ import annotations\n"
 
 
@@ -66,6 +71,34 @@ def test_annotations_of_records_alone_remain() -> None:
 def test_a_type_that_code_uses_remains() -> None:
     names = executed(b"from typing import Any, cast\ndef given(x: Any) -> int:\n    return cast(Any, x)\n")
     assert names["given"](3) == 3
+
+
+def test_values_that_calls_of_typing_make_remain() -> None:
+    names = executed(
+        b"from typing import Any, NamedTuple, cast\n"
+        b'LIMIT = cast(Any, 3)\nRow = NamedTuple("Row", [("a", int)])\n'
+    )
+    assert (names["LIMIT"], names["Row"](4).a) == (3, 4)
+    names = executed(b'from typing import NamedTuple\nRow = NamedTuple("Row", [("a", int)])\n')
+    assert names["Row"](4).a == 4
+
+
+PACK = """
+import pathlib, sys
+from paddle_cluster.connection.bootstrap import packed_agent
+packed_agent(pathlib.Path("runtime/paddle_node").resolve(), pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_cached_code_is_not_used_after_its_compiler_has_changed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "paddle_cluster", tmp_path / "paddle_cluster")
+    shutil.copytree(NODE_DIR, tmp_path / "runtime" / "paddle_node")
+    compiler = tmp_path / "paddle_cluster/connection/agent_code.py"
+    cached = tmp_path / "cached"
+    for expected, more in ((1, ""), (1, ""), (2, "# changed\n")):
+        compiler.write_text(compiler.read_text() + more)
+        subprocess.run([sys.executable, "-c", PACK, cached], cwd=tmp_path, check=True, timeout=60)
+        assert len(list(cached.iterdir())) == expected
 
 
 def test_the_packed_agent_never_imports_typing() -> None:

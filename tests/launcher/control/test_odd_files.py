@@ -186,6 +186,21 @@ def test_whatever_a_conf_raises_is_told_with_its_line(tmp_path: Path, name: str)
         read_conf(conf)
 
 
+@pytest.mark.parametrize("head", [b"", b"# coding: utf-8\n", b"# -*- coding: UTF_8 -*-\n"])
+def test_a_comment_in_another_encoding_is_refused_with_its_line(tmp_path: Path, head: bytes) -> None:
+    conf = tmp_path / "conf.py"
+    conf.write_bytes(head + b"HOSTS = ['a']\n# caf\xe9\n")
+    line = 2 + head.count(b"\n")
+    with pytest.raises(ConfError, match=rf"conf.py:{line}: byte 0xe9 .*UTF-8"):
+        read_conf(conf)
+
+
+def test_a_conf_may_name_its_encoding(tmp_path: Path) -> None:
+    conf = tmp_path / "conf.py"
+    conf.write_bytes(b"#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\nHOSTS = ['caf\xe9']  # \xe9\n")
+    assert read_conf(conf).values == {"HOSTS": ["caf\xe9"]}
+
+
 def test_a_conf_without_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfError, match="/dev/zero: cannot be read: it is larger than 4 MiB"):
         read_conf(Path("/dev/zero"))

@@ -368,7 +368,7 @@ def test_roles_name_pods(tmp_path: Path) -> None:
 def test_a_dry_run_is_yaml_as_a_whole_and_holds_no_secret(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     (tmp_path / "ws").mkdir()
-    (tmp_path / "ws" / "train.py").write_text("")
+    (tmp_path / "ws" / "train.py").write_text("pass\n")
     (tmp_path / "conf.py").write_text("K8S_IMAGE = 'image:1'\nK8S_KUBECONFIG = ''\n")
     argv = [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", "--conf=conf.py"]
     done = subprocess.run(

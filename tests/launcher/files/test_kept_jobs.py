@@ -65,7 +65,7 @@ def test_the_last_jobs_of_a_workspace_stay_and_those_of_another_are_not_touched(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "train.py").write_text("")
+    (other / "train.py").write_text("pass\n")
     run(other, conf)
     (stranger,) = kept(conf)
     seen = []
@@ -142,7 +142,7 @@ def test_what_nobody_named_goes_with_its_job(workspace: Path, conf: Path) -> Non
     run(workspace, conf, f"--keep_as={first}")
     assert kept(conf)[0] != first
     assert [path.name for path in saved.iterdir()] == [first]
-    (workspace / "train.py").write_text("")
+    (workspace / "train.py").write_text("pass\n")
     run(workspace, conf)
     assert [path.name for path in saved.iterdir()] == [first]  # a job that saves nothing leaves nothing
 

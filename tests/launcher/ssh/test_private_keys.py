@@ -83,6 +83,7 @@ def test_a_revoked_host_key_is_refused(client: Client, server: LoginServer) -> N
     client.known_hosts.write_text(server.known_line + "@revoked * " + " ".join(server.known_line.split()[1:]))
     error = client.error(url(server), identity_files=(server.client_key,))
     assert f"revoked at {client.known_hosts}:2" in error.reason
+    assert error.outcome == "host key revoked"
 
 
 @BOTH

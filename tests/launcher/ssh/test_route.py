@@ -41,6 +41,7 @@ def test_an_unknown_key_of_the_jump_host_alone_is_refused(
     error = client.error(url(node), identity_files=(jump.client_key, node.client_key), jump=url(jump))
     assert f"jump host {url(jump)}" in error.reason
     assert "not in known_hosts" in error.reason
+    assert error.outcome == "host key unknown"
 
 
 @BOTH
@@ -57,6 +58,7 @@ def test_a_changed_key_of_the_jump_host_alone_is_refused(
     )
     assert "jump host" in error.reason
     assert "CHANGED" in error.reason
+    assert error.outcome == "host key changed"
     assert f"{client.known_hosts}:2" in error.reason
 
 
@@ -69,6 +71,7 @@ def test_an_unknown_key_of_a_node_behind_a_jump_host_is_refused(
     error = client.error(url(node), identity_files=(jump.client_key, node.client_key), jump=url(jump))
     assert "jump host" not in error.reason
     assert "not in known_hosts" in error.reason
+    assert error.outcome == "host key unknown"
 
 
 @BOTH
