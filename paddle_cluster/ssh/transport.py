@@ -110,7 +110,7 @@ class _Packets(Packetizer):  # type: ignore[misc]
 def _reported(handle: Callable[[paramiko.Channel, paramiko.Message], None]) -> Callable[..., None]:
     def handled(channel: paramiko.Channel, message: paramiko.Message) -> None:
         handle(channel, message)
-        channel.transport.arrived()
+        channel.transport.on_data()
 
     return handled
 
@@ -125,7 +125,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 
     Attributes:
         let_go: called once after the connection was closed.
-        arrived: called on the connection's thread after data or the end of a channel arrived.
+        on_data: called on the connection's thread after data or the end of a channel arrived.
     """
 
     _channel_handler_table: ClassVar = {
@@ -138,7 +138,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self._opening = threading.local()
         self._refused: dict[int, paramiko.ChannelException] = {}
         self.let_go: Callable[[], None] = _nothing
-        self.arrived: Callable[[], None] = _nothing
+        self.on_data: Callable[[], None] = _nothing
         self.local_version = VERSION
         self.packetizer.is_greeted = type(sock) is socket.socket  # as returned by `open_tcp`
         self.banner_timeout = self.auth_timeout = self.channel_timeout = timeout_s
@@ -157,7 +157,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
     def run(self) -> None:
         """Process packets until the connection ends."""
         super().run()
-        self.arrived()
+        self.on_data()
 
     def start(self) -> None:
         """Start the thread with the small stack that it needs: there may be thousands."""
@@ -291,7 +291,7 @@ class SshStream:
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
         """Call `arrived` on the connection's thread whenever `read` has data or the end; it must not block."""
-        self._arrived = self._channel.get_transport().arrived = arrived
+        self._arrived = self._channel.get_transport().on_data = arrived
         return True
 
     @property
