@@ -193,7 +193,7 @@ def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout)[-500:])
         logs = [path.read_text() for path in workspace.glob("log/node_*/train.log")]
-    return _told("\n".join(logs), trainers)
+    return _reports_in("\n".join(logs), trainers)
 
 
 def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Times]:
@@ -217,7 +217,7 @@ def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Tim
         )
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout)[-500:])
-    return _told(done.stdout, 1)
+    return _reports_in(done.stdout, 1)
 
 
 def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Times]:
@@ -242,10 +242,10 @@ def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Tim
         )
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout)[-500:])
-    return _told(done.stdout, ranks)
+    return _reports_in(done.stdout, ranks)
 
 
-def _told(text: str, trainers: int) -> list[Times]:
+def _reports_in(text: str, trainers: int) -> list[Times]:
     lines = [line for line in text.splitlines() if line.startswith("times ")]
     if len(lines) != trainers:
         raise RuntimeError(f"{len(lines)} of {trainers} trainers printed their times")

@@ -118,11 +118,11 @@ def measure(options: argparse.Namespace, report: Report) -> int:
         if code:
             print("\n".join(launcher.said[-20:]), file=sys.stderr)
         else:
-            _tell(launcher, folder, report)
+            _report(launcher, folder, report)
         return code
 
 
-def _tell(launcher: Launcher, folder: Path, report: Report) -> None:
+def _report(launcher: Launcher, folder: Path, report: Report) -> None:
     (started_s, started_cpu_s), (stopped_s, stopped_cpu_s) = launcher.marks["run"], launcher.marks["stop"]
     lines = sum(int(path.read_text()) for path in (folder / "counts").iterdir())
     logs = (folder / "ws" / "log").glob("node_*/train*.log")

@@ -43,8 +43,8 @@ class SendQueue:
         )  # for making frames: the thread of a released connection may still be at work
         self._urgent: deque[Frame] = deque()
         self._streams: deque[Iterator[Frame]] = deque()
-        self._said = ReplayBuffer()
-        self._said.append(greeting)
+        self._sent = ReplayBuffer()
+        self._sent.append(greeting)
         self._greeting_size = len(greeting)
         self._keeps = keeps
         self._opening_size = 0  # greeting, first frame and modules: the agent counts from their end on
@@ -96,20 +96,20 @@ class SendQueue:
         with self._making:
             if self.is_stopped:
                 return b""
-            if position == self._said.end:
+            if position == self._sent.end:
                 frames = self._frames()
                 with self._lock:
-                    self._said.append(frames)
+                    self._sent.append(frames)
             with self._lock:
                 # an old connection may lag behind what the agent acknowledged over a newer one
-                return bytes(self._said.read(position, most)) if position >= self._said.acked else b""
+                return bytes(self._sent.read(position, most)) if position >= self._sent.acked else b""
 
     def took(self, position: int) -> None:
         """Record that all bytes before a position were written."""
         self.bytes_sent = max(self.bytes_sent, position - self._greeting_size)
         if not self._keeps:
             with self._lock:
-                self._said.acknowledge(position)
+                self._sent.acknowledge(position)
 
     def acknowledged(self, count: int) -> None:
         """Record how many bytes the agent has received since it began to count.
@@ -118,7 +118,7 @@ class SendQueue:
             ValueError: that number was never sent.
         """
         with self._lock:
-            self._said.acknowledge(self._opening_size + count)
+            self._sent.acknowledge(self._opening_size + count)
 
     def repeat_from(self, count: int) -> int:
         """Return the position after the given number of bytes, to continue on another connection.
@@ -129,7 +129,7 @@ class SendQueue:
         self.acknowledged(count)
         position = self._opening_size + count
         with self._lock:
-            self._said.read(position, 0)
+            self._sent.read(position, 0)
         return position
 
     def _frames(self) -> bytes:
@@ -141,7 +141,7 @@ class SendQueue:
         while size < TOGETHER and (frame := self._next_frame()) is not None:
             if self._frames_out == 1:
                 parts.append(encode("modules", {}, packed_agent().rest_for(self._magic)))
-                self._opening_size = self._said.end + sum(map(len, parts))
+                self._opening_size = self._sent.end + sum(map(len, parts))
             self._frames_out += 1
             parts.append(encode(*frame))
             size += len(parts[-1])
@@ -153,7 +153,7 @@ class SendQueue:
             with self._lock:
                 if self._urgent:
                     return self._urgent.popleft()
-                if not self._streams or (self._keeps and self._said.is_full):
+                if not self._streams or (self._keeps and self._sent.is_full):
                     return None
                 stream = self._streams[0]
             frame = next(stream, None)

@@ -81,7 +81,7 @@ class Control:
         self._history = JobCurves()
         self._roster = Roster({}, collected)
         self._stacks: StackRequests | None = None
-        self._asked = False
+        self._requested = False
         self._requests = 0
         self._record = job_record.of_plan(plan, collected)
         self._status: dict[str, Any] = {}
@@ -189,8 +189,8 @@ class Control:
 
     def _refresh(self) -> None:
         """Request a snapshot from the loop, at most one at a time; any thread can call it."""
-        if not self._asked:
-            self._asked = True
+        if not self._requested:
+            self._requested = True
             self._events.put(Ask(self._picture))
 
     def _newest(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Control:
             self._writer.poke()
 
     def _picture(self) -> None:
-        self._asked = False
+        self._requested = False
         self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._history)
 
 
@@ -227,17 +227,17 @@ class StackRequests:
 
     def __init__(self, roster: Roster, tell: Callable[[str, str], None]) -> None:
         self._roster = roster
-        self._tell = tell
-        self._asked: dict[str, float] = {}
+        self._report = tell
+        self._requested: dict[str, float] = {}
 
     def ask(self, names: Sequence[str]) -> None:
         """Request the stacks of processes; each is answered once, if its node answers."""
         for name in names:
             record = self._roster.processes.get(name)
             if record is None or record.state is not ProcessState.RUNNING:
-                self._tell(name, f"(it is {record.state.value})" if record else "(no such process)")
+                self._report(name, f"(it is {record.state.value})" if record else "(no such process)")
                 continue
-            self._asked[name] = time.monotonic()
+            self._requested[name] = time.monotonic()
             self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
 
     def before(self, handlers: Handlers) -> Handlers:
@@ -246,10 +246,10 @@ class StackRequests:
 
         def take(record: NodeRecord, answer: Stacks) -> None:
             name = self._roster.known(record, answer.proc)
-            if time.monotonic() - self._asked.pop(name, float("-inf")) > ANSWER_S:
+            if time.monotonic() - self._requested.pop(name, float("-inf")) > ANSWER_S:
                 handle(record, answer)
             else:
-                self._tell(name, "\n".join(end_of(answer.stacks, LINES)))
+                self._report(name, "\n".join(end_of(answer.stacks, LINES)))
 
         return replace(handlers, messages={**handlers.messages, "stacks": take})
 
@@ -286,7 +286,7 @@ class StateWriter:
         self._refresh = refresh
         self._failure = failure
         self._prune = prune
-        self._tell = tell
+        self._report = tell
         self._has_warned = False
         self._written: Mapping[str, Any] = {}
         self._identity: tuple[int, int] = (-1, -1)  # of the job.json written by this object
@@ -327,7 +327,7 @@ class StateWriter:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                self._tell(
+                self._report(
                     f"cannot save the job's state in {self._directory} ({error.strerror}): other "
                     "terminals may see only part of it; the job continues"
                 )

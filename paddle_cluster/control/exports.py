@@ -46,7 +46,7 @@ class JobMetrics:
     ) -> None:
         self._settings = settings
         self._status = status
-        self._tell = tell
+        self._report = tell
         self._server: Any = None
         self._thread: Any = None
 
@@ -64,12 +64,12 @@ class JobMetrics:
                 self._settings.metrics_port, self._settings.metrics_address, registry
             )
         except ImportError:
-            self._tell(
+            self._report(
                 "METRICS_PORT: no metrics, because the launcher's Python has no prometheus_client "
                 "(pip install prometheus_client); the job continues"
             )
         except OSError as error:
-            self._tell(
+            self._report(
                 f"METRICS_PORT: no metrics, because the launcher cannot listen on {place} "
                 f"({error.strerror}). Another job may use the port; `{PROGRAM} status` lists jobs. "
                 "The job continues"
@@ -156,7 +156,7 @@ class TensorBoardLog:
 
     def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
         self._directory = directory
-        self._tell = tell
+        self._report = tell
         self._has_warned = False
         self._queue: QueueThread[tuple[float, Progressed | Plotted]] = QueueThread(
             self._drain, name="tensorboard", most=WAITING, first_s=EVERY_S, is_patient=True
@@ -170,7 +170,7 @@ class TensorBoardLog:
         try:
             import tensorboardX.event_file_writer  # noqa: F401 - who asked for it has it
         except ImportError:
-            self._tell(
+            self._report(
                 "TENSORBOARD: no event files, because the launcher's Python has no tensorboardX (pip "
                 "install tensorboardX); the job continues"
             )
@@ -186,7 +186,7 @@ class TensorBoardLog:
         """Write pending data; wait for the disk for WRITE_S seconds at most."""
         self._queue.close(WRITE_S)
         if self._left_out:
-            self._tell(
+            self._report(
                 f"{self._directory}: {counted(self._left_out, 'point')} arrived too fast and were skipped"
             )
 
@@ -196,7 +196,7 @@ class TensorBoardLog:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                self._tell(f"{self._directory}: cannot write curves ({error.strerror}); the job continues")
+                self._report(f"{self._directory}: cannot write curves ({error.strerror}); the job continues")
         for writer in self._writers.values() if is_last else ():
             writer.close()
         return EVERY_S

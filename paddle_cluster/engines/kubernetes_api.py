@@ -145,7 +145,7 @@ class Api:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             return _Again(f"no answer: {error}", 0.0, may_be_done=True)
         if answer.status == TOO_MANY or answer.status >= 500:
-            return _Again(_said(answer.status, data), _retry_after(answer.headers), answer.status >= 500)
+            return _Again(_reason_of(answer.status, data), _retry_after(answer.headers), answer.status >= 500)
         if answer.status >= 400:
             raise ApiError(self._refusal(verb, resource, answer.status, data), answer.status, may_be_done)
         try:
@@ -223,7 +223,7 @@ class Api:
 
     def _refusal(self, verb: str, resource: str, status: int, data: bytes) -> str:
         """Describe the refused request, the reason, and the next step."""
-        text = self._text(verb, resource, _said(status, data))
+        text = self._text(verb, resource, _reason_of(status, data))
         if status == FORBIDDEN and b"exceeded quota" not in data and b"violates" not in data:
             return f"{text} ({RBAC} has the role that is needed)"
         if status == NOT_FOUND and b"namespaces" in data:
@@ -282,7 +282,7 @@ def _object(data: bytes) -> Object:
     return checked_json.as_object(data or b"{}")
 
 
-def _said(status: int, data: bytes) -> str:
+def _reason_of(status: int, data: bytes) -> str:
     """Return the message of a refusal: a Status, or the text of a proxy."""
     try:
         text = str(_object(data).get("message") or "")

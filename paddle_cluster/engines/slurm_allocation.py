@@ -100,7 +100,7 @@ class _Waiting:
         self.job = ""
         self.is_held = False
         self._process = process
-        self._tell = tell
+        self._report = tell
         self._last_reason = ""
         self._output = b"\0"
         self._recent_output = b""
@@ -161,7 +161,7 @@ class _Waiting:
         why = self._query_reason()
         if why and why != self._last_reason:
             self._last_reason = why
-            self._tell(f"Slurm: {why}")
+            self._report(f"Slurm: {why}")
 
     def _query_reason(self) -> str:
         """Return why the job waits, and when it is expected to start."""

@@ -287,7 +287,7 @@ class Delivery:
     trees: Mapping[str, str] = field(default_factory=dict)
     error: DispatchError | None = None
     arrived: int = 0
-    _heard: deque[tuple[float, int]] = field(default_factory=deque)
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     @property
     def total(self) -> int:
@@ -297,7 +297,7 @@ class Delivery:
     @property
     def bytes_per_s(self) -> float:
         """Return the transfer rate over the last seconds, in bytes per second."""
-        (then, before), (now, arrived) = self._heard[0], self._heard[-1]
+        (then, before), (now, arrived) = self._samples[0], self._samples[-1]
         return max(0, arrived - before) / (now - then) if now > then else 0.0
 
     @property
@@ -309,15 +309,15 @@ class Delivery:
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
         """Offer the payload, possibly again."""
         self.dispatches, self.trees, self.arrived = dispatches, {}, 0
-        self._heard = deque([(time.monotonic(), 0)])
+        self._samples = deque([(time.monotonic(), 0)])
 
     def arrive(self, count: int) -> None:
         """Record the number of bytes that have arrived so far."""
         self.arrived = count
         now = time.monotonic()
-        self._heard.append((now, count))
-        while len(self._heard) > 2 and self._heard[1][0] < now - RATE_S:
-            self._heard.popleft()
+        self._samples.append((now, count))
+        while len(self._samples) > 2 and self._samples[1][0] < now - RATE_S:
+            self._samples.popleft()
 
     def forget(self) -> None:
         """Reset the state: nothing can start on the node before everything is offered again."""

@@ -83,7 +83,7 @@ class Ledger:
     differing: dict[str, str] = field(default_factory=dict)
     is_complete: bool = False
     _again: list[str] = field(default_factory=list)
-    _asked: frozenset[str] | None = None
+    _requested: frozenset[str] | None = None
 
     @property
     def is_proven(self) -> bool:
@@ -93,7 +93,7 @@ class Ledger:
     @property
     def was_requested_again(self) -> bool:
         """Return whether the node was asked to send something again."""
-        return bool(self._asked)
+        return bool(self._requested)
 
     def enter(self, row: ListedRow, difference: Difference | None) -> None:
         """Record a row and its difference.
@@ -104,22 +104,22 @@ class Ledger:
         name = row.path or row.text
         if self.is_complete or self.listed >= MOST_ROWS:
             raise RecordError("it sent more rows than expected")
-        if self._asked is None:
+        if self._requested is None:
             self.listed += 1
-        elif name not in self._asked or name not in self.differing:
+        elif name not in self._requested or name not in self.differing:
             raise RecordError(f"it sent {name!r:.80}, which was not requested again")
         if difference is None:
             self.differing.pop(name, None)
             self.verified += 1
             return
         self.differing[name] = difference.why
-        if difference.again and self._asked is None:
+        if difference.again and self._requested is None:
             self._again.append(row.path)
 
     def close(self) -> tuple[str, ...]:
         """End the list; return the paths that the node must send again."""
         again, self._again = tuple(self._again), []
-        self._asked = frozenset(again)
+        self._requested = frozenset(again)
         self.is_complete = not again
         return again
 

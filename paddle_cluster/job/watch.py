@@ -255,16 +255,16 @@ class PathWatch:
         self._roster = context.roster
         self._console = context.console
         self._asked_at = 0.0
-        self._asked: dict[int, tuple[Route, ...] | None] = {}  # node -> its previous answer
+        self._pending: dict[int, tuple[Route, ...] | None] = {}  # node -> its previous answer
         self._broken: dict[tuple[int, int], Route] = {}
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
     def check(self) -> None:
         """Read the answers that arrived, and query again when due; called repeatedly."""
-        for node_id, before in list(self._asked.items()):
+        for node_id, before in list(self._pending.items()):
             routes = self._roster.nodes[node_id].reports.routes
             if routes is not None and routes is not before:
-                del self._asked[node_id]
+                del self._pending[node_id]
                 self._judge(self._roster.nodes[node_id], routes)
         for between, tried_at in list(self._untold.items()):
             if self._roster.nodes[between[1]].contact.heard_at > tried_at:
@@ -315,7 +315,7 @@ class PathWatch:
             if answer is not None and port and peer != node_id:
                 asked.append([peer, answer.address, port])
         if asked:
-            self._asked[node_id] = record.reports.routes
+            self._pending[node_id] = record.reports.routes
             record.send("reach", peers=asked)
 
     def _judge(self, record: NodeRecord, routes: tuple[Route, ...]) -> None:

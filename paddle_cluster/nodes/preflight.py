@@ -64,7 +64,7 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
     """Judge all nodes together."""
     found = tuple(
         dict.fromkeys(
-            [*_said(replies), *(finding for family in _FAMILIES for finding in family(replies, demands))]
+            [*_reported(replies), *(finding for family in _FAMILIES for finding in family(replies, demands))]
         )
     )
     serious = [finding for finding in found if finding.serious]
@@ -83,7 +83,7 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
     )
 
 
-def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
+def _reported(replies: Sequence[Reply]) -> Iterator[Finding]:
     """Yield the problems that the nodes themselves reported."""
     for reply in replies:
         if reply.error:

@@ -82,17 +82,17 @@ class OpenSshStream:
         while not self.output.is_logged_in:
             if not self._poll.poll(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
-            self._hear()
+            self._read_errors()
             with contextlib.suppress(BlockingIOError):
                 if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                     return True
-                self._hear()  # a command that ended immediately was requested nevertheless
+                self._read_errors()  # a command that ended immediately was requested nevertheless
                 break
         return self.output.is_logged_in
 
     def interrupt(self) -> None:
         """Terminate `ssh` immediately; `end` must not have been called."""
-        self._tell(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def fileno(self) -> int:
         """Return the descriptor, readable while `read` has data or the end of the stream."""
@@ -118,7 +118,7 @@ class OpenSshStream:
         Raises:
             FrameError: a shell interpreted the agent's code as its own commands.
         """
-        self._hear()
+        self._read_errors()
         self.bootstrap.check_unrepeated(self.output.others)
         try:
             return self._socket.recv(limit, socket.MSG_DONTWAIT)
@@ -152,7 +152,7 @@ class OpenSshStream:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # output that is no longer read would block it
         code = self._end_process()
-        self._hear()
+        self._read_errors()
         self._poll.close()
         self._stderr.close()
         self._socket.close()
@@ -166,7 +166,7 @@ class OpenSshStream:
             reason = f"the node agent exited with status {code}"
         return reason + (f": {said}" if said else "")
 
-    def _hear(self) -> None:
+    def _read_errors(self) -> None:
         """Read the available standard error output, in one read."""
         if self._stderr.closed:
             return
@@ -186,15 +186,15 @@ class OpenSshStream:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 if ended.poll(ENDS_S * 1000):
                     break
-                self._tell(number)
+                self._signal(number)
             if not ended.poll(ENDS_S * 1000):
                 return None
-            self._tell(signal.SIGTERM)  # its children; its number stays reserved until it is reaped
+            self._signal(signal.SIGTERM)  # its children; its number stays reserved until it is reaped
         finally:
             os.close(process)
         return self._process.wait()
 
-    def _tell(self, number: int) -> None:
+    def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 

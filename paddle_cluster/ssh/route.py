@@ -257,19 +257,19 @@ class Routes:
         except ValueError:
             if not openssh_query.is_usable():
                 raise
-            return self._config(host, self._asked(host, node, way))
+            return self._config(host, self._query(host, node, way))
         with self._comparing:
             if self._agrees is None and openssh_query.is_usable():
                 self._agrees = False  # also if it fails: then the other hosts ask in parallel
-                asked = self._config(host, self._asked(host, node, way))
+                asked = self._config(host, self._query(host, node, way))
                 self._agrees = own == asked
                 return asked
-        return self._config(host, self._asked(host, node, way)) if self._agrees is False else own
+        return self._config(host, self._query(host, node, way)) if self._agrees is False else own
 
     def _config(self, host: Host, options: Options) -> HostConfig:
         return host_config(host, options, self._key_lines)
 
-    def _asked(self, host: Host, node: Host, way: str) -> Options:
+    def _query(self, host: Host, node: Host, way: str) -> Options:
         words = ["-T", *(["-o", way] if way else []), *destination(host)]
         config = self._settings.config
         if config_lines.is_own(config):

@@ -37,7 +37,7 @@ class NodeClock:
     """
 
     guess_s: float = 0.0
-    _asked: dict[int, float] = field(default_factory=dict)
+    _sent_at: dict[int, float] = field(default_factory=dict)
     _samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     _pings: int = 0
 
@@ -70,9 +70,9 @@ class NodeClock:
         Args:
             moment: the time according to `now`.
         """
-        self._asked[seq] = now() if moment is None else moment
-        while len(self._asked) > SAMPLES:
-            del self._asked[next(iter(self._asked))]
+        self._sent_at[seq] = now() if moment is None else moment
+        while len(self._sent_at) > SAMPLES:
+            del self._sent_at[next(iter(self._sent_at))]
 
     def answered(self, seq: int, clock: float, moment: float | None = None) -> None:
         """Record a pong; ignore one that was not requested.
@@ -81,7 +81,7 @@ class NodeClock:
             clock: the node's wall clock in seconds when it answered.
             moment: the time of arrival according to `now`.
         """
-        sent = self._asked.pop(seq, None)
+        sent = self._sent_at.pop(seq, None)
         if sent is None:
             return
         came = now() if moment is None else moment

@@ -66,7 +66,7 @@ def kept() -> RetainedMemory:
 
 
 def tell(mallopt: Callable[[int, int], int], kept: RetainedMemory) -> None:
-    """Set the limits in the C library.
+    """Apply the limits to the C library.
 
     Args:
         mallopt: mallopt(3), which returns 0 for a refused value.

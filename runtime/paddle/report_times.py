@@ -16,7 +16,7 @@ class ReportTimes:
     """The report times of one wait."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to wait.
+        """Start the clock of a wait.
 
         Args:
             patience_s: maximum time of the wait, math.inf for no limit; a quarter of a short wait is not reported.

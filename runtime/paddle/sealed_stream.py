@@ -279,7 +279,7 @@ class Handshake:
             ConnectionError: the connection is closed.
             SealError: the other side does not know it, uses another protocol, or sends a token that was not offered.
         """
-        if not self._has_keys and not self._hear():
+        if not self._has_keys and not self._read_greeting():
             return False
         if not self.source.confirm():
             return False
@@ -287,7 +287,7 @@ class Handshake:
             self.sink.confirm()
         return True
 
-    def _hear(self) -> bool:
+    def _read_greeting(self) -> bool:
         """Read the other side's greeting; return whether it has arrived."""
         try:
             data = self._sock.recv(GREETING_BYTES - len(self.heard))

@@ -86,7 +86,7 @@ class Group(Ranks):
         return self._watch.timeout_s
 
     def call(self, number: int) -> None:
-        """Call all ranks for a round, so that they start its first operation; rounds count from 1."""
+        """Call all ranks to a round, so that they start its first operation; rounds are numbered from 1."""
         self._check()
         self._watch.call(number)
 

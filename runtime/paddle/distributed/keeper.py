@@ -204,7 +204,7 @@ class Keeper:
         self._say = say
         self._running: dict[int, Worker] = {}
         self._places = [alarms, orders]
-        self._asked: set[int] = set()
+        self._signalled: set[int] = set()
 
     def run(self) -> int:
         """Run the workers until all have exited; return the exit code."""
@@ -281,7 +281,7 @@ class Keeper:
 
     def _ask_to_end(self) -> None:
         """Send TERM once to each process, and CONT so that stopped processes receive it."""
-        self._asked |= send_to_all(signal.SIGTERM, signal.SIGCONT, but=self._asked)
+        self._signalled |= send_to_all(signal.SIGTERM, signal.SIGCONT, but=self._signalled)
 
     def _ended(self) -> list[tuple[Worker, int]]:
         ended, _ = reap()

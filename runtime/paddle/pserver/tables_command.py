@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(list(arguments))
     if given.what == "import":
         made = convert(given.file, given.to, table=given.table, key=given.key, kind=given.format)
-        _tell(made, is_json=given.json)
+        _print_folder(made, is_json=given.json)
         return 0
     if given.checkpoint:
         saved = Saved(Path(given.checkpoint), given.batch)
@@ -54,10 +54,10 @@ def _export(source: Reader | Saved, given: argparse.Namespace) -> None:
     made = export(
         source, given.table, given.to, since=since, states=given.states, kind=given.format, dtype=given.dtype
     )
-    _tell(made, is_json=given.json)
+    _print_folder(made, is_json=given.json)
 
 
-def _tell(folder: Path, *, is_json: bool) -> None:
+def _print_folder(folder: Path, *, is_json: bool) -> None:
     said = Description.read(folder)
     if is_json:
         _say(json.dumps({"folder": str(folder), **asdict(said)}, indent=1))

@@ -54,7 +54,7 @@ class Matrix:
         return [float(each) for each in self.array.ravel()]
 
     def copyToNumpyMat(self) -> Array:
-        """Return a copy as an array."""
+        """Return a copy as a numpy array."""
         return self.array.copy()
 
     def toNumpyMatInplace(self) -> Array:
@@ -114,7 +114,7 @@ class Vector:
         self.array[...] = src.array
 
     def copyToNumpyArray(self) -> Array:
-        """Return a copy as an array."""
+        """Return a copy as a numpy array."""
         return self.array.copy()
 
     def toNumpyArrayInplace(self) -> Array:

@@ -79,7 +79,7 @@ def model_text(config: TrainerConfig) -> str:
 
 
 def _layer(config: LayerConfig, layers: Mapping[str, LayerConfig]) -> Message:
-    """Return a layer's message; attributes that the original has no message for follow under our names."""
+    """Return a layer's message, then, under our names, the attributes for which the original has no message."""
     settings, used = settings_of(config)
     sizes = {name: layer.size for name, layer in layers.items()}
     inputs: list[dict[str, Any]] = []

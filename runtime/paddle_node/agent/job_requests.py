@@ -239,7 +239,7 @@ class End:
         self._unsure = any(
             known.agent is None and known.record.ended is None and not known.record.group for known in records
         )
-        self._asked = [known for known in records if self._ask(known)]
+        self._stopping = [known for known in records if self._ask(known)]
         if not records:
             self._report.append("no record of the job on this node")
         self._wait()
@@ -259,12 +259,12 @@ class End:
         return True
 
     def _wait(self) -> None:
-        alive = [one for known in self._asked for one in leftovers.agents(known.traces)]
+        alive = [one for known in self._stopping for one in leftovers.agents(known.traces)]
         if alive and time.monotonic() < self._deadline:
             self._loop.after(LOOK_S, self._wait)
             return
         self._report += ["its agent (pid %d) did not exit" % one.pid for one in alive]
-        if self._asked and not alive:
+        if self._stopping and not alive:
             self._report.append("its agent stopped it")
         Stop(self._loop, Scope(self._marks, set, more=self._find), self._grace_s, self._stopped)
 

@@ -50,7 +50,7 @@ class Offer:
     def __init__(self, received: bytes) -> None:
         end = body_start(received)
         hello = read_text(Hello, received[PREFIX_SIZE:end], "hello", "the launcher")
-        self._asked = hello.resident or ResidentRequest()
+        self._request = hello.resident or ResidentRequest()
         self._root_dir = os.path.expanduser(hello.root_dir).rstrip("/")
         self._port = 0
         self.listener = NONE
@@ -75,7 +75,7 @@ class Offer:
     def _become_resident(self, magic: bytes, modules: "Dict[str, Tuple[bytes, bytes]]") -> NoReturn:
         os.setsid()
         os.chdir("/")
-        asked = self._asked
+        asked = self._request
         settings = dict(fields_of(asked), listener=self.listener)
         given = descriptors.memory("agent")
         with open(given, "wb", closefd=False) as file:

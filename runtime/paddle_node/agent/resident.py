@@ -84,7 +84,7 @@ class PendingClient:
         self.connection = connection
         self.leaves_at = time.monotonic() + VISIT_S
         self._has_shown = False
-        self._said = b""
+        self._request = b""
 
     def hear(self, certificate: bytes) -> "Job | None":
         """Return the client's request, or None if it is incomplete.
@@ -101,10 +101,10 @@ class PendingClient:
             data = self.connection.recv(REQUEST_LIMIT)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
-        self._said += data
-        if not data or len(self._said) > REQUEST_LIMIT:
+        self._request += data
+        if not data or len(self._request) > REQUEST_LIMIT:
             raise ValueError("not a valid request")
-        return read_text(Job, self._said, "job", "a client") if self._said.endswith(b"\n") else None
+        return read_text(Job, self._request, "job", "a client") if self._request.endswith(b"\n") else None
 
 
 class ResidentAgent:
@@ -139,7 +139,7 @@ class ResidentAgent:
                 elif fd == self._listener.fileno():
                     self._let_in()
                 elif fd in self._clients:
-                    self._hear(fd)
+                    self._read_request(fd)
             now = time.monotonic()
             for fd in [fd for fd, visitor in self._clients.items() if visitor.leaves_at <= now]:
                 self._send_away(fd)
@@ -190,7 +190,7 @@ class ResidentAgent:
     def _send_away(self, fd: int) -> None:
         self._clients.pop(fd).connection.close()
 
-    def _hear(self, fd: int) -> None:
+    def _read_request(self, fd: int) -> None:
         visitor = self._clients[fd]
         try:
             asked = visitor.hear(self._who.certificate)

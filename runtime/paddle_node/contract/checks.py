@@ -15,7 +15,7 @@ WORD = regex(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
 
 
 class Misfit(Exception):
-    """A value is invalid; `path` is built from the innermost name outwards."""
+    """Raised for an invalid value; `path` is built from the innermost name outwards."""
 
     def __init__(self, what: str, value: Any, secret: bool = False) -> None:
         super().__init__()

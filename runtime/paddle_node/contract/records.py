@@ -88,7 +88,7 @@ Secret = str
 
 
 class RecordError(ValueError):
-    """A value does not match its record; the message names the sender, the field and the limit."""
+    """Raised for a value that does not match its record; the message names the sender, the field and the limit."""
 
 
 def _whole(least: int, most: int) -> Callable[[Any], bool]:

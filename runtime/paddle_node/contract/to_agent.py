@@ -112,7 +112,7 @@ class Probe(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Peers to connect to: (node ID, address, port) each."""
+    """Asks the agent to connect to peers: (node ID, address, port) each."""
 
     peers: Tuple[Tuple[Whole, str, Port], ...]
 
@@ -181,7 +181,7 @@ class Blob(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Build a tree and publish it, with `Extras`."""
+    """Asks for a tree to be built and published, with `Extras`."""
 
     tree: str
     dest: str = ""
@@ -190,7 +190,7 @@ class Commit(NamedTuple):
 
 
 class Relay(NamedTuple):
-    """Listen for other nodes of the job, or stop listening."""
+    """Asks the agent to listen for other nodes of the job, or to stop listening."""
 
     open: bool = True
     address: str = ""
@@ -199,7 +199,7 @@ class Relay(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Fetch what trees lack from the relays of other nodes: (address, port) each, the best first."""
+    """Asks the agent to fetch missing files from relays of other nodes: (address, port) each, the best first."""
 
     trees: Tuple[str, ...]
     sources: Tuple[Tuple[str, Port], ...]
@@ -212,7 +212,7 @@ class Wants(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Start a process; the digests in env_pieces and env_files name pieces of long values."""
+    """Asks for the start of a process; the digests in env_pieces and env_files name pieces of long values."""
 
     proc: str
     argv: Tuple[str, ...]
@@ -238,26 +238,26 @@ class Pieces(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Stop the named processes; None: all."""
+    """Asks the agent to stop the named processes; None: all."""
 
     grace_s: Seconds
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Stacks(NamedTuple):
-    """Capture the stacks of the named processes; None: all."""
+    """Asks for the stacks of the named processes; None: all."""
 
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Ack(NamedTuple):
-    """Acknowledge the number of collected bytes that are stored."""
+    """Acknowledges the number of collected bytes that are stored."""
 
     bytes: Bytes
 
 
 class Verified(NamedTuple):
-    """The list of collected files was compared; the last message has `last`."""
+    """Reports that the list of collected files was compared; the last message has `last`."""
 
     last: bool = False
 
@@ -275,44 +275,44 @@ class Ping(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Acknowledge the number of bytes of the agent's stream that have arrived."""
+    """Acknowledges the number of bytes of the agent's stream that have arrived."""
 
     position: Bytes
 
 
 class Bye(NamedTuple):
-    """Stop all processes, send their remaining output, and exit."""
+    """Asks the agent to stop all processes, send their remaining output, and exit."""
 
     grace_s: Seconds = 5.0
     drain_s: Seconds = 10.0
 
 
 class Jobs(NamedTuple):
-    """List the jobs that the node knows."""
+    """Asks for the jobs that the node knows."""
 
 
 class EndJob(NamedTuple):
-    """End a job of this node, submitted by any launcher."""
+    """Asks the agent to end a job of this node, submitted by any launcher."""
 
     job_id: JobId
     grace_s: Seconds = 2.0
 
 
 class Clean(NamedTuple):
-    """Remove the unneeded files of jobs that ended at least the given time ago."""
+    """Asks the agent to remove unneeded files of jobs that ended at least the given time ago."""
 
     older_s: Seconds = 0.0
     dry_run: bool = False
 
 
 class Checkpoints(NamedTuple):
-    """List the parts of checkpoints in a folder."""
+    """Asks for the parts of checkpoints in a folder."""
 
     folder: str = ""
 
 
 class Verify(NamedTuple):
-    """Read parts of checkpoints and compare their checksums."""
+    """Asks the agent to read parts of checkpoints and compare their checksums."""
 
     folder: str = ""
     parts: Tuple[RelativePath, ...] = ()

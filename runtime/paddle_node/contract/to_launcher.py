@@ -117,7 +117,7 @@ class Relaying(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A tree has been built."""
+    """Reports that a tree was built."""
 
     tree: str
     job_dir: NodePath
@@ -126,14 +126,14 @@ class Committed(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A process has been started."""
+    """Reports that a process was started."""
 
     proc: str
     pid: Pid
 
 
 class Stalled(NamedTuple):
-    """A process is alive and makes no progress."""
+    """Reports that a process is alive but makes no progress."""
 
     proc: str
     cause: OneLine
@@ -142,7 +142,7 @@ class Stalled(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A process makes progress again after `stalled`."""
+    """Reports that a process makes progress again, after `stalled`."""
 
     proc: str
 
@@ -166,7 +166,7 @@ class Line(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A process ended, by its exit code or by a signal."""
+    """Reports that a process exited or was ended by a signal."""
 
     proc: str
     code: Optional[ExitCode] = None
@@ -194,13 +194,13 @@ class Link(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """A link, or a file whose beginning was sent, was removed."""
+    """Reports that a link was removed, or a file whose beginning was sent."""
 
     path: RelativePath
 
 
 class Moved(NamedTuple):
-    """A log was renamed."""
+    """Reports that a log was renamed."""
 
     path: RelativePath
     to: RelativePath
@@ -213,7 +213,7 @@ class Listed(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """All processes to be stopped have ended, except those in `left`."""
+    """Reports that all processes to be stopped have ended, except those in `left`."""
 
     left: Tuple[Tuple[Pid, OneLine], ...]
     killed: Whole
@@ -222,7 +222,7 @@ class Stopped(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A request could not be carried out; if it is empty, the agent ends its part of the job."""
+    """Reports that a request failed; if `request` is empty, the agent ends its part of the job."""
 
     request: OneLine
     reason: OneLine
@@ -281,7 +281,7 @@ class JobsFound(NamedTuple):
 
 
 class JobEnded(NamedTuple):
-    """What was done to end a job, and which of its processes are still running."""
+    """Reports how a job was ended, and which of its processes are still running."""
 
     job_id: OneLine
     told: Tuple[OneLine, ...]
@@ -290,7 +290,8 @@ class JobEnded(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What was or would be removed: (bytes, name) each; the kept jobs and why; what could not be removed completely."""
+    """Reports removed or removable directories: (bytes, name) each; the kept jobs and why; those removed only in
+    part."""
 
     jobs: Tuple[Tuple[Bytes, OneLine], ...]
     environments: Tuple[Tuple[Bytes, OneLine], ...]
@@ -314,7 +315,7 @@ class Verifying(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """All parts were read: (path, problem) of the damaged ones."""
+    """Reports that all parts were read: (path, problem) of the damaged ones."""
 
     problems: Tuple[Tuple[OneLine, OneLine], ...]
 

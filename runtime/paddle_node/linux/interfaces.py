@@ -82,10 +82,10 @@ def ipv4_of(name: str) -> str:
     Raises:
         OSError: the interface has none, or does not exist.
     """
-    return socket.inet_ntoa(_asked(name, _SIOCGIFADDR)[20:24])
+    return socket.inet_ntoa(_ioctl(name, _SIOCGIFADDR)[20:24])
 
 
-def _asked(name: str, request: int) -> bytes:
+def _ioctl(name: str, request: int) -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         return fcntl.ioctl(asker.fileno(), request, struct.pack("256s", name.encode()[:15]))
 
@@ -132,7 +132,7 @@ def _aligned(length: int) -> int:
 
 def _is_running(name: str) -> bool:
     try:
-        flags = int(struct.unpack_from("=H", _asked(name, _SIOCGIFFLAGS), 16)[0])
+        flags = int(struct.unpack_from("=H", _ioctl(name, _SIOCGIFFLAGS), 16)[0])
     except OSError:
         return False
     return flags & _UP_AND_RUNNING == _UP_AND_RUNNING

@@ -170,7 +170,7 @@ class Callers(Generic[Note]):
                 elif descriptor in self._guests:
                     self._go_on(descriptor)
             if self._report_times.pass_moment():
-                self._tell(absent())
+                self._report_waiting(absent())
         return self._introduced.popleft()
 
     def _dismiss_late(self, now: float) -> float:
@@ -239,7 +239,7 @@ class Callers(Generic[Note]):
         else:
             self._untold += 1
 
-    def _tell(self, absent: str) -> None:
+    def _report_waiting(self, absent: str) -> None:
         me = self._me
         strangers = f"; {self._count()}" if self._untold else ""
         _log.warning(

@@ -100,9 +100,9 @@ def _receive_all(me: Membership, deadline: float) -> Met:
                 unable[0],
             )
         seals = not unable
-        _tell(links, Answer(everyone, session.hex(), seals))
+        _send_answer(links, Answer(everyone, session.hex(), seals))
     except CollectiveError as error:
-        _tell(links, Answer(error=str(error), rank=error.rank))
+        _send_answer(links, Answer(error=str(error), rank=error.rank))
         for stream in links.values():
             stream.close()
         raise
@@ -119,7 +119,7 @@ def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stre
     elif rank in links:
         problem = f"two processes claim to be rank {rank}"
     if problem:
-        _tell({rank: stream}, Answer(error=problem, rank=rank))
+        _send_answer({rank: stream}, Answer(error=problem, rank=rank))
         stream.close()
         raise PeerDiffers(problem, rank)
     links[rank] = stream
@@ -160,7 +160,7 @@ def _introduce_to_first(me: Membership, deadline: float) -> Met:
         raise
 
 
-def _tell(links: dict[int, Stream], answer: Answer) -> None:
+def _send_answer(links: dict[int, Stream], answer: Answer) -> None:
     deadline = time.monotonic() + _ANSWER_S
     for rank, stream in links.items():
         try:

@@ -238,7 +238,7 @@ class IntraNode:
                     task.check(said, self._ranks[place])
 
     def _wait_for(self, place: int, at: int, until: int) -> None:
-        if self._short_waits >= self._needed and self._look(at, until):
+        if self._short_waits >= self._needed and self._poll(at, until):
             return
         words, flag, wake_up = self._words, self._base + _SLEEPS, self._slab.wake_ups[self._place]
         begun = time.perf_counter()
@@ -254,7 +254,7 @@ class IntraNode:
         is_short = time.perf_counter() - begun <= _SPIN_S
         self._short_waits = self._short_waits + 1 if is_short else 0
 
-    def _look(self, at: int, until: int) -> bool:
+    def _poll(self, at: int, until: int) -> bool:
         """Poll the counter for a moment, yielding the core in between; return whether it reached `until`.
 
         If there are more ranks than cores, the other ranks make progress meanwhile. A rank that polls in vain, or

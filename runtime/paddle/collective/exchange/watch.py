@@ -78,7 +78,7 @@ class Watch:
         Raises:
             CollectiveError: a rank failed, was lost, left or is late.
         """
-        if not self._hear_some(max(self._deadline - time.monotonic(), 0), descriptors):
+        if not self._await_notices(max(self._deadline - time.monotonic(), 0), descriptors):
             raise self._overdue()
         self._deadline = time.monotonic() + self.timeout_s  # there is progress; large arrays may take long
         for rank, done in self.left.items():
@@ -101,7 +101,7 @@ class Watch:
         try:
             while True:
                 # Notices are read even if no wait is in progress, so that they do not accumulate.
-                ready = self._hear_some(0 if self.called >= number else None, [(wake_up, select.POLLIN)])
+                ready = self._await_notices(0 if self.called >= number else None, [(wake_up, select.POLLIN)])
                 for rank in self.left:
                     self._unequal(rank)
                 if wake_up in ready or not ready:
@@ -111,14 +111,14 @@ class Watch:
 
     def listen(self) -> None:
         """Process the notices that have arrived, without waiting. Raises CollectiveError: a rank failed or was lost."""
-        self._hear_some(0)
+        self._await_notices(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
         """Return why a rank sends nothing: the reason that it reports within a moment, else that it is lost or late."""
         until = time.monotonic() + _GRACE_S
         while self._links and (left_s := until - time.monotonic()) > 0:
             try:
-                self._hear_some(left_s)
+                self._await_notices(left_s)
                 if rank in self.left:
                     self._unequal(rank)
             except CollectiveError as told:
@@ -145,7 +145,7 @@ class Watch:
         """Return a rank's name for people."""
         return f"rank {rank} ({self._endpoints[rank]})"
 
-    def _hear(self, rank: int) -> None:
+    def _read_notices(self, rank: int) -> None:
         stream = self._links[rank]
         try:
             told = stream.take_note_if_there(News)
@@ -204,7 +204,7 @@ class Watch:
         missing = set(self._links)
         while missing and (left_s := until - time.monotonic()) > 0:
             try:
-                self._hear_some(left_s)
+                self._await_notices(left_s)
             except CollectiveError as told:
                 return told
             missing = set(self._links) - self._waiting
@@ -218,7 +218,7 @@ class Watch:
             rank,
         )
 
-    def _hear_some(self, timeout_s: float | None, others: Sequence[tuple[int, int]] = ()) -> list[int]:
+    def _await_notices(self, timeout_s: float | None, others: Sequence[tuple[int, int]] = ()) -> list[int]:
         """Wait for notices or for one of the other (descriptor, events); process the notices, and return the ready
         descriptors.
         """
@@ -229,7 +229,7 @@ class Watch:
         ready = [each for each, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
         for descriptor in ready:
             if descriptor in links:
-                self._hear(links[descriptor])
+                self._read_notices(links[descriptor])
         return ready
 
     def _send(self, news: News, links: Mapping[int, Stream]) -> None:

@@ -72,7 +72,7 @@ class Fluid(NamedTuple):
 
     @property
     def op_type(self) -> str:
-        """The operator's type."""
+        """The type of the rule's operator."""
         return self.operator.partition(":")[0]
 
     @property

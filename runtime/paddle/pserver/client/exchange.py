@@ -105,7 +105,7 @@ class Conversation:
                 yield from self._repeat(server, request, request.repeat(message.record.chunk))
         elif message.session == request.head.session and message.request == request.head.request:
             if isinstance(message.record, Waits):
-                self._hear_wait(server, request, message.record, message.section("").as_text(), now)
+                self._record_wait(server, request, message.record, message.section("").as_text(), now)
                 return
             if type(message.record) in _REFUSALS:
                 self._refuse(server, message)
@@ -172,7 +172,7 @@ class Conversation:
         for each in messages:
             yield Outgoing(server, each)
 
-    def _hear_wait(self, server: int, request: Request, said: Waits, text: str, now: float) -> None:
+    def _record_wait(self, server: int, request: Request, said: Waits, text: str, now: float) -> None:
         """Process a server's report of the trainers that it is waiting for."""
         endpoint = self._endpoints[server]
         request.record_message(now)

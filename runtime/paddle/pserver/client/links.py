@@ -189,7 +189,7 @@ class Links:
                 self._reaching.go_on()
             if self._interrupted:
                 return Incoming(self._interrupted.pop(), None)
-            if (self._needs_care or self._poller.ready) and (incoming := self._look()) is not None:
+            if (self._needs_care or self._poller.ready) and (incoming := self._poll()) is not None:
                 return incoming
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
@@ -197,7 +197,7 @@ class Links:
             is_short = self._needs_care or self._reaching is not None
             self._poller.wait(min(rest_s, _LOOK_S) if is_short else rest_s)
 
-    def _look(self) -> Incoming | None:
+    def _poll(self) -> Incoming | None:
         ready = self._poller.ready
         if not self._needs_care and ready <= self._beside_at.keys():
             for index in [self._beside_at[handle] for handle in ready]:
@@ -222,7 +222,7 @@ class Links:
                 self._end(index, beside)
             elif beside is not None and (incoming := self._hear_beside(index, beside)) is not None:
                 return incoming
-            if (incoming := self._hear(index, base)) is not None:
+            if (incoming := self._take_message(index, base)) is not None:
                 if self._reaching is not None and incoming.message is not None:
                     self._meet(self._reaching, index, incoming.message)
                 return incoming
@@ -238,7 +238,7 @@ class Links:
         if not self._poller.take_ready(beside.handle):
             return None
         try:
-            incoming = self._hear(index, beside)
+            incoming = self._take_message(index, beside)
         except (OSError, WireError, MemoryError) as error:
             _log.info(
                 "the direct connection to pserver %s ended (%s); it is no longer used",
@@ -253,7 +253,7 @@ class Links:
                 self._poller.mark_ready(beside.handle)
         return incoming
 
-    def _hear(self, index: int, connection: Connection) -> Incoming | None:
+    def _take_message(self, index: int, connection: Connection) -> Incoming | None:
         """Process the values of the request that is due, while they arrive; return any other message."""
         request = self._due.get(index)
         for _ in range(_BATCH):

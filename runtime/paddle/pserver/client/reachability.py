@@ -151,7 +151,7 @@ class Reaching:
                 self._look_at[index] = waited_s + pause_s
                 self._probe(index)
         if self._report_times.pass_moment():
-            self._tell()
+            self._log_findings()
 
     def hint(self, index: int) -> str:
         """Return the findings about a server that did not answer, and the names of other servers that did not."""
@@ -201,7 +201,7 @@ class Reaching:
             return text
         return f"{text} The pserver {neighbour} on that host has {theirs}"
 
-    def _tell(self) -> None:
+    def _log_findings(self) -> None:
         groups: dict[str, list[str]] = {}
         for index in sorted(self._unmet):
             address, text = self._endpoints[index], self._text(index)
@@ -292,11 +292,11 @@ def _exchange(sock: socket.socket, timeout_s: float) -> bytes | None:
     The probe sends the signature and the version: ZeroMQ then sends its whole greeting and waits for the probe's
     mechanism. It answers immediately; a silent peer gets an empty line, which text protocols answer.
     """
-    heard = _heard(sock, _SIGNATURE + _VERSION, timeout_s / 2)
-    return _heard(sock, b"\r\n\r\n", timeout_s / 2) if heard == b"" else heard
+    heard = _read_reply(sock, _SIGNATURE + _VERSION, timeout_s / 2)
+    return _read_reply(sock, b"\r\n\r\n", timeout_s / 2) if heard == b"" else heard
 
 
-def _heard(sock: socket.socket, said: bytes, timeout_s: float) -> bytes | None:
+def _read_reply(sock: socket.socket, said: bytes, timeout_s: float) -> bytes | None:
     heard = b""
     deadline = time.monotonic() + timeout_s
     try:

@@ -291,7 +291,7 @@ class _Inspection:
         """Return a chunk that can be sent. Raises ConfigError: a gradient contains NaN or infinity."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
-        section = self._look(index, number)
+        section = self._inspect(index, number)
         self.has_given = True
         return section
 
@@ -299,10 +299,10 @@ class _Inspection:
         """Inspect the rest; see `chunk`."""
         for each in self._all:
             if each not in self._chunks:
-                self._look(*each)
+                self._inspect(*each)
         self._all.clear()
 
-    def _look(self, index: int, number: int) -> Section:
+    def _inspect(self, index: int, number: int) -> Section:
         at = (index, number)
         found = self._chunks.get(at)
         if found is None:

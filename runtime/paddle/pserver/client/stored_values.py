@@ -126,7 +126,7 @@ class StoredValues:
                 break
 
     def _part(self, index: int, start: int, flat: Mapping[str, Array]) -> Array:
-        """Return the values of one server's slab from `start`, a `PART` of them or the rest."""
+        """Return the values of one server's slab from `start` on: `PART` of them, or the rest."""
         part = np.empty(min(self._layout.sizes[index] - start, PART), np.float32)
         for at in range(0, part.size, CHUNK):
             part[at : at + CHUNK] = self._layout.chunk(index, (start + at) // CHUNK, flat)[0].array

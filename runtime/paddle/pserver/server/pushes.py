@@ -41,7 +41,7 @@ class Pushes:
             tell: sends a trainer a message that is not the reply to its request.
         """
         self.arrived: Barrier[Gradient] = Barrier(num_trainers)
-        self._tell = tell
+        self._send = tell
         self._members: dict[int, Gradient] = {}  # of the batch that is being computed, by trainer
         self._computed = 0
         self._used: list[bool] = []
@@ -125,7 +125,7 @@ class Pushes:
             if other != trainer and theirs.slab is None:
                 theirs.chunks, theirs.lacking = [None] * len(theirs.chunks), len(theirs.chunks)
                 self._cut.add(other)
-                self._tell(other, Message(Repeat()))
+                self._send(other, Message(Repeat()))
 
     def give_up(self, trainer: int) -> bool:
         """Discard an incomplete push, because its trainer sent another request. Return whether there was one."""
@@ -228,7 +228,7 @@ class Pushes:
         self._tell_values(trainer, index, self._given[trainer][index])
 
     def _tell_values(self, trainer: int, index: int, section: Section | None) -> None:
-        self._tell(trainer, Message(Values(index), sections=(section,) if section else ()))
+        self._send(trainer, Message(Values(index), sections=(section,) if section else ()))
 
 
 def _sections(store: Store, slab: Slab) -> list[Section | None]:
@@ -253,7 +253,7 @@ class AsyncPushes:
 
     def __init__(self, tell: Callable[[int, Message], None]) -> None:
         """Start without pushes. `tell` sends a trainer a message that is not the reply to its request."""
-        self._tell = tell
+        self._send = tell
         self._pushes: dict[int, AsyncPush] = {}
         self._quiet: set[int] = set()  # trainers whose last push wants no values
 
@@ -293,7 +293,7 @@ class AsyncPushes:
             push.messages.append(message)
             if not push.gradient.lacking:
                 return self._pushes.pop(trainer)
-        self._tell(trainer, Message(Values(index)))
+        self._send(trainer, Message(Values(index)))
         return None
 
     def lacks(self, trainer: int, index: int) -> bool:
@@ -303,7 +303,7 @@ class AsyncPushes:
             return False
         if push.gradient.chunks[index] is None:
             return True
-        self._tell(trainer, Message(Values(index)))
+        self._send(trainer, Message(Values(index)))
         return False
 
     def withdraw(self, trainer: int) -> None:
@@ -313,4 +313,4 @@ class AsyncPushes:
     def _give(self, store: Store, trainer: int, index: int) -> None:
         """Answer a chunk that was already used with the current values, unless none were requested."""
         sections = () if trainer in self._quiet else (Section("", store.dense_chunk(index)),)
-        self._tell(trainer, Message(Values(index), sections=sections))
+        self._send(trainer, Message(Values(index), sections=sections))

@@ -171,7 +171,7 @@ class Readers:
         """
         self._showing, self._clock, self._most = showing, clock, most
         self._stamp = reader_stamp(stamp)
-        self._heard: dict[bytes, float] = {}  # by address, the one that was silent longest first
+        self._last_seen: dict[bytes, float] = {}  # by address, the one that was silent longest first
         self._waiting: dict[bytes, Message] = {}
         self._moments = Moments(clock)
         self._handlers: Mapping[Verb, Callable[[ReaderView, bytes, Message], Message]] = {
@@ -184,7 +184,7 @@ class Readers:
 
     def __len__(self) -> int:
         """Return the number of readers."""
-        return len(self._heard)
+        return len(self._last_seen)
 
     def handle(self, address: bytes, message: Message) -> Message | None:
         """Return the reply to a reader's message; None: a later `tick` returns it.
@@ -222,10 +222,10 @@ class Readers:
 
     def lose(self, address: bytes) -> None:
         """Forget the reader at an address."""
-        if self._heard.pop(address, None) is not None:
+        if self._last_seen.pop(address, None) is not None:
             self._waiting.pop(address, None)
             self._moments.lose(address)
-            _log.debug("a reader disconnected; %d are connected", len(self._heard))
+            _log.debug("a reader disconnected; %d are connected", len(self._last_seen))
 
     def tick(self) -> list[tuple[bytes, Message]]:
         """Check deadlines, about once a second; return replies that are due, with their addresses."""
@@ -238,16 +238,16 @@ class Readers:
 
     def _admit(self, address: bytes) -> None:
         now = self._clock()
-        if self._heard.pop(address, None) is None:
-            if len(self._heard) >= self._most:
-                silent = next(iter(self._heard))
-                if now - self._heard[silent] < _SILENT_S:
+        if self._last_seen.pop(address, None) is None:
+            if len(self._last_seen) >= self._most:
+                silent = next(iter(self._last_seen))
+                if now - self._last_seen[silent] < _SILENT_S:
                     raise PserverError(
                         f"this pserver already has the maximum of {self._most} readers: close some, or share one"
                     )
                 self.lose(silent)
-            _log.debug("a reader connected; %d are connected", len(self._heard) + 1)
-        self._heard[address] = now
+            _log.debug("a reader connected; %d are connected", len(self._last_seen) + 1)
+        self._last_seen[address] = now
 
     def _status(self, address: bytes) -> Message:
         """Answer a reader that has no reply yet, because it waits for the model or its request was lost."""

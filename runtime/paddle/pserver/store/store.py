@@ -137,7 +137,7 @@ class Store:
         """
         span = part_span(start, self._slabs.now.size)
         self._check("values", part, start, max(span.stop - start, 0))
-        self._tell(span, self.version)
+        self._notify(span, self.version)
         self._slabs.now[span] = part.array
 
     def dense(self) -> Slab:
@@ -164,7 +164,7 @@ class Store:
             self._expect("gradient", gradient.slab.array, self._slabs.now.size)
             gradient.is_checked = not (gradient.in_place and is_looked_at_once(gradient.slab.array.nbytes))
             if gradient.is_checked:
-                self._look("gradient", gradient.slab, 0)
+                self._inspect("gradient", gradient.slab, 0)
         for name, rows in gradient.rows.items():
             self.rows_of(name).check(rows)
             if name in self.growing:
@@ -216,7 +216,7 @@ class Store:
         They are views, which are valid until the step after the next one begins.
         """
         span = chunk_span(index, self._slabs.now.size)
-        self._tell_of_step(span)
+        self._notify_of_step(span)
         checksum = self._step.add(span, chunks).checksum
         return Section("", self._slabs.later[span], checksum) if self.is_plain else None
 
@@ -226,7 +226,7 @@ class Store:
         Raises:
             NonFiniteGradient: a gradient contains NaN or infinity; the message names the parameter.
         """
-        self._tell_of_step(slice(0, self._slabs.now.size))
+        self._notify_of_step(slice(0, self._slabs.now.size))
         if self._step.add_whole(slabs):
             return
         for number, slab in enumerate(slabs):
@@ -242,7 +242,7 @@ class Store:
             NonFiniteGradient: it contains NaN or infinity; the message names the parameter.
         """
         try:
-            self._look("gradient", Section("", slab), 0)
+            self._inspect("gradient", Section("", slab), 0)
         except PserverError as error:
             raise NonFiniteGradient(str(error), number) from None
 
@@ -339,12 +339,12 @@ class Store:
         sizes = [f"table {name}: {each.table.nbytes} bytes" for name, each in self.growing.items()]
         return ", ".join([*sizes, f"dense values: {self._slabs.now.nbytes} bytes"])
 
-    def _tell_of_step(self, span: slice) -> None:
+    def _notify_of_step(self, span: slice) -> None:
         """Notify the watch that a span of later values is computed, if it overwrites those before the last step."""
         if self.is_plain and self._watch is not UNWATCHED:
-            self._tell(span, self.version - 1)
+            self._notify(span, self.version - 1)
 
-    def _tell(self, span: slice, version: int) -> None:
+    def _notify(self, span: slice, version: int) -> None:
         """Notify the observer that a span of all dense blocks, in its memory since `version`, will be overwritten."""
         first = max(bisect_right(self._starts, span.start) - 1, 0)
         for part in self.share.dense[first:]:
@@ -362,7 +362,7 @@ class Store:
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
         """Check an array for the elements of the slab from `start` on."""
         self._expect(what, section.array, size)
-        self._look(what, section, start)
+        self._inspect(what, section, start)
 
     def _expect(self, what: str, array: npt.NDArray[Any], size: int) -> None:
         if array.shape != (size,) or array.dtype != np.float32:
@@ -372,7 +372,7 @@ class Store:
                 f"({parts or 'none'}), got {array.shape} {array.dtype}"
             )
 
-    def _look(self, what: str, section: Section, start: int) -> None:
+    def _inspect(self, what: str, section: Section, start: int) -> None:
         if section.is_finite:
             return
         for part in self.share.dense:

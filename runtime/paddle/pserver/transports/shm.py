@@ -251,7 +251,7 @@ class ShmListener(SocketListener[_Trainer]):
     def _accept(self, sock: socket.socket, address: bytes) -> _Trainer | None:
         return _Trainer(sock, address) if descriptors.is_our_user(sock) else None
 
-    def _hear(self, peer: _Trainer) -> bool:
+    def _read_message(self, peer: _Trainer) -> bool:
         received = _receive(peer)
         if received is None:
             return False

@@ -51,7 +51,7 @@ class SocketListener(Listener, Generic[_Peer]):
         """Create a peer for a non-blocking connection, or return None to reject it."""
 
     @abstractmethod
-    def _hear(self, peer: _Peer) -> bool:
+    def _read_message(self, peer: _Peer) -> bool:
         """Read one message; return whether there may be more.
 
         Raises:
@@ -72,7 +72,7 @@ class SocketListener(Listener, Generic[_Peer]):
         poller.ready.difference_update(self._peers)
         # One message of each at a time: chunks of several trainers are summed while they are in the caches.
         for _ in range(_BATCH):
-            ready = [peer for peer in ready if self._heard(peer)]
+            ready = [peer for peer in ready if self._read_or_dismiss(peer)]
             if not ready:
                 return
         for peer in ready:
@@ -121,11 +121,11 @@ class SocketListener(Listener, Generic[_Peer]):
         self.handles.add(peer.descriptor)
         self._port.poller.add_descriptor(peer.descriptor)
 
-    def _heard(self, peer: _Peer) -> bool:
+    def _read_or_dismiss(self, peer: _Peer) -> bool:
         if peer.address not in self._by_address:
             return False
         try:
-            return self._hear(peer)
+            return self._read_message(peer)
         except (OSError, WireError, MemoryError) as error:
             level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
             why = error or "not enough memory for its request"

@@ -206,7 +206,7 @@ class TcpListener(SocketListener[Stream]):
         self._unknown[address] = time.monotonic()
         return Stream(sock, address, handshake)
 
-    def _hear(self, stream: Stream) -> bool:
+    def _read_message(self, stream: Stream) -> bool:
         if stream.host is None and not self._identify(stream):
             return False
         if not stream.writer.is_empty:

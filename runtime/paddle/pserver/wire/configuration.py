@@ -51,7 +51,7 @@ class Configuration:
         return shares[self.server]
 
     def to_text(self) -> str:
-        """Return the form that is sent."""
+        """Return the configuration as text for a message."""
         return json.dumps(
             {
                 "parameters": [parameter.to_json() for parameter in self.parameters],

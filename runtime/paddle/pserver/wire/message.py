@@ -90,20 +90,20 @@ class Section:
         """`Findings.checksum` of the array's bytes."""
         if self._checksum is None:
             at_once = is_looked_at_once(self.array.nbytes) and self.array.dtype == _FLOATS
-            self._checksum = self._look().checksum if at_once else checksum_of(self.frame)
+            self._checksum = self._inspect().checksum if at_once else checksum_of(self.frame)
         return self._checksum
 
     @property
     def is_finite(self) -> bool:
         """Return whether a float32 array contains neither NaN nor infinity."""
         array = self.array
-        return self._look().is_finite if is_looked_at_once(array.nbytes) else is_small_finite(array)
+        return self._inspect().is_finite if is_looked_at_once(array.nbytes) else is_small_finite(array)
 
     def note(self, found: Findings) -> None:
         """Store the result of `inspect` for the array's bytes."""
         self._findings = found
 
-    def _look(self) -> Findings:
+    def _inspect(self) -> Findings:
         if self._findings is None:
             self._findings = inspect(self.frame)
         return self._findings

@@ -69,7 +69,7 @@ class AdaptiveWait:
             return poll.poll(math.ceil(timeout_s * 1000))
         begun = self._clock()
         if self._short_waits >= self._needed:
-            if news := self._look(poll, begun, min(timeout_s, self._spin_s)):
+            if news := self._spin(poll, begun, min(timeout_s, self._spin_s)):
                 self._needed = _FEWEST
                 return news
             self._short_waits = 0
@@ -78,7 +78,7 @@ class AdaptiveWait:
         self._short_waits = self._short_waits + 1 if is_short else 0
         return news
 
-    def _look(self, poll: Poll, begun: float, spin_s: float) -> list[tuple[int, int]]:
+    def _spin(self, poll: Poll, begun: float, spin_s: float) -> list[tuple[int, int]]:
         now = begun
         while now - begun < spin_s:
             if news := poll.poll(0):

@@ -151,7 +151,7 @@ class Tailer:
         self._links = links
 
     def _lose(self, path: str) -> None:
-        """Handle a removed file: the launcher must not wait for the rest of a half-sent one."""
+        """Handle a removed file, so that the launcher does not wait for the rest of a partially sent one."""
         if self._files[path].is_partial and not _is_log(path):
             self.sender.order("removed", path=path)
         self._tell_of_log(

@@ -127,9 +127,9 @@ class Trees:
     def _took(self) -> None:
         if not self._will_tell:
             self._will_tell = True
-            self._loop.after(TELL_S, self._tell)
+            self._loop.after(TELL_S, self._report_arrived)
 
-    def _tell(self) -> None:
+    def _report_arrived(self) -> None:
         self._will_tell = False
         if self._trees:
             self._send("arrived", bytes=self._arrivals.taken)

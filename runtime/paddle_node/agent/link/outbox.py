@@ -54,7 +54,7 @@ class Outbox:
         self._keeps = False
         self._pumping = False
         self._lines_turn = True
-        self._said = ReplayBuffer()
+        self._sent = ReplayBuffer()
         self._written = 0  # stream position after what the operating system accepted
         self._control: Deque[bytes] = deque()
         self._newest: Dict[Tuple[str, str], Fields] = {}
@@ -128,7 +128,7 @@ class Outbox:
     def empty(self) -> bool:
         """Return whether every frame so far was handed to the operating system."""
         waiting = self._control or self._newest or self._lines
-        return self._written == self._said.end and not waiting
+        return self._written == self._sent.end and not waiting
 
     def keep(self) -> None:
         """From now on, retain frames until the launcher acknowledges them."""
@@ -140,7 +140,7 @@ class Outbox:
         Raises:
             ValueError: that many bytes were never sent.
         """
-        self._said.acknowledge(position)
+        self._sent.acknowledge(position)
         self.pump()
 
     def disconnect(self) -> None:
@@ -175,16 +175,16 @@ class Outbox:
     def _write_all(self) -> bool:
         """Write until the link is full (return True) or the queue is empty (return False)."""
         while True:
-            if self._written == self._said.end:
-                self._said.append(self._gather())
-                if self._written == self._said.end:
+            if self._written == self._sent.end:
+                self._sent.append(self._gather())
+                if self._written == self._sent.end:
                     return False
             try:
-                self._written += os.write(self._fd, self._said.read(self._written, WRITE_SIZE))
+                self._written += os.write(self._fd, self._sent.read(self._written, WRITE_SIZE))
             except BlockingIOError:
                 return True
             if not self._keeps:
-                self._said.acknowledge(self._written)
+                self._sent.acknowledge(self._written)
 
     def _gather(self) -> bytes:
         """Return the next frame, or several small ones."""
@@ -206,7 +206,7 @@ class Outbox:
             kind, proc = next(iter(self._newest))
             fields = self._newest.pop((kind, proc))
             return encode(kind, dict(fields, proc=proc) if proc else fields)
-        if self._said.is_full:
+        if self._sent.is_full:
             return None
         self._lines_turn = not self._lines_turn
         first, second = self._next_line, self.next_chunk

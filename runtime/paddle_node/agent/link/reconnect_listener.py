@@ -67,7 +67,7 @@ class ReconnectListener:
         number = visitor.fileno()
         timer = self._loop.after(VISIT_S, lambda: self._part(number).close())
         self._visitors[number] = visitor, timer
-        self._loop.on_readable(number, lambda: self._hear(number))
+        self._loop.on_readable(number, lambda: self._read_request(number))
 
     def _part(self, number: int) -> socket.socket:
         visitor, timer = self._visitors.pop(number)
@@ -75,7 +75,7 @@ class ReconnectListener:
         self._loop.on_readable(number, None)
         return visitor
 
-    def _hear(self, number: int) -> None:
+    def _read_request(self, number: int) -> None:
         visitor = self._part(number)
         try:
             request, given = descriptors.receive(visitor, REQUEST_LIMIT, 8)

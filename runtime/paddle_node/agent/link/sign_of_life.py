@@ -35,15 +35,15 @@ class SignOfLife:
 
     def begin(self, lease_s: float) -> None:
         """Send heartbeats from now on, as long as the loop runs."""
-        self._tell(max(lease_s, LEAST_PATIENCE_S))
+        self._write(max(lease_s, LEAST_PATIENCE_S))
         self._loop.after(BEAT_S, lambda: self.begin(lease_s))
 
     def end(self) -> None:
         """Stop the heartbeats, because no process of the job runs any more and the remaining work has no time
         limit."""
-        self._tell(0.0)
+        self._write(0.0)
 
-    def _tell(self, patience_s: float) -> None:
+    def _write(self, patience_s: float) -> None:
         with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the guard is stopped or gone
             os.write(self._pipe, _PATIENCE.pack(patience_s))
 

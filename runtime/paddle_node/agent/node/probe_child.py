@@ -43,7 +43,7 @@ class ProbeChild:
         self._timeout_s = timeout_s
         self._done = done
         self._came = b""
-        self._pid, self._fd = begin(_said(work) for _, work in checks)
+        self._pid, self._fd = begin(_answer_of(work) for _, work in checks)
         loop.on_readable(self._fd, self._read)
         self._begun = time.monotonic()
         self._timers: List[Timer] = []
@@ -113,7 +113,7 @@ def begin(answers: Iterator[Any]) -> Tuple[int, int]:
     return pid, read
 
 
-def _said(work: Callable[[], Any]) -> List[Any]:
+def _answer_of(work: Callable[[], Any]) -> List[Any]:
     try:
         return [work(), ""]
     except (OSError, ValueError) as error:

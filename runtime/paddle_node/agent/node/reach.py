@@ -173,18 +173,20 @@ class Reach:
             sent = 0
         if sent:
             self._filling.add(route)
-            self._look(route, peer, sent, time.monotonic() + FULL_S, _FIRST_LOOK_S)
+            self._check_sent(route, peer, sent, time.monotonic() + FULL_S, _FIRST_LOOK_S)
         else:
             peer.close()
             self._finish()
 
-    def _look(self, route: Route, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
+    def _check_sent(
+        self, route: Route, peer: socket.socket, sent: int, deadline: float, wait_s: float
+    ) -> None:
         """Check whether the peer has acknowledged or refused the first bytes, which filled a packet."""
         (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
         # a peer that closed the connection, for example because of too many callers, answers with a reset
         is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET
         if is_lost and time.monotonic() < deadline:
-            again = partial(self._look, route, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
+            again = partial(self._check_sent, route, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
             self._loop.after(wait_s, again)
             return
         if is_lost:

@@ -38,7 +38,7 @@ class Usage:
     ) -> None:
         self._loop = loop
         self._pids = pids
-        self._tell = tell
+        self._send = tell
         self._gpus: Optional[GpuUsage] = None
         self._next = Timer(0.0, lambda: None)
         self._at = 0.0
@@ -55,9 +55,9 @@ class Usage:
             self._gpus = GpuUsage(self._loop, marks, EVERY_S)
             self._at = time.monotonic()
         self._next.cancel()
-        self._next = self._loop.after(FIRST_S, self._look)
+        self._next = self._loop.after(FIRST_S, self._measure)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         began, spent_s = time.monotonic(), time.process_time()
         pids = self._pids()
         if pids and self._gpus is not None:
@@ -67,8 +67,8 @@ class Usage:
             fields: Fields = {"processes": self._processes(pids, since_s), "gpus": self._gpus.newest}
             fields.update(_memory())
             fields.update(self._rates(began))
-            self._tell("usage", "", fields)
-        self._next = self._loop.after(max(EVERY_S, (time.process_time() - spent_s) / SHARE), self._look)
+            self._send("usage", "", fields)
+        self._next = self._loop.after(max(EVERY_S, (time.process_time() - spent_s) / SHARE), self._measure)
 
     def _processes(self, pids: Dict[str, int], since_s: float) -> List[List[object]]:
         """Return [name, percent of one CPU, resident bytes] of each process, descendants included."""

@@ -52,7 +52,7 @@ class Health:
         if not self._begun:
             self._begun = True
             self._due = time.monotonic() + LOOK_S
-            self._loop.after(LOOK_S, self._look)
+            self._loop.after(LOOK_S, self._check)
 
     def ask_stacks(self, name: str) -> None:
         """Send the `stacks` of one process once they are known."""
@@ -68,7 +68,7 @@ class Health:
         self._stalled.discard(name)
         self._reported.discard(name)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = time.monotonic()
         late_s = now - self._due
         self.kills.sample()
@@ -77,7 +77,7 @@ class Health:
                 monitored.detector.extend_deadlines(late_s)
             self._judge(name, monitored, now)
         self._due = now + LOOK_S
-        self._loop.after(LOOK_S, self._look)
+        self._loop.after(LOOK_S, self._check)
 
     def _judge(self, name: str, monitored: MonitoredProcess, now: float) -> None:
         found = process_tree.look(monitored.pid)
@@ -86,14 +86,14 @@ class Health:
         stall = monitored.detector.judge(now, found.state, is_traced(monitored.pid))
         if stall is not None and name not in self._stalled:
             self._stalled.add(name)
-            self._tell(name, monitored, stall)
+            self._report_stall(name, monitored, stall)
         elif stall is None and name in self._stalled:
             self._stalled.discard(name)
             if name in self._reported:
                 self._reported.discard(name)
                 self._outbox.send("recovered", proc=name)
 
-    def _tell(self, name: str, monitored: MonitoredProcess, stall: Stall) -> None:
+    def _report_stall(self, name: str, monitored: MonitoredProcess, stall: Stall) -> None:
         def asked(text: str) -> None:
             if name in self._stalled:  # else it already continues
                 self._reported.add(name)

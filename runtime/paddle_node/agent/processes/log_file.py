@@ -41,7 +41,7 @@ class LogFile:
     ) -> None:
         self._path = path
         self._name = name
-        self._tell = tell
+        self._report = tell
         self._lose = lose
         self._written = written
         self._limit = limit
@@ -70,7 +70,7 @@ class LogFile:
         if self._lost:
             self._lose("%d bytes of output are missing in %s" % (self._lost, self._name))
         if self._dropped:
-            self._tell(
+            self._report(
                 "the oldest %d bytes of %s were dropped; its last parts are %s.%d to %s"
                 % (self._dropped, self._name, self._name, KEPT, self._name)
             )
@@ -111,7 +111,7 @@ class LogFile:
             self._complain("cannot rotate it: %s" % (error.strerror or error))
             return
         if size and not self._dropped:
-            self._tell("%s keeps growing; the oldest of its %d parts was dropped" % (self._name, KEPT + 1))
+            self._report("%s keeps growing; the oldest of its %d parts was dropped" % (self._name, KEPT + 1))
         self._dropped += size
         os.close(self._fd)
         self._fd = self._open()
@@ -134,7 +134,7 @@ class LogFile:
             if self._is_mine(self._fd):
                 return
             if not self._is_mine(self._fd, ".1"):
-                self._tell("%s was removed or replaced; created a new one" % self._name)
+                self._report("%s was removed or replaced; created a new one" % self._name)
             os.close(self._fd)
         self._fd = self._open()
 
@@ -151,7 +151,7 @@ class LogFile:
         now = time.monotonic()
         if self._reported_at == 0.0 or now - self._reported_at > TELL_S:
             self._reported_at = now
-            self._tell(
+            self._report(
                 "%s: %s; %d bytes of output lost so far, the job continues"
                 % (self._name, problem, self._lost)
             )

@@ -42,7 +42,7 @@ class LogProgress:
     ) -> None:
         self._loop = loop
         self._take = take
-        self._tell = tell
+        self._report = tell
         self._patterns = [one for one in map(self._compiled, patterns) if one is not None]
         self._data = b""
         self._timer: Optional[Timer] = None
@@ -75,7 +75,7 @@ class LogProgress:
             return re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             version = ".".join(map(str, sys.version_info[:2]))
-            self._tell(
+            self._report(
                 "PROGRESS: Python %s on this node does not accept %.200r (%s): lines are not searched for it"
                 % (version, pattern, error)
             )
@@ -105,7 +105,7 @@ class LogProgress:
         except TimeoutError:
             self._patterns = []
             shown = pattern.pattern if pattern is not None else ""
-            self._tell(
+            self._report(
                 (
                     "PROGRESS: %.200r took more than %d ms on lines such as %.80r. The output of this "
                     "process is no longer searched; rewrite the pattern without nested repetitions"

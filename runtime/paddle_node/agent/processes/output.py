@@ -45,7 +45,7 @@ class Output:
         self._fd = fd
         self._log = log
         self._show = show
-        self._heard = heard
+        self._search = heard
         self._line = b""
         self._tail = b""
         self._timer: Optional[Timer] = None
@@ -90,8 +90,8 @@ class Output:
         self._log.write(data)
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
         self._read_at = time.time()
-        if self._heard is not None:
-            self._heard(data)
+        if self._search is not None:
+            self._search(data)
         self._cut(data)
         return len(data)
 

@@ -59,7 +59,7 @@ class Report:
         self._ready = ready
         self._tell_newest = newest
         self._detector = detector
-        self._tell: Optional[Callable[[str], None]] = tell
+        self._warn: Optional[Callable[[str], None]] = tell
         self._buffer = b""
         self._newest: Dict[str, Any] = {}
         self._points: Dict[str, Tuple[str, float, float]] = {}
@@ -168,9 +168,9 @@ class Report:
             self._tell_newest(kind, fields_of(report))
 
     def _junk(self, what: str) -> None:
-        if self._tell is not None:
-            self._tell("ignored on the report pipe: %s" % what)
-            self._tell = None
+        if self._warn is not None:
+            self._warn("ignored on the report pipe: %s" % what)
+            self._warn = None
 
 
 def _read(line: bytes, faults: List[str]) -> Tuple[str, Any]:

@@ -27,7 +27,7 @@ class ScriptProgress:
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+        self._report = tell
         self._step = -1
         self._names_steps = False
         self._samples = 0
@@ -68,7 +68,7 @@ class ScriptProgress:
         value = numbers.pop(name, None)
         if value is None or 0 <= value <= _MOST:
             return value
-        self._tell("%s must be a number from 0 to 2**53, got %r" % (name, value))
+        self._report("%s must be a number from 0 to 2**53, got %r" % (name, value))
         return None
 
     def _count(self, step: Optional[float]) -> None:

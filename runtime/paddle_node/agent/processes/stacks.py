@@ -41,7 +41,7 @@ class Stacks:
         self._done = done
         self._tap = log.tap(2 * TEXT_LIMIT)
         self._waited_s = 0.0
-        self._heard = self._begun_at = 0
+        self._num_read = self._begun_at = 0
         self._mute: List[str] = []
         self._left = _tree(pid)
         self._ask_next()
@@ -50,22 +50,22 @@ class Stacks:
         while self._left:
             text = _ask(self._left.pop(0)) if self._waited_s < LONGEST_WAIT_S else describe(self._left.pop(0))
             if text is None:
-                self._heard = self._begun_at = len(self._tap.data)
-                self._loop.after(QUIET_S, self._look)
+                self._num_read = self._begun_at = len(self._tap.data)
+                self._loop.after(QUIET_S, self._check)
                 return
             self._mute.append(text)
         self._end()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Continue with the next process when this one has written its stacks and its output has stopped."""
         self._waited_s += QUIET_S
         heard = len(self._tap.data)
-        is_whole = heard == self._heard and _LEAST in self._tap.data[self._begun_at :]
-        self._heard = heard
+        is_whole = heard == self._num_read and _LEAST in self._tap.data[self._begun_at :]
+        self._num_read = heard
         if is_whole or self._waited_s >= LONGEST_WAIT_S:
             self._ask_next()
         else:
-            self._loop.after(QUIET_S, self._look)
+            self._loop.after(QUIET_S, self._check)
 
     def _end(self) -> None:
         lines = self._tap.close().decode("utf-8", "replace").splitlines()

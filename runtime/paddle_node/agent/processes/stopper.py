@@ -98,7 +98,7 @@ class Stop:
                 _send(one, signal.SIGTERM)
                 _send(one, signal.SIGCONT)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         found = self._scope.find()
         if time.monotonic() >= self._kill_at:
             self._look_s = FIRST_LOOK_S
@@ -111,7 +111,7 @@ class Stop:
             self._done(found, len(self._killed))
             return
         self._look_s = min(self._look_s * 1.5, LONGEST_LOOK_S)
-        self._loop.after(min(self._look_s, max(FIRST_LOOK_S, self._kill_at - now)), self._look)
+        self._loop.after(min(self._look_s, max(FIRST_LOOK_S, self._kill_at - now)), self._check)
 
 
 def _signal_group(group: int, number: int) -> None:

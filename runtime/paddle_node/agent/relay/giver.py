@@ -53,7 +53,7 @@ class Giver:
             identity,
             is_server=True,
             opened=lambda: None,
-            received=self._asked,
+            received=self._on_request,
             room=self._give,
             closed=self._closed,
         )
@@ -73,7 +73,7 @@ class Giver:
         self.close()
         self._ended(self, reason)
 
-    def _asked(self, data: memoryview) -> None:
+    def _on_request(self, data: memoryview) -> None:
         try:
             self._pending.extend(self._reader.feed(data))
         except WireError as error:
@@ -110,7 +110,7 @@ class Giver:
         """Return the next bytes of the current file, and the message that must follow them."""
         digest, offset = self._pending[0]
         if self._open is None:
-            self._open = self._look(digest, offset)
+            self._open = self._open_file(digest, offset)
             if self._open is None:
                 if self._trees.expects(digest):
                     return b"", b""
@@ -134,7 +134,7 @@ class Giver:
             return data, b"" if data else word(WAIT)
         return data, b""
 
-    def _look(self, digest: str, offset: int) -> "Optional[_Open]":
+    def _open_file(self, digest: str, offset: int) -> "Optional[_Open]":
         size = self._trees.size_of(digest)
         if size is None or offset > size:
             return None

@@ -114,7 +114,7 @@ class Taker:
             self._identity,
             is_server=False,
             opened=self._ask,
-            received=self._heard,
+            received=self._on_data,
             room=lambda: None,
             closed=self._next_source,
         )
@@ -146,7 +146,7 @@ class Taker:
                 self._due.append(digest)
             self._channel.send(wants(batch))
 
-    def _heard(self, data: memoryview) -> None:
+    def _on_data(self, data: memoryview) -> None:
         self._listen()
         try:
             for kind, piece in self._reader.feed(data):

@@ -74,7 +74,7 @@ class SpareMemory:
         ServiceThread(partial(self._find, nbytes), name="checkpoint-memory")
 
     def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a copy of an array; its memory is reused when nothing refers to that very array any more."""
+        """Return a copy of an array; its memory is reused when nothing refers to the copy any more."""
         if not _SMALLEST <= array.nbytes <= _SLOT:
             return array.copy()
         try:

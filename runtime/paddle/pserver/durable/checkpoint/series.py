@@ -243,7 +243,7 @@ class Periodic:
             self.series.advance()
         outcome = self.series.outcome()
         if isinstance(outcome, OSError):
-            self._tell(outcome)
+            self._log_failure(outcome)
         elif outcome is not None:
             self._whole = outcome.version
             if outcome.version >= self._skipped:
@@ -261,7 +261,7 @@ class Periodic:
         self._spare.close()
         self.series.abandon()
 
-    def _tell(self, error: OSError) -> None:
+    def _log_failure(self, error: OSError) -> None:
         try:
             free = f"{shutil.disk_usage(self._root).free} bytes are free"
         except OSError:

@@ -60,7 +60,7 @@ class DiskOutput:
     """
 
     def __init__(self, path: Path) -> None:
-        """Create the file."""
+        """Create the file to write."""
         self.nbytes = self.crc = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._is_direct = go_past_cache(self._file)
@@ -162,7 +162,7 @@ class MemoryOutput:
     crc = None
 
     def __init__(self, path: Path) -> None:
-        """Create the file."""
+        """Create the file to write."""
         self.nbytes = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
