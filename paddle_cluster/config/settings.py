@@ -329,4 +329,4 @@ GROUPS: Mapping[str, type] = {
     "engines": EngineSettings,
     "monitoring": MonitoringSettings,
 }
-"""Where a target's last word is a field; those inside others come first."""
+"""Prefix of a target -> the class with its fields; a group inside another one comes before it."""

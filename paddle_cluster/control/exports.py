@@ -51,7 +51,7 @@ class JobMetrics:
         self._thread: Any = None
 
     def start(self) -> None:
-        """Start to listen."""
+        """Start to listen for scrapes."""
         place = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
         if not self._settings.metrics_port:
             return

@@ -64,7 +64,7 @@ class LineFilter:
         return filter(self.has, itertools.takewhile(is_in_reach, followed.backwards()))
 
     def _is_past(self, line: str) -> bool:
-        """Return whether the prefix of a line shows that it is too old."""
+        """Return whether the time at the start of a line is too old."""
         found = _LINE.fullmatch(line)
         return found is not None and _time(found[1]) < self.since - DISORDER
 

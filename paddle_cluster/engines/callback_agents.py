@@ -66,7 +66,7 @@ class CallbackAgents(Protocol):
     start_s: float
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
-        """Start; block for a moment at most.
+        """Start the callback agents; block for a moment at most.
 
         Args:
             ended: called once for all callback agents, and possibly before for single ones.

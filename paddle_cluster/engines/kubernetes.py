@@ -52,7 +52,7 @@ class KubernetesEngine(CallbackEngine):
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
 
     def callback_agents(self) -> CallbackAgents:
-        """Return the Job."""
+        """Return the Kubernetes Job that starts the callback agents."""
         if not is_installed():
             raise UsageError(
                 f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed; run {INSTALL}"

@@ -52,7 +52,7 @@ def of_pod(pod: Object) -> Trouble | None:
 
 
 def is_up(pod: Object) -> bool:
-    """Return whether its container is running."""
+    """Return whether a pod's container is running."""
     return bool((pod.get("status") or {}).get("phase") == "Running")
 
 

@@ -143,7 +143,7 @@ class LocalEngine(Engine):
         return cls()
 
     def connect(self, node: Target) -> Stream:
-        """Start an agent."""
+        """Start an agent as a child process."""
         return connect(node.label, sys.executable)
 
     def reconnect(self, node: Target) -> Stream:

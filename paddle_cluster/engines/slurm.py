@@ -100,7 +100,7 @@ class SlurmEngine(CallbackEngine):
         return slurm_allocation.stopped_in_time(settings.engines.slurm_job, events)
 
     def callback_agents(self) -> CallbackAgents:
-        """Return srun."""
+        """Return the srun of this allocation."""
         settings = self._plan.settings
         if settings.engines.waits_for_nodes:
             raise UsageError(
@@ -189,7 +189,7 @@ def without_values(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def submit(made: Batch) -> str:
-    """Submit a job.
+    """Submit a job to Slurm by sbatch.
 
     Returns:
         Its location, for the user.

@@ -178,7 +178,7 @@ class Dispatch:
         return frozenset() if self._package is None or self._is_there else self._package.by_digest.keys()
 
     def start(self) -> None:
-        """Offer the tree."""
+        """Offer the tree to the node."""
         if self._package is None:
             self.state = DispatchState.OFFERED
             self._link.send_stream([self._commit()])

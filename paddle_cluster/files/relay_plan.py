@@ -57,7 +57,7 @@ Reaches = Callable[[int, int], bool]
 
 
 def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
-    """Plan for nodes that have answered.
+    """Plan the routes for nodes that have answered.
 
     Args:
         reaches: whether the first node can connect to the second.
@@ -90,7 +90,7 @@ def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
 
 
 def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRoute:
-    """Plan for a node that answers after the others were planned: it is appended after the last of them.
+    """Plan the route for a node that answers later: it is appended after the last of the planned nodes.
 
     Args:
         order: the nodes that have or receive the files already, in the order of `routes`.

@@ -25,7 +25,7 @@ ROWS = 16  # up to this many nodes each have a row; beyond it, nodes like most o
 
 
 def lines(examined: Examined, took_s: float, width: int) -> list[str]:
-    """Return the whole report.
+    """Return the whole report as lines.
 
     Args:
         took_s: the duration of the examination in seconds.

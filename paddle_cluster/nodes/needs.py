@@ -33,7 +33,7 @@ class Need:
 
 
 def needs(plan: Plan) -> dict[int, Need]:
-    """Return the needs by node ID."""
+    """Return the needs of each node, by its ID."""
     pservers, trainers = Counter(plan.pserver_nodes), Counter(plan.trainer_nodes)
     ports = len(plan.pserver_ports.configured) if plan.pserver_nodes else 0
     server_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes) * ports

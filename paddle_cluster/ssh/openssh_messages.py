@@ -44,7 +44,7 @@ class _Server:
 
 
 class SshOutput:
-    """The lines so far.
+    """The standard error of one `ssh`, parsed line by line.
 
     Attributes:
         is_logged_in: whether the node's command was requested.
@@ -69,7 +69,7 @@ class SshOutput:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Take new output."""
+        """Parse new output."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-LONGEST_LINE:]
         for line in lines:
@@ -80,7 +80,7 @@ class SshOutput:
 
     @property
     def others(self) -> str:
-        """Return the last output of the node."""
+        """Return the last lines that are not messages of `ssh`, but output of the node."""
         return (self._others + self._rest).decode("utf-8", "replace").strip()
 
     @property

@@ -111,11 +111,11 @@ class _Agent(AgentSSH):  # type: ignore[misc]
                 connection.close()
 
     def keys(self) -> tuple[paramiko.PKey, ...]:
-        """Return its keys."""
+        """Return the agent's keys."""
         return tuple(self.get_keys())
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the agent."""
         self._close()
 
 

@@ -27,7 +27,7 @@ class ProcessId:
     boot_id: str = ""
 
     def is_alive(self) -> bool | None:
-        """Return whether it is still running; None if it is on another machine."""
+        """Return whether the process is still running; None if it is on another machine."""
         if self.host != socket.gethostname():
             return None
         return self.boot_id == proc.boot_id() and living(self.pid, self.start) is not None

@@ -94,7 +94,7 @@ class QueueThread(Generic[T]):
         return not self._thread.is_alive()
 
     def close(self, timeout_s: float) -> bool:
-        """Finish and join."""
+        """Finish the queue, and wait for the thread to end."""
         self.finish()
         return self.join(timeout_s)
 

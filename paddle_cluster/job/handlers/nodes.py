@@ -45,7 +45,7 @@ DELIVERY = frozenset(("lacking", "committed"))
 
 
 class NodeHandlers:
-    """The connections to nodes.
+    """Handles the connections to nodes.
 
     Attributes:
         reconnecting: the attempts to replace lost connections.
@@ -213,7 +213,7 @@ class _Tries:
 
 
 class ReconnectHandlers:
-    """Repeated attempts for each link that needs them; the loop's clock triggers them until the lease has expired."""
+    """Repeats attempts to reconnect each broken link, triggered by the loop's clock, until the lease has expired."""
 
     def __init__(self, context: JobContext, lost: Callable[[LinkLost], None]) -> None:
         """Start without attempts; `lost` is called for a link that does not get another connection."""

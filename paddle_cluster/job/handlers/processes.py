@@ -44,7 +44,7 @@ NO_STEP = "no step"
 
 
 class ProcessHandlers:
-    """The lifecycle of the job's processes."""
+    """Handles the lifecycle of the job's processes."""
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
         self._context = context
@@ -188,7 +188,7 @@ def _endpoint(text: str) -> str:
 
 
 class StallHandlers:
-    """Frozen and hung processes."""
+    """Handles frozen and hung processes."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

@@ -22,7 +22,7 @@ class Stopped(Exception):
 
 
 class StopHandlers:
-    """The end of the job."""
+    """Handles the end of the job."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

@@ -251,7 +251,7 @@ class ProgramClient:
     def _send_all_but_last(
         self, messages: Mapping[int, list[list[Section]]], record: Callable[[int], Record]
     ) -> dict[int, list[Section]]:
-        """Return the sections of the last message per server."""
+        """Send all messages except the last of each server; return the sections of that one."""
         self._send_parts({index: each[:-1] for index, each in messages.items()}, record)
         return {index: each[-1] for index, each in messages.items()}
 

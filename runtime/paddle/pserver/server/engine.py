@@ -163,7 +163,7 @@ class Engine:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return the requests of all trainers so far, as JSON."""
+        """Return the state of all trainers' requests so far, as JSON."""
         return {
             "sessions": sessions_to_json(self._sessions, self._is_to_come),
             "training": self._service.facts(),

@@ -21,7 +21,7 @@ from paddle.pserver.torch.prefetching import Coming, Prefetched
 from paddle.pserver.torch.tables import Tables
 
 _MANY = 1000
-"""Lookups with a gradient that no step pushed, after which a warning says so."""
+"""The number of lookups with a gradient that no step pushed after which a warning is logged."""
 
 
 class _Lookup(NamedTuple):

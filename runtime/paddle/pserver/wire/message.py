@@ -28,7 +28,7 @@ CHUNK = 1 << 18
 """Elements per chunk; the last chunk of a slab is shorter. A slab of a single chunk is sent within its message."""
 
 WINDOW = 4
-"""Chunks that a trainer sends ahead of the answers: it bounds what a server must keep for each."""
+"""The number of chunks that a trainer sends ahead of answers, which bounds a server's memory for each trainer."""
 
 PART = 1 << 24
 """Elements per part of a slab that is set or pulled as a whole; the last part is shorter."""

@@ -45,7 +45,7 @@ from paddle.threads import ServiceThread
 UNFINISHED = ".unfinished-"
 _BLOCKS = 3
 ROOM = (_BLOCKS - 1) * BLOCK
-"""Bytes that `make_room` can promise."""
+"""The largest number of bytes that `make_room` can guarantee."""
 _JOIN_S = 5.0
 
 
