@@ -56,6 +56,10 @@ def test_a_name_of_conf_can_be_asked_for(capsys: pytest.CaptureFixture[str], nam
     assert re.search(rf"^{name}\n    default: ", text, re.MULTILINE)
 
 
+def test_rows_that_only_mention_a_name_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, "LEASE_S").count("(more: ") == 1
+
+
 def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="did you mean configuration"):
         run(["configuraton"])
