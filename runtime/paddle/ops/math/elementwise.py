@@ -151,7 +151,7 @@ def elementwise_mul_grad(
 @operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
     """Return Out = X / Y; integers divide as in C, truncating towards zero."""
-    return _quotient(x, aligned(x, y, axis)) if x.dtype.kind in "iu" else x / aligned(x, y, axis)
+    return quotient(x, aligned(x, y, axis)) if x.dtype.kind in "iu" else x / aligned(x, y, axis)
 
 
 @gradient("elementwise_div", "Y Out Out@GRAD -> X@GRAD Y@GRAD")
@@ -225,10 +225,11 @@ def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
 @operator("elementwise_floordiv", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
     """Return X / Y as in C, truncated towards zero despite the name: -7 and 3 give -2."""
-    return _quotient(x, aligned(x, y, axis))
+    return quotient(x, aligned(x, y, axis))
 
 
-def _quotient(x: Array, divisor: Array) -> Array:
+def quotient(x: Array, divisor: Array) -> Array:
+    """Return X / divisor of whole numbers, truncated towards zero."""
     return x // divisor + _down(x, divisor, x % divisor)
 
 

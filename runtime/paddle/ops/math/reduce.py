@@ -13,6 +13,7 @@ from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
 from paddle.ops.base.shapes import axis_of
+from paddle.ops.math.elementwise import quotient
 
 _ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
 
@@ -38,7 +39,7 @@ def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: 
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Return the mean of X over the given dimensions."""
     total = reduce_sum(x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
-    return total / x.dtype.type(_count(x, dim, reduce_all))
+    return _shared(total, _count(x, dim, reduce_all))
 
 
 @gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
@@ -75,6 +76,12 @@ def reduce_extreme_grad(
 def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
     """Return dX = dOut Out / X."""
     return _spread(dout * out, x, dim, reduce_all) / x
+
+
+def _shared(total: Array, count: int) -> Array:
+    """Return total / count in the dtype of the total."""
+    divisor = total.dtype.type(count)
+    return quotient(total, divisor) if total.dtype.kind in "iu" else total / divisor
 
 
 def _axes_of(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
@@ -119,8 +126,8 @@ def _infer_mean(x: Spec) -> Spec:
 @operator("mean", "X -> Out", infer=_infer_mean)
 def mean(x: Array) -> Array:
     """Return the mean; 0 for no elements, so that an empty batch has zero cost."""
-    total = x.sum().reshape(1)
-    return total / x.dtype.type(x.size) if x.size else total
+    total = x.sum(dtype=x.dtype).reshape(1)
+    return _shared(total, x.size) if x.size else total
 
 
 @gradient("mean", "X Out@GRAD -> X@GRAD")

@@ -250,3 +250,15 @@ def test_one_row_that_stands_for_the_batch_is_not_repeated(
     named = {"attrs": attrs} if "attrs" in kernel.keywords else attrs
     with pytest.raises(ShapeError):
         kernel.kernel(*arrays, **named)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_mean_of_whole_numbers_keeps_their_dtype_and_truncates(dtype: str) -> None:
+    x = np.array([[-3, 2], [-4, 5]], dtype)
+    for op_type, attrs, expected in (
+        ("mean", {}, [0]),
+        ("reduce_mean", {"dim": [0]}, [-3, 3]),
+        ("reduce_mean", {"reduce_all": True}, [0]),
+    ):
+        (found,) = run_op(op_type, {"X": x}, attrs)
+        assert (found.tolist(), found.dtype) == (expected, np.dtype(dtype))
