@@ -22,8 +22,11 @@ def require_within(
         of: the name of the range, such as "the rows of the table".
 
     Raises:
+        InputError: they are not whole numbers.
         RowError: names the first one that is not.
     """
+    if ids.dtype.kind not in "iu":
+        raise InputError(f"{slot}: expected whole numbers, got {ids.dtype}")
     flat = ids.reshape(-1)
     if not len(flat) or (int(flat.min()) >= 0 and int(flat.max()) < count):
         return

@@ -130,3 +130,9 @@ def test_values_are_asked_about() -> None:
     assert answers == {"isfinite": [True, False], "isinf": [False, True], "isnan": [False, True]}
     assert run_op("is_empty", {"X": np.zeros((0, 3))})[0].tolist() == [True]
     assert run_op("shape", {"Input": _X})[0].tolist() == [3, 4]
+
+
+def test_ids_that_are_not_whole_numbers_are_refused() -> None:
+    x = [np.ones((2, 3)), np.zeros((2, 3))]
+    with pytest.raises(ExecutionError, match="Ids: .* float64"):
+        run_op("multiplex", {"Ids": np.array([[0.5], [1.0]]), "X": x})
