@@ -19,6 +19,7 @@ from paddle.fluid.run.places import (
     is_compiled_with_cuda,
 )
 from paddle.fluid.run.scope import Scope
+from paddle.fluid.run.single_operator import get_all_op_protos
 from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray
 from paddle.ops.base.errors import EndOfData as EOFException
 from paddle.ops.base.selected_rows import SelectedRows
@@ -28,7 +29,7 @@ get_cuda_device_count = cuda_device_count
 __all__ = [
     "AttrType", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
     "LoDTensorArray", "OpRole", "RecordIOWriter", "Scope", "SelectedRows", "VarDesc",
-    "get_cuda_device_count", "is_compiled_with_cuda", "op_proto_and_checker_maker",
+    "get_all_op_protos", "get_cuda_device_count", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.run.places import cpu_places, cuda_pinned_places, cuda_places
+from paddle.fluid.run.single_operator import OpProtoHolder, get_all_op_protos
 
 
 def in_dygraph_mode() -> bool:
@@ -28,9 +29,9 @@ def _get_var(name: str, program: Program | None = None) -> Variable:
 
 
 __all__ = [
-    "Block", "Operator", "Parameter", "Program", "Variable", "cpu_places", "cuda_pinned_places",
-    "cuda_places", "default_main_program", "default_startup_program", "in_dygraph_mode", "name_scope",
-    "program_guard", "switch_main_program", "switch_startup_program",
+    "Block", "OpProtoHolder", "Operator", "Parameter", "Program", "Variable", "cpu_places", "cuda_pinned_places",
+    "cuda_places", "default_main_program", "default_startup_program", "get_all_op_protos", "in_dygraph_mode",
+    "name_scope", "program_guard", "switch_main_program", "switch_startup_program",
 ]  # fmt: skip
 
 __getattr__ = answering(__name__)

@@ -135,7 +135,7 @@ class Block:
         )
         for name in op.reads:
             self.reach(name)
-        self._infer(op)
+        self.infer(op)
         self.ops.insert(index, op)
         self.program.touch()
         return op
@@ -230,7 +230,8 @@ class Block:
             )
         return old
 
-    def _infer(self, op: Operator) -> None:
+    def infer(self, op: Operator) -> None:
+        """Infer the outputs of an operator and declare them; see `append_op`."""
         definition = op.definition
         if definition.infer is None:
             for name in op.writes:

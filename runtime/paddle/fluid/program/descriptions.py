@@ -43,6 +43,10 @@ class BlockDesc:
         """Return the operator at an index."""
         return OpDesc(self._block.ops[index])
 
+    def infer(self, op: OpDesc) -> None:
+        """Infer the outputs of one of its operators."""
+        self._block.infer(op._op)
+
     def var(self, name: str | bytes) -> VariableDesc:
         """Return the variable of this name."""
         return VariableDesc(self._block.var(name.decode() if isinstance(name, bytes) else name))
@@ -89,6 +93,17 @@ class OpDesc:
     def output_arg_names(self) -> list[str]:
         """Return the names of the variables that the operator writes."""
         return list(self._op.output_arg_names)
+
+    def infer_var_type(self, block: BlockDesc) -> None:
+        """Do nothing: the kinds of outputs are set when an operator is appended."""
+
+    def infer_shape(self, block: BlockDesc) -> None:
+        """Infer the outputs again, after a change of the inputs or attributes.
+
+        Raises:
+            OpError: the inputs do not fit the operator.
+        """
+        block.infer(self)
 
     def attr_names(self) -> list[str]:
         """Return the names of the attributes of the operator."""

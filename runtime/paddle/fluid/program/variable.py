@@ -184,6 +184,11 @@ class Variable(graph.Variable):
         """Return the variable's description, with the methods of the original's core."""
         return VariableDesc(self)
 
+    @property
+    def is_bare(self) -> bool:
+        """Return whether only its declaration states its dtype: no data layer, operator or scope does."""
+        return not (self.is_data or self.persistable or self.op is not None)
+
     def astype(self, dtype: npt.DTypeLike) -> Variable:
         """Append a cast and return its output."""
         return cast_to(self, dtype)

@@ -3,16 +3,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from paddle import graph
-from paddle.fluid.errors import FluidTypeError
+from paddle.backend import to_host
+from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.scope import Cell
 from paddle.ops.base.selected_rows import SelectedRows
+
+
+class RowsHandle:
+    """A handle on selected rows in a scope."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+
+    def rows(self) -> list[int]:
+        """Return the row numbers."""
+        numbers: list[int] = to_host(self._cell.value.rows).tolist()
+        return numbers
+
+    def height(self) -> int:
+        """Return the number of rows of the full tensor."""
+        return int(self._cell.value.height)
+
+    def set_height(self, height: int) -> None:
+        """Set the number of rows of the full tensor."""
+        self._cell.value = replace(self._cell.value, height=int(height))
+
+    def set_rows(self, rows: Sequence[int]) -> None:
+        """Set the row numbers; the values become zeros if their number changes."""
+        values = self._cell.value.values
+        if len(values) != len(rows):
+            values = np.zeros((len(rows), *values.shape[1:]), values.dtype)
+        self._cell.value = SelectedRows(np.array(rows, np.int64), values, self.height())
+
+    def get_tensor(self) -> LoDTensor:
+        """Return a tensor that reads and replaces the values of the rows."""
+        return LoDTensor(_Values(self._cell))
+
+
+class _Values(Cell):
+    """The values of selected rows, as a cell of their own."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+
+    @property
+    def value(self) -> Any:
+        """The values, (number of rows, ...); rows are counted from 0 until `set_rows`."""
+        return self._cell.value.values
+
+    @value.setter
+    def value(self, values: Any) -> None:
+        held = self._cell.value
+        rows = held.rows if len(held.rows) else np.arange(len(values))
+        self._cell.value = SelectedRows(rows, values, held.height)
 
 
 class VariableHandle:
@@ -25,15 +79,17 @@ class VariableHandle:
         """Return a tensor that reads and replaces the value."""
         return LoDTensor(self._cell)
 
-    def get_selected_rows(self) -> SelectedRows:
-        """Return the value, which must be selected rows.
+    def get_selected_rows(self) -> RowsHandle:
+        """Return a handle on the value, which must be selected rows; an empty variable becomes such, without rows.
 
         Raises:
-            FluidTypeError: it is not.
+            FluidTypeError: it holds another kind of value.
         """
+        if self._cell.value is None:
+            self._cell.value = SelectedRows(np.zeros(0, np.int64), np.zeros((0, 1), np.float32), 0)
         if not isinstance(self._cell.value, SelectedRows):
             raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not SelectedRows")
-        return self._cell.value
+        return RowsHandle(self._cell)
 
     def get_lod_tensor_array(self) -> list[Any]:
         """Return the value, which must be an array of tensors.
@@ -63,6 +119,54 @@ class Scope(graph.Scope):
 
     def drop_kids(self) -> None:
         """Do nothing: children are freed when they are no longer referenced."""
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.scopes = [Scope()]
+
+
+_local = _Local()
+
+
+def get_cur_scope() -> Scope:
+    """Return the innermost scope of this thread, as entered by `enter_local_scope`."""
+    return _local.scopes[-1]
+
+
+def enter_local_scope() -> None:
+    """Create a child of the innermost scope, and make it the innermost one."""
+    _local.scopes.append(get_cur_scope().new_scope())
+
+
+def leave_local_scope() -> None:
+    """Drop the innermost scope.
+
+    Raises:
+        RunError: no local scope has been entered.
+    """
+    if len(_local.scopes) == 1:
+        raise RunError("leave_local_scope: no local scope has been entered")
+    _local.scopes.pop()
+
+
+def var(name: str) -> VariableHandle:
+    """Return a handle on a value of the innermost scope, created empty if the name is new."""
+    return get_cur_scope().var(name)
+
+
+def find_var(name: str) -> VariableHandle | None:
+    """Return a handle on a value of the innermost scope or its parents; None if there is none."""
+    return get_cur_scope().find_var(name)
+
+
+def scoped_function(function: Callable[[], Any]) -> None:
+    """Call a function inside a local scope."""
+    enter_local_scope()
+    try:
+        function()
+    finally:
+        leave_local_scope()
 
 
 _global = Scope()
