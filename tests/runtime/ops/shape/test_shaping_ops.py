@@ -134,5 +134,5 @@ def test_values_are_asked_about() -> None:
 
 def test_ids_that_are_not_whole_numbers_are_refused() -> None:
     x = [np.ones((2, 3)), np.zeros((2, 3))]
-    with pytest.raises(ExecutionError, match="Ids: .* float64"):
+    with pytest.raises(ExecutionError, match=r"Ids: .* float64"):
         run_op("multiplex", {"Ids": np.array([[0.5], [1.0]]), "X": x})
