@@ -88,8 +88,10 @@ __all__ = [
 second_names.install(
     {
         f"{__name__}.data_feed_desc": f"{__name__}.async_executor",
+        f"{__name__}.debugger": f"{__name__}.program.drawing",
         f"{__name__}.default_scope_funcs": f"{__name__}.run.scope",
         f"{__name__}.inferencer": f"{__name__}.contrib.inferencer",
+        f"{__name__}.net_drawer": f"{__name__}.program.drawing",
         f"{__name__}.op": f"{__name__}.run.single_operator",
         f"{__name__}.trainer": f"{__name__}.contrib.trainer",
     }
