@@ -98,7 +98,7 @@ argsort = several(
 isfinite = layer("isfinite(x)", "whether all values are finite, (1,) bool")
 has_inf = layer("has_inf(x)", "whether any value is infinite, (1,) bool", "isinf")
 has_nan = layer("has_nan(x)", "whether any value is not a number, (1,) bool", "isnan")
-diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
+_diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
 
 
 def ones(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -> Variable:
@@ -114,6 +114,12 @@ def zeros(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -
 def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
     """Return x converted to another dtype."""
     return LayerHelper("cast").apply("cast", {"X": x}, {"in_dtype": x.dtype, "out_dtype": dtype})
+
+
+def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
+    """Return a matrix with a vector, a variable or an array, along its diagonal."""
+    matrix: Variable = _diag(diagonal if isinstance(diagonal, Variable) else assign(diagonal))
+    return matrix
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:

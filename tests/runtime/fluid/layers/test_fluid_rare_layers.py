@@ -217,3 +217,9 @@ def test_a_teacher_and_clicks_teach_one_score() -> None:
     clicked = rows[:, :1] > 0
     losses = _trained(loss, {"x": rows, "label": np.where(clicked, 2.0, 0.0).astype("float32")}, 60)
     assert losses[-1] < 0.4 * losses[0]
+
+
+def test_an_array_becomes_a_diagonal() -> None:
+    matrix = layers.diag(np.array([3, 4], "int32"))
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[matrix])
+    assert (found.tolist(), found.dtype) == ([[3, 0], [0, 4]], np.dtype("int32"))
