@@ -241,7 +241,9 @@ def _read_variable(block: Block, message: bytes) -> Variable:
                     dtype, shape = read_tensor_desc(_bytes(part, name), name)
                 else:
                     level = _int(part)
-    return block.create_var(name, shape, dtype, persistable=persistable, lod_level=level, type=kind)
+    variable = block.create_var(name, shape, dtype, persistable=persistable, lod_level=level, type=kind)
+    variable.is_from_file = True
+    return variable
 
 
 def _read_operator(block: Block, message: bytes, unknown: set[tuple[str, str]]) -> Operator:

@@ -138,12 +138,14 @@ class Variable(graph.Variable):
     Attributes:
         type: its kind: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
         is_data: whether it is fed.
+        is_from_file: whether a program file describes it.
         error_clip: an ErrorClip of `fluid.clip`, which bounds its gradient while it is propagated, or None.
         op: the operator that writes it, if an operator created it.
     """
 
     type: VarType = VarType.LOD_TENSOR
     is_data: bool = False
+    is_from_file: bool = False
     error_clip: Any = None
     op: Operator | None = None
 
@@ -186,8 +188,8 @@ class Variable(graph.Variable):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether only its declaration states its dtype: no data layer, operator or scope does."""
-        return not (self.is_data or self.persistable or self.op is not None)
+        """Return whether only its declaration states its dtype: no data layer, file, operator or scope does."""
+        return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
         """Append a cast and return its output."""

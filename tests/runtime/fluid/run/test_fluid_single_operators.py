@@ -108,6 +108,16 @@ def test_variables_of_an_operator_may_all_be_declared_with_one_dtype() -> None:
     np.testing.assert_allclose(gradient[:, 0], [1 / 6, 0, 0, 0, 1 / 3])
 
 
+def test_a_variable_of_a_program_file_keeps_its_dtype_when_integers_are_fed() -> None:
+    fluid.layers.scale(fluid.layers.data("x", [2]), 0.5, name="half")
+    program = fluid.Program.parse_from_string(fluid.default_main_program().serialize_to_string())
+    fed = core.LoDTensor()
+    fed.set(np.array([[1, 3]], "int64"), PLACE)
+    out = program.global_block().ops[0].output("Out")
+    (found,) = fluid.Executor(PLACE).run(program, feed={"x": fed}, fetch_list=out)
+    assert (found.tolist(), found.dtype) == ([[0.5, 1.5]], np.dtype("float32"))
+
+
 def test_a_layer_still_refuses_numbers_where_it_needs_ids() -> None:
     x = fluid.layers.data("x", [1])
     table = fluid.layers.create_parameter([5, 2], "float32")
