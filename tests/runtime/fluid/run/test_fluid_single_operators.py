@@ -113,7 +113,7 @@ def test_a_variable_of_a_program_file_keeps_its_dtype_when_integers_are_fed() ->
     program = fluid.Program.parse_from_string(fluid.default_main_program().serialize_to_string())
     fed = core.LoDTensor()
     fed.set(np.array([[1, 3]], "int64"), PLACE)
-    out = program.global_block().ops[0].output("Out")
+    out = program.global_block().ops[0].outputs["Out"]
     (found,) = fluid.Executor(PLACE).run(program, feed={"x": fed}, fetch_list=out)
     assert (found.tolist(), found.dtype) == ([[0.5, 1.5]], np.dtype("float32"))
 
