@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from paddle import graph
 from paddle.backend import to_host
-from paddle.fluid.errors import FluidTypeError, RunError
+from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
@@ -121,6 +121,11 @@ class Executor:
         ops = program.global_block().ops
         if not any(isinstance(op, Operator) and op.role & OpRole.OPTIMIZE for op in ops):
             return program
+        if program._averaging is not None:
+            raise FluidError(
+                "the trainers of this program average their parameters: "
+                "run it with CompiledProgram or ParallelExecutor, and call average() at the end"
+            )
         from paddle.fluid.compiler import CompiledProgram
 
         together = CompiledProgram(program).with_data_parallel(
@@ -193,6 +198,8 @@ class Executor:
         told = printing(fetch_list, fetch_info, print_period, debug)
         target = default_main_program() if program is None else program
         if isinstance(target, Program) and target._pipeline_opt is not None:
+            if len(target._trainers_endpoints) > 1:
+                raise FluidError("PipelineOptimizer trains in one process: do not transpile its program")
             with self._in_sections(target, scope or global_scope(), target._pipeline_opt) as put:
                 run_pass([put], dataset.batches(thread), told)
             return

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of `Trainer`, in the original's layout.
 
-DIR/checkpoint_N/ has the persistable variables in __model__/, and the epoch and step of each trainer in trainer_RANK/.
-It is written under another name and renamed when complete. A larger N is later.
+DIR/checkpoint_N/ has the persistable variables in __model__/, the epoch and step in trainer_RANK/, and in _SUCCESS the
+size and CRC-32 of each file. It is written under another name and renamed when complete. A larger N is later.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+import zlib
 from pathlib import Path
 
 from paddle.fluid import io
@@ -18,7 +20,8 @@ from paddle.fluid.executor import Executor
 from paddle.fluid.program.program import Program
 
 _MODEL, _COMPLETE = "__model__", "_SUCCESS"
-_NAME = re.compile(r"checkpoint_([0-9]+)")
+_NAME = re.compile(r"checkpoint_(0|[1-9][0-9]*)")
+_log = logging.getLogger(__name__)
 
 
 class CheckpointConfig:
@@ -70,32 +73,36 @@ class CheckpointConfig:
         return (epoch, step) <= (self.epoch_id, self.step_id)
 
     def restore(self, executor: Executor, program: Program, trainer_id: int) -> None:
-        """Load the last complete checkpoint, if there is one.
+        """Load the last checkpoint whose files are whole, if there is one; a warning names each skipped one.
 
         Raises:
-            ModelFileError: it lacks this trainer's epoch or step, or a variable.
+            ModelFileError: there are checkpoints, but none is whole, or the program has other variables.
         """
         serials = self._serials()
-        if not serials:
+        for serial in reversed(serials):
+            folder = self._folder(serial)
+            own = folder / f"trainer_{trainer_id}"
+            try:
+                _check_files(folder)
+                position = [int((own / name).read_text()) for name in ("epoch_id", "step_id")]
+            except (OSError, ValueError) as error:
+                _log.warning("skipping the damaged checkpoint %s: %s", folder, error)
+                continue
+            io.load_persistables(executor, folder / _MODEL, program)
+            self.epoch_id, self.step_id = position
+            self.load_serial = serial
             return
-        folder = Path(self.checkpoint_dir, f"checkpoint_{serials[-1]}")
-        io.load_persistables(executor, folder / _MODEL, program)
-        own = folder / f"trainer_{trainer_id}"
-        try:
-            self.epoch_id, self.step_id = (int((own / name).read_text()) for name in ("epoch_id", "step_id"))
-        except (OSError, ValueError) as error:
+        if serials:
             raise ModelFileError(
-                f"{own}: cannot read the epoch and step of trainer {trainer_id} ({error}): delete {folder} to start "
-                "from the beginning"
-            ) from None
-        self.load_serial = serials[-1]
+                f"all checkpoints in {self.checkpoint_dir} are damaged: delete them to start from the beginning"
+            )
 
     def save(self, executor: Executor, program: Program, trainer_id: int, epoch: int, step: int) -> None:
-        """Save a checkpoint if one is due after this step."""
+        """Save a checkpoint if one is due after this step, and delete those that are too old."""
         if epoch % self.epoch_interval or step % self.step_interval:
             return
         serials = self._serials()
-        folder = Path(self.checkpoint_dir, f"checkpoint_{serials[-1] + 1 if serials else 0}")
+        folder = self._folder(serials[-1] + 1 if serials else 0)
         partial = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(partial, ignore_errors=True)
         own = partial / f"trainer_{trainer_id}"
@@ -103,15 +110,19 @@ class CheckpointConfig:
         io.save_persistables(executor, partial / _MODEL, program)
         (own / "epoch_id").write_text(f"{epoch}\n")
         (own / "step_id").write_text(f"{step}\n")
-        (partial / _COMPLETE).touch()
+        (partial / _COMPLETE).write_text("".join(_listed(partial)))
+        for path in (*partial.rglob("*"), partial):
+            _synchronize(path)
         partial.rename(folder)
+        _synchronize(folder.parent)
         for serial in serials[: len(serials) + 1 - self.max_num_checkpoints]:
-            shutil.rmtree(folder.with_name(f"checkpoint_{serial}"))
+            self._remove(serial)
 
-    def remove_all(self) -> None:
-        """Delete all checkpoints: training has ended."""
+    def end(self) -> None:
+        """Delete all checkpoints: training is complete, and the next one begins with its first step."""
         for serial in self._serials():
-            shutil.rmtree(Path(self.checkpoint_dir, f"checkpoint_{serial}"))
+            self._remove(serial)
+        self.load_serial = None
 
     def _serials(self) -> list[int]:
         """Return the numbers of the complete checkpoints, in order."""
@@ -119,3 +130,39 @@ class CheckpointConfig:
             _NAME.fullmatch(path.parent.name) for path in Path(self.checkpoint_dir).glob(f"*/{_COMPLETE}")
         )
         return sorted(int(match[1]) for match in found if match)
+
+    def _folder(self, serial: int) -> Path:
+        return Path(self.checkpoint_dir, f"checkpoint_{serial}")
+
+    def _remove(self, serial: int) -> None:
+        old = self._folder(serial)
+        shutil.rmtree(old.rename(old.with_name(f".{old.name}.old")))
+
+
+def _listed(folder: Path) -> list[str]:
+    """Return a line with CRC-32, size and relative path of each file."""
+    return [
+        f"{zlib.crc32(path.read_bytes()):08x} {path.stat().st_size} {path.relative_to(folder)}\n"
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != _COMPLETE
+    ]
+
+
+def _check_files(folder: Path) -> None:
+    """Check the files of a checkpoint; those of the original have an empty list and are not checked.
+
+    Raises:
+        ModelFileError: a file is missing, or has other contents.
+    """
+    expected = (folder / _COMPLETE).read_text().splitlines(keepends=True)
+    wrong = set(expected).symmetric_difference(_listed(folder)) if expected else set()
+    if wrong:
+        raise ModelFileError(f"{min(wrong).split(maxsplit=2)[-1].strip()} does not match {_COMPLETE}")
+
+
+def _synchronize(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -14,7 +14,7 @@ from paddle.fluid import io
 from paddle.fluid.compiler import CompiledProgram
 from paddle.fluid.contrib.step_checkpoint import CheckpointConfig
 from paddle.fluid.data_feeder import DataFeeder
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
 from paddle.fluid.executor import Executor
 from paddle.fluid.optimizer import Optimizer
 from paddle.fluid.program.defaults import program_guard
@@ -91,14 +91,16 @@ class Trainer:
         Args:
             train_func: declares the layers; returns the loss, or a list that begins with it.
             optimizer_func: returns the optimizer.
-            param_path: directory of `save_params` from which training goes on; None: random values.
+            param_path: directory of `Trainer.save_params` with the same optimizer, whose values training starts with;
+                None: random values.
             place: None: a GPU if there is one, else the CPU.
-            parallel: run on CPU_NUM places, or on all selected GPUs.
-            checkpoint_config: saves checkpoints during training, and goes on after the last of them.
+            parallel: run on CPU_NUM places, or on all selected GPUs; each batch needs a sample for each of them.
+            checkpoint_config: saves checkpoints during training, and continues after the last of them; for one trainer.
 
         Raises:
             FluidTypeError: a function returns something else, or an argument has the wrong type.
-            FluidError: a variable of the job's environment is missing.
+            FluidError: a variable of the job's environment is missing, or several trainers have a checkpoint_config.
+            ModelFileError: param_path is not such a directory.
         """
         if checkpoint_config is not None and not isinstance(checkpoint_config, CheckpointConfig):
             raise FluidTypeError(
@@ -126,7 +128,11 @@ class Trainer:
             self.exe.run(self.startup_program)
             if self._role == "PSERVER":
                 return  # its values come from trainer 0
-            if param_path and os.path.isdir(param_path):
+            if param_path:
+                if not os.path.isdir(param_path):
+                    raise ModelFileError(
+                        f"Trainer: param_path: {param_path!r} is not a directory of save_params"
+                    )
                 io.load_persistables(self.exe, param_path, self.train_program)
             if self.checkpoint_cfg is not None:
                 self.checkpoint_cfg.restore(self.exe, self.train_program, self._trainer_id)
@@ -189,7 +195,7 @@ class Trainer:
                 if self._is_stopped:
                     return
         if self.checkpoint_cfg is not None:
-            self.checkpoint_cfg.remove_all()
+            self.checkpoint_cfg.end()
 
     def stop(self) -> None:
         """End `train` before its next step."""
@@ -249,27 +255,33 @@ class Trainer:
         """Change the programs into those of this process's role; the variables are those of Fluid's quick start."""
         if self._role not in ("TRAINER", "PSERVER"):
             raise FluidError(f"PADDLE_TRAINING_ROLE: expected TRAINER or PSERVER, got {self._role!r}")
-        servers, here = os.environ.get("PADDLE_PSERVER_IPS", ""), os.environ.get("PADDLE_CURRENT_IP", "")
-        port = os.environ.get("PADDLE_PSERVER_PORT", "6174")
+        port = os.environ.get("PADDLE_PSERVER_PORT", "") or "6174"
+        servers = os.environ.get("PADDLE_PSERVERS_IP_PORT_LIST", "") or _with_port("PADDLE_PSERVER_IPS", port)
+        ranks = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "") or _with_port("PADDLE_TRAINER_IPS", port)
+        own = os.environ.get("PADDLE_CURRENT_ENDPOINT", "") or _with_port("PADDLE_CURRENT_IP", port)
+        count = str(ranks.count(",") + 1)
+        if servers:
+            count = os.environ.get("PADDLE_TRAINERS_NUM", "") or os.environ.get("PADDLE_TRAINERS", "")
+        if not count.isdigit():
+            raise FluidError(f"PADDLE_TRAINERS: expected the number of trainers, got {count!r}")
+        if self.checkpoint_cfg is not None and int(count) > 1:
+            raise FluidError(
+                f"Trainer: checkpoint_config is for one trainer, and this job has {count}: leave it out, "
+                "call save_params in trainer 0, and start again with param_path"
+            )
         if not servers:
-            ranks = os.environ.get("PADDLE_TRAINER_IPS", "")
-            endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "") or _with_port(ranks, port)
-            own = os.environ.get("PADDLE_CURRENT_ENDPOINT", "") or f"{here}:{port}"
-            if "," in endpoints:
+            if int(count) > 1:
                 DistributeTranspiler(DistributeTranspilerConfig(mode="nccl2")).transpile(
-                    self._trainer_id, trainers=endpoints, current_endpoint=own
+                    self._trainer_id, trainers=ranks, current_endpoint=own
                 )
             return
         transpiler = DistributeTranspiler()
-        count = os.environ.get("PADDLE_TRAINERS", "")
-        if not count.isdigit():
-            raise FluidError(f"PADDLE_TRAINERS: expected the number of trainers, got {count!r}")
-        transpiler.transpile(self._trainer_id, pservers=_with_port(servers, port), trainers=int(count))
+        transpiler.transpile(self._trainer_id, pservers=servers, trainers=int(count))
         if self._role == "TRAINER":
             self.train_program = transpiler.get_trainer_program()
             return
-        self.train_program = transpiler.get_pserver_program(f"{here}:{port}")
-        self.startup_program = transpiler.get_startup_program(f"{here}:{port}", self.train_program)
+        self.train_program = transpiler.get_pserver_program(own)
+        self.startup_program = transpiler.get_startup_program(own, self.train_program)
 
 
 def place_or_default(place: Place | None) -> Place:
@@ -313,5 +325,7 @@ def as_list(variables: Any) -> list[Variable]:
     return list(variables) if isinstance(variables, (list, tuple)) else [variables]
 
 
-def _with_port(addresses: str, port: str) -> str:
-    return ",".join(f"{each.strip()}:{port}" for each in addresses.split(",") if each.strip())
+def _with_port(variable: str, port: str) -> str:
+    """Return the addresses in an environment variable as endpoints."""
+    addresses = os.environ.get(variable, "").split(",")
+    return ",".join(f"{each.strip()}:{port}" for each in addresses if each.strip())

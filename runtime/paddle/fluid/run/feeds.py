@@ -120,9 +120,11 @@ def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
     Raises:
         FluidError: a value has fewer samples than there are parts.
     """
+    if parts == 1:
+        return [dict(feed)]
     split: list[dict[str, Any]] = [{} for _ in range(parts)]
     for name, value in feed.items():
-        count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(value)
+        count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(np.atleast_1d(value))
         if count < parts:
             raise FluidError(
                 f"{name!r} has {count} samples for {parts} places: feed at least one per place, or a list of feeds"

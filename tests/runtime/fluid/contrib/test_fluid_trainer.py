@@ -126,12 +126,64 @@ def test_training_goes_on_after_the_last_checkpoint_with_equal_bits(tmp_path: Pa
     np.testing.assert_array_equal(got, expected)
 
 
-def test_a_checkpoint_without_this_trainers_step_is_refused(tmp_path: Path) -> None:
-    made = trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path), 1, 1, 1))
-    with fluid.scope_guard(made.scope):
-        made.checkpoint_cfg.save(made.exe, made.train_program, 0, 0, 0)
-    (tmp_path / "checkpoint_0" / "trainer_0" / "step_id").write_text("x")
-    with pytest.raises(ValueError, match=r"epoch and step of trainer 0.*delete .*checkpoint_0"):
+def _break_off(folder: Path, steps: int) -> None:
+    made = trainer(checkpoint_config=fluid.CheckpointConfig(str(folder), 3, 1, 1))
+
+    def handle(event: Any) -> None:
+        if isinstance(event, fluid.EndStepEvent) and event.step == steps - 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        made.train(1, handle, reader)
+
+
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _break_off(tmp_path, 3)
+    weights = tmp_path / "checkpoint_2" / "__model__" / "fc_0.w_0"
+    weights.write_bytes(weights.read_bytes()[:-1] + bytes([weights.read_bytes()[-1] ^ 1]))
+    (tmp_path / "checkpoint_007").mkdir()
+    (tmp_path / "checkpoint_007" / "_SUCCESS").touch()
+    with caplog.at_level("WARNING"):
+        made = trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path)))
+    assert (made.checkpoint_cfg.load_serial, made.checkpoint_cfg.step_id) == (1, 1)
+    assert "checkpoint_2" in caplog.text
+    assert "fc_0.w_0 does not match" in caplog.text
+    for name in ("checkpoint_0", "checkpoint_1"):
+        (tmp_path / name / "trainer_0" / "step_id").unlink()
+    with pytest.raises(ValueError, match=r"all checkpoints in .* are damaged: delete them"):
+        trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path)))
+
+
+def test_the_empty_list_of_the_original_is_not_checked(tmp_path: Path) -> None:
+    _break_off(tmp_path, 2)
+    (tmp_path / "checkpoint_1" / "_SUCCESS").write_text("")
+    made = trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path)))
+    assert made.checkpoint_cfg.load_serial == 1
+
+
+def test_a_second_training_runs_all_steps(tmp_path: Path) -> None:
+    _break_off(tmp_path, 3)
+    made = trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path), 3, 1, 1))
+    counts = []
+    for _ in range(2):
+        seen: list[Any] = []
+        made.train(1, seen.append, reader)
+        counts.append(sum(isinstance(event, fluid.EndStepEvent) for event in seen))
+    assert counts == [1, 4]
+
+
+def test_a_missing_directory_of_parameters_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"param_path: .*missing' is not a directory"):
+        trainer(param_path=str(tmp_path / "missing"))
+
+
+def test_checkpoints_of_several_trainers_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PADDLE_TRAINING_ROLE", "TRAINER")
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:6170,127.0.0.1:6171")
+    monkeypatch.setenv("PADDLE_CURRENT_ENDPOINT", "127.0.0.1:6170")
+    with pytest.raises(ValueError, match="checkpoint_config is for one trainer, and this job has 2"):
         trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path)))
 
 
@@ -156,7 +208,8 @@ def test_unsuitable_arguments_are_refused_by_name(make: Any, message: str) -> No
 def test_a_job_without_its_number_of_trainers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PADDLE_TRAINING_ROLE", "TRAINER")
     monkeypatch.setenv("PADDLE_PSERVER_IPS", "127.0.0.1")
-    monkeypatch.delenv("PADDLE_TRAINERS", raising=False)
+    for name in ("PADDLE_TRAINERS", "PADDLE_TRAINERS_NUM"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match="PADDLE_TRAINERS: expected the number of trainers"):
         trainer()
 

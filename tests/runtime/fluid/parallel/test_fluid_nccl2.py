@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.run.feeds import split_feed
 from tests.runtime.collective.ranks import KEY, endpoints
 from tests.runtime.fluid.parallel.nccl2_trainer import MODELS, losses
 
@@ -167,6 +168,34 @@ def test_the_number_of_trainers_must_be_that_of_the_transpiled_program() -> None
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(loss.name)
     with pytest.raises(ValueError, match="num_trainers is 1"):
         fluid.Executor().run(program, {"x": np.ones((2, 4), "f4")}, [loss])
+
+
+def test_a_plain_executor_does_not_average_parameters_and_accepts_scalars() -> None:
+    x = fluid.layers.data("x", [1], append_batch_size=False)
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.reshape(x, [1, 1]), 1))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    program, exe = fluid.default_main_program(), fluid.Executor()
+    config = fluid.DistributeTranspilerConfig(mode="nccl2")
+    fluid.DistributeTranspiler(config).transpile(
+        0, trainers="a:1,b:2", current_endpoint="a:1", sync_mode=False
+    )
+    with pytest.raises(ValueError, match=r"average their parameters.*call average\(\)"):
+        exe.run(program, {"x": np.ones(1, "f4")}, [loss])
+    assert split_feed({"x": np.float32(1)}, 1) == [{"x": np.float32(1)}]
+    with pytest.raises(ValueError, match="'x' has 1 samples for 2 places"):
+        split_feed({"x": np.float32(1)}, 2)
+
+
+def test_a_pipeline_is_not_trained_by_several_trainers() -> None:
+    x = fluid.layers.data("x", [4])
+    hidden = fluid.layers.fc(x, 2)
+    loss = fluid.layers.mean(fluid.layers.fc(hidden, 1))
+    fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1), cut_list=[[hidden], [loss]]).minimize(loss)
+    config = fluid.DistributeTranspilerConfig(mode="nccl2")
+    fluid.DistributeTranspiler(config).transpile(0, trainers="a:1,b:2", current_endpoint="a:1")
+    dataset = fluid.DatasetFactory().create_dataset("QueueDataset")
+    with pytest.raises(ValueError, match="PipelineOptimizer trains in one process"):
+        fluid.Executor().train_from_dataset(dataset=dataset)
 
 
 def test_several_rings_and_groups_have_the_names_of_the_original() -> None:
