@@ -248,7 +248,7 @@ class Link:
             position: number of bytes of this side's stream that the agent reports as received.
 
         Raises:
-            ValueError: that number was never sent, or some of the following bytes are no longer stored.
+            ValueError: that many bytes were never sent, or some of the following bytes are no longer stored.
         """
         begin = self._outgoing.repeat_from(position)
         carrier = Carrier(stream, self, self._reactor, begin)

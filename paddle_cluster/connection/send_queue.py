@@ -115,7 +115,7 @@ class SendQueue:
         """Record how many bytes the agent has received since it began to count.
 
         Raises:
-            ValueError: that number was never sent.
+            ValueError: that many bytes were never sent.
         """
         with self._lock:
             self._sent.acknowledge(self._opening_size + count)
@@ -124,7 +124,7 @@ class SendQueue:
         """Return the position after the given number of bytes, to continue on another connection.
 
         Raises:
-            ValueError: this number was never sent, or some of the following bytes are no longer in memory.
+            ValueError: that many bytes were never sent, or some of the following bytes are no longer in memory.
         """
         self.acknowledged(count)
         position = self._opening_size + count

@@ -97,8 +97,8 @@ class Control:
             directory = self.directory = make_job_dir(where, plan.job_id)
         except OSError as error:
             console.note(
-                f"cannot save the job's state in {where.jobs} ({error.strerror}): other terminals see "
-                "only part of it; the job continues"
+                f"cannot save the job's state in {where.jobs} ({error.strerror}); the job continues, but "
+                "other terminals can show only part of its state"
             )
         else:
             paths = socket_paths(where, directory, plan.job_id)

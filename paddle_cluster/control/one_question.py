@@ -65,7 +65,7 @@ def visit(
         fields: fields of the request.
 
     Raises:
-        UsageError: this process cannot have that many connections.
+        UsageError: this process cannot open that many connections.
     """
     make_room(len(nodes))
     return _Round(nodes, login, (request, fields), answer, patience_s).run()

@@ -95,7 +95,7 @@ class CallbackEngine(Engine):
         """Start an agent on a node; block until its callback agent has connected.
 
         Raises:
-            ConnectError: it has not connected in time; the message contains the tool's output.
+            ConnectError: the callback agent has not connected in time; the message contains the tool's output.
         """
         return self._open(node.node_id, agent_bootstrap(), node.python)
 

@@ -123,7 +123,7 @@ def connect(name: str, python: str = sys.executable) -> LocalStream:
         python: the interpreter for the agent.
 
     Raises:
-        ConnectError: it cannot be started.
+        ConnectError: the agent cannot be started.
     """
     bootstrap = agent_bootstrap()
     try:

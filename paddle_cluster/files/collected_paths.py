@@ -30,7 +30,7 @@ def check_move(node_id: int, path: str, to: str) -> None:
     """Check that a node is allowed to rename a log.
 
     Raises:
-        RecordError: it is not a log, or a path is not valid.
+        RecordError: the file is not a log, or a path is not valid.
     """
     check(node_id, path)
     check(node_id, to)

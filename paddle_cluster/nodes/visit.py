@@ -34,7 +34,7 @@ def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
 
     Raises:
         ProtocolError: a node violates the protocol.
-        UsageError: this process is not allowed enough open files.
+        UsageError: this process must not open that many files.
     """
     make_room(len(plan.nodes))
     visit = _Visit(plan)

@@ -30,7 +30,7 @@ def now() -> float:
 
 @dataclass
 class NodeClock:
-    """A node's clock offset, from the last pings; the fastest round trip counts.
+    """Estimates a node's clock offset from the last pings; the ping with the fastest round trip counts.
 
     Attributes:
         guess_s: the assumed offset until a ping is answered.
@@ -43,16 +43,16 @@ class NodeClock:
 
     @property
     def offset_s(self) -> float:
-        """Return the node's clock minus ours."""
+        """Return the node's clock minus this machine's, in seconds."""
         return min(self._samples)[1] if self._samples else self.guess_s
 
     @property
     def error_s(self) -> float:
-        """Return the uncertainty of the offset; infinite before the first pong."""
+        """Return the uncertainty of the offset in seconds; infinite before the first reply."""
         return min(self._samples)[0] if self._samples else float("inf")
 
     def next_ping(self, moment: float | None = None) -> int | None:
-        """Return the sequence number of another ping for the clock, to be sent now; None if enough were sent.
+        """Return the sequence number of the next ping, to be sent now; None if enough were sent.
 
         Args:
             moment: the time according to `now`.
@@ -65,7 +65,7 @@ class NodeClock:
         return seq
 
     def asked(self, seq: int, moment: float | None = None) -> None:
-        """Record the sending of a ping.
+        """Record when a ping was sent.
 
         Args:
             moment: the time according to `now`.
@@ -75,7 +75,7 @@ class NodeClock:
             del self._sent_at[next(iter(self._sent_at))]
 
     def answered(self, seq: int, clock: float, moment: float | None = None) -> None:
-        """Record a pong; ignore one that was not requested.
+        """Record the reply to a ping; ignore a reply to an unknown ping.
 
         Args:
             clock: the node's wall clock in seconds when it answered.

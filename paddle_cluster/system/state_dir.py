@@ -82,7 +82,7 @@ def own_directory(path: Path) -> Path:
     """Create a directory that only this user can access, including its parents.
 
     Raises:
-        OSError: it cannot be created, or the path is a link or another user's directory.
+        OSError: the directory cannot be created, or the path is a link or another user's directory.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -123,7 +123,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a file by a JSON object; readers see the old one or the new one.
 
     Raises:
-        OSError: it could not be written; the old one remains.
+        OSError: the file could not be written; the old one remains.
     """
     # one line per field: with `indent`, the library uses its Python encoder, which takes ten times as long
     lines = (f" {json.dumps(name)}: {json.dumps(field)}" for name, field in value.items())
@@ -135,7 +135,7 @@ def replace_file(path: Path, data: bytes) -> None:
     """Replace the content of a file; readers see the old bytes or the new ones, and a failure leaves no other file.
 
     Raises:
-        OSError: it could not be written; the old one remains.
+        OSError: the file could not be written; the old content remains.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(
@@ -155,7 +155,7 @@ def read_own_file(path: Path) -> bytes:
     """Return the content of a file that only this user can have written, because its content is acted on.
 
     Raises:
-        OSError: it cannot be read, is a link or not a regular file, belongs to another user, or is writable by others.
+        OSError: the file is unreadable, not a regular file, belongs to another user, or is writable by others.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
@@ -186,7 +186,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """Return the whole content of a small file.
 
     Raises:
-        OSError: it cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that no process writes to
+        OSError: the file cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that no process writes to
             for PATIENCE_S (ETIMEDOUT).
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

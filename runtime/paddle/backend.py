@@ -64,7 +64,7 @@ class Device:
         """Check that this device is available.
 
         Raises:
-            DeviceError: it is not available; the message has the reason.
+            DeviceError: the device is not available; the message has the reason.
         """
         if not self.is_gpu:
             return

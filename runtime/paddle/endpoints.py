@@ -51,7 +51,7 @@ def host_of(text: str, what: str, *, ports: str) -> str:
         ports: where to give ports instead, for errors.
 
     Raises:
-        ConfigError: it is not a host, or contains a port.
+        ConfigError: the text is not a host, or contains a port.
     """
     shown = f"{what} {text[:_SHOWN]!r}"
     _check_scheme(text, shown)
@@ -75,7 +75,7 @@ def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1)
     """Check that each is an endpoint, and that all are distinct; arguments as in `address_of`.
 
     Raises:
-        ConfigError: this does not hold for one.
+        ConfigError: an entry is not an endpoint, or two are the same.
     """
     found = [address_of(endpoint, what, first_port=first_port) for endpoint in endpoints]
     if len(set(found)) < len(found):

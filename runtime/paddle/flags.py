@@ -21,7 +21,7 @@ def parse_bool(text: str) -> bool:
     """Parse one of gflags' words for true and false, in any case.
 
     Raises:
-        ValueError: it is not one of them.
+        ValueError: the text is not one of them.
     """
     word = text.strip().lower()
     if word in _TRUE:

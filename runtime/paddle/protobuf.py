@@ -73,7 +73,7 @@ def text(raw: int | float | bytes, what: str) -> str:
     """Return the value of a string field as text.
 
     Raises:
-        ModelFileError: it is not UTF-8.
+        ModelFileError: the field is not UTF-8.
     """
     if not isinstance(raw, bytes):
         raise ModelFileError(f"the description of {what} is damaged: expected a string, got a number")

@@ -83,7 +83,7 @@ class Greeting(NamedTuple):
         """Parse the greeting of `sender`; return None if more bytes may complete it.
 
         Raises:
-            SealError: it is not valid: of another protocol, such as a plain stream, or version, or this side's own.
+            SealError: the greeting is of another protocol, such as a plain stream, or version, or is this side's own.
         """
         if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
             raise SealError(f"not a sealed stream: expected {_MAGIC!r}, got {data[: len(_MAGIC)]!r}")
@@ -163,7 +163,7 @@ class Opener(_Counted):
         The library writes before it has checked the tag: if that is wrong, `into` is filled with zeros.
 
         Raises:
-            SealError: it is not the next piece that the other side sealed for this one.
+            SealError: the piece is not the next piece that the other side sealed for this one.
         """
         header = bytes(piece[:HEADER_BYTES])
         nonce = self._next()
@@ -186,7 +186,7 @@ def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
     """Return (bytes of plaintext, kind) of the piece that begins with these bytes; they are not authenticated yet.
 
     Raises:
-        SealError: it is longer than the maximum.
+        SealError: the piece is longer than the maximum.
     """
     length, kind = _HEADER.unpack_from(buffer, start)
     if length > PIECE or kind > CONFIRMS:

@@ -175,11 +175,12 @@ class NodeHandlers:
         reason = f"no message for {self._settings.limits.lease_s:g} s"
         if not record.contact.login_s:
             reason += (
-                " after the login: no node agent started; check what ~/.bashrc there does without a terminal"
+                " after the login: the node agent did not start. Check what ~/.bashrc on this node does without "
+                "a terminal"
             )
         problem = self.reconnecting.give_up(record.link)
         if problem:
-            reason += f"; a new connection: {problem}"
+            reason += f"; cannot reconnect: {problem}"
         record.drop(ConnectError(record.name, reason))
         if self._context.stopping:
             return

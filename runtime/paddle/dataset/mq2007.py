@@ -84,7 +84,7 @@ class QueryList:
         """Create the list from documents.
 
         Raises:
-            ConfigError: they belong to different queries.
+            ConfigError: the documents belong to different queries.
         """
         self.query_id = -1
         self.querylist = [] if querylist is None else list(querylist)

@@ -100,7 +100,7 @@ def _reader(part: str, src_size: int, trg_size: int, src_lang: str) -> Reader[Sa
 def _check_size(size: int) -> None:
     if size < 3:
         raise ConfigError(
-            f"wmt16: a dictionary must have room for <s>, <e> and <unk>: at least 3, got {size}"
+            f"wmt16: the dictionary size must be at least 3, to hold <s>, <e> and <unk>; got {size}"
         )
 
 

@@ -96,7 +96,7 @@ def has_children() -> bool:
 
 
 def how(code: int) -> str:
-    """Format an exit code, such as "exit code 3" or the name of a signal."""
+    """Describe how a process ended by its exit code: "exit code 3" or "killed by SIGTERM"."""
     if code >= 0:
         return f"exit code {code}"
     try:

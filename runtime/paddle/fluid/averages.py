@@ -236,7 +236,7 @@ class ExponentialMovingAverage(_Averages):
         """Append the operators that update the averages to the program.
 
         Raises:
-            FluidError: it was called before.
+            FluidError: the method was called before.
         """
         if self._rest is not None:
             raise FluidError(

@@ -54,7 +54,7 @@ class CompiledProgram:
             trainer_id: rank of this trainer; None: the value in the build strategy.
 
         Raises:
-            FluidError: it was called before.
+            FluidError: the method was called before.
         """
         if self._settings is not None:
             raise FluidError("with_data_parallel was called twice")

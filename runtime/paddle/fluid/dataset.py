@@ -60,7 +60,7 @@ class DatasetBase:
         Variables with a LoD level get sequences, others arrays of their shape.
 
         Raises:
-            FluidError: one is neither int64 nor float32, or is listed twice.
+            FluidError: a variable is neither int64 nor float32, or is listed twice.
         """
         slots = []
         for variable in var_list:

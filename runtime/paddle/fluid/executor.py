@@ -273,7 +273,7 @@ def as_numpy(tensor: Any) -> Any:
     """Return a fetched value as an array.
 
     Raises:
-        RunError: it has sequences.
+        RunError: the value has sequences.
     """
     if isinstance(tensor, list):
         return [as_numpy(each) for each in tensor]

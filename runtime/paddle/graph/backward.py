@@ -43,7 +43,7 @@ def reaching(
     Operators without a gradient (comparisons, indices, values that depend on a shape alone) end the dependency.
 
     Raises:
-        BackwardError: one of them is overwritten although a gradient needs its earlier value; or a target depends on a
+        BackwardError: a variable is overwritten although a gradient needs its earlier value; or a target depends on a
             source through a gradient operator that has no gradient itself.
     """
     required = set(sources)

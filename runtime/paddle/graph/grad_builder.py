@@ -202,7 +202,7 @@ def gradient_of(op: Operator, reached: set[str], bodies: BodyGradients) -> list[
         reached: its outputs that have a gradient.
 
     Raises:
-        BackwardError: it has no gradient, or none for one of these outputs.
+        BackwardError: the operator has no gradient, or none for one of these outputs.
     """
     rule = op.definition.gradient
     if rule is None:

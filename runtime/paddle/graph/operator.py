@@ -53,7 +53,7 @@ class Operator:
         """Check slots and attributes and return the operator.
 
         Raises:
-            UnknownOpError, SlotError, AttrError: it does not match the operator table.
+            UnknownOpError, SlotError, AttrError: a slot or attribute does not match the operator table.
         """
         definition = lookup(op_type)
         return cls(

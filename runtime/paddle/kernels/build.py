@@ -122,7 +122,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
         may_download: if the machine has no working compiler, install one for the duration of the build.
 
     Raises:
-        BuildError: it does not exist and cannot be compiled, or cannot be loaded after compiling.
+        BuildError: the library does not exist and cannot be compiled, or cannot be loaded after compiling.
     """
     target = library.target()
     path = folder / library.library_name(target)
@@ -170,7 +170,7 @@ def zig() -> Iterator[Compiler]:
     """Install zig for the duration of a block.
 
     Raises:
-        BuildError: it cannot be installed.
+        BuildError: zig cannot be installed.
     """
     with tempfile.TemporaryDirectory(prefix="paddle-zig-") as folder:
         wanted = Path(folder, "requirements.txt")

@@ -34,10 +34,12 @@ def check_arguments(schedule: str, a: float, b: float) -> None:
     """Check the arguments of a schedule.
 
     Raises:
-        ConfigError: with them, the formula would divide by zero or leave the real numbers.
+        ConfigError: the formula would divide by zero or yield a value that is not a real number.
     """
     if schedule in ("exp", "discexp") and b == 0:
-        raise ConfigError(f"learning_rate_decay_b: schedule {schedule} divides by it, so it must not be 0")
+        raise ConfigError(
+            f"learning_rate_decay_b: schedule {schedule} divides by this value, so it must not be 0"
+        )
     if schedule in ("caffe_poly", "exp", "discexp") and a <= 0:
         raise ConfigError(f"learning_rate_decay_a: schedule {schedule} expects more than 0, got {a:g}")
     if schedule == "poly" and a < 0:

@@ -145,7 +145,7 @@ def check_rows(rows: npt.NDArray[np.int64], height: int, what: str) -> None:
     """Check that `rows` is (n,) int64, strictly ascending, within 0 .. height-1.
 
     Raises:
-        ConfigError: it is not; the message begins with `what`.
+        ConfigError: `rows` does not meet these conditions; the message begins with `what`.
     """
     if rows.ndim != 1 or rows.dtype != np.int64:
         raise ConfigError(f"{what}: expected row ids as (n,) int64, got {rows.shape} {rows.dtype}")

@@ -329,7 +329,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     """Serve until TERM or Ctrl+C; return the exit code.
 
     Raises:
-        ConfigError, PortBusy, PserverError: it could not start.
+        ConfigError, PortBusy, PserverError: the server could not start.
     """
     _log.info("commandline: paddle pserver %s ", " ".join(arguments))
     options = ServerOptions.read(arguments, environment)

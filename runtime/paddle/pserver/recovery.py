@@ -71,7 +71,7 @@ class Safety:
         """Parse the flags of `paddle pserver`.
 
         Raises:
-            ConfigError: they contradict each other.
+            ConfigError: the flags contradict each other.
         """
         folder, resume = str(flags["checkpoint_dir"]), str(flags["resume"])
         period, keep = (int(str(flags[name])) for name in ("checkpoint_period", "checkpoint_keep"))
@@ -327,7 +327,7 @@ class Guarded:
         """Restore the state of an earlier process in the engine of port `number`; return an empty list of replies.
 
         Raises:
-            PaddleError: that state is unusable.
+            PaddleError: the state of the earlier process is unusable.
         """
         started = time.monotonic()
         version = 0 if self.keeper is None else self.keeper.recover(self.engine)

@@ -21,10 +21,10 @@ variable PADDLE_JOB_KEY. GrowingTable(start=PATH) starts from an exported table 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `paddle tables` with one command; return the exit code.
+    """Run one subcommand of `paddle tables` and return its exit code.
 
     Raises:
-        PaddleError: it failed.
+        PaddleError: the subcommand failed.
     """
     given = _parser().parse_args(list(arguments))
     if given.what == "import":

@@ -42,7 +42,7 @@ def loads(raw: bytes) -> Any:
     """Return the value of a pickle.
 
     Raises:
-        PickleRefused: it is damaged, or contains an unsupported type.
+        PickleRefused: the pickle is damaged, or contains an unsupported type.
     """
     try:
         return _Machine(raw).run()

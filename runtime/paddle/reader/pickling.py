@@ -17,7 +17,7 @@ def dumps(value: Any) -> bytes:
     """Return a value as a pickle.
 
     Raises:
-        TypeError: it contains an unsupported type.
+        TypeError: the value contains an unsupported type.
     """
     out = [b"\x80\x02"]
     _write(value, out)

@@ -37,7 +37,7 @@ def decompress(data: bytes, most: int) -> bytes:
         most: limit of the decompressed size in bytes.
 
     Raises:
-        SnappyError: it is damaged or too large.
+        SnappyError: the stream is damaged or too large.
     """
     out, at, size = [], 0, 0
     if not data.startswith(_IDENTIFIER):
@@ -82,7 +82,7 @@ def decompress_block(data: bytes, most: int) -> bytes:
     """Decompress a block of at most `most` bytes.
 
     Raises:
-        SnappyError: it is damaged or too large.
+        SnappyError: the block is damaged or too large.
     """
     size, at = _length(data)
     if size > most:

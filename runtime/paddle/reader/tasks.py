@@ -70,7 +70,7 @@ class TaskQueues:
         """Continue from a journal, if there is one, and write all changes to it.
 
         Raises:
-            OSError: it cannot be read or written.
+            OSError: the journal cannot be read or written.
         """
         self._journal, self._path = journal.open("a+", encoding="utf-8"), journal
         self._journal.seek(0)

@@ -148,7 +148,7 @@ class CheckWrapper:
         """Compare one item with its type.
 
         Raises:
-            ValueError: it does not match.
+            ValueError: the item does not match.
         """
         if input_type.type == DataType.Dense:
             if np.size(each) != input_type.dim:

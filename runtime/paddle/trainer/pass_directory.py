@@ -82,7 +82,7 @@ def wait(directory: Path, say: Callable[[str], None]) -> None:
     """Wait until all parameters of a pass are saved, for example by a training job that runs at the same time."""
     if (directory / DONE).is_file():
         return
-    say(f"waiting for the parameters in {directory}; --test_wait=0 does not wait")
+    say(f"waiting for the parameters in {directory}; to skip the wait, use --test_wait=0")
     while not (directory / DONE).is_file():
         time.sleep(_POLL_S)
 

@@ -37,7 +37,7 @@ def make_diagram(config_file: str, dot_file: str, config_arg_str: str = "") -> N
         dot_file: output file; SVG if its name ends in .svg, else text for Graphviz.
 
     Raises:
-        ModelFileError: it cannot be written.
+        ModelFileError: the diagram cannot be written.
     """
     network = parse_config(config_file, config_arg_str).network
     draw = svg if dot_file.endswith(".svg") else dot

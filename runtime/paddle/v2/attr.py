@@ -123,7 +123,7 @@ class ExtraLayerAttribute:
         """Check that a layer supports the settings.
 
         Raises:
-            NotImplementedError: it does not; the message names the layer and the setting.
+            NotImplementedError: the layer does not; the message names the layer and the setting.
         """
         for each in self.to_kwargs(self):
             if each not in self.supported:

@@ -68,7 +68,7 @@ def whole_number(value: object, what: str) -> int:
     """Return `value` as an int; 64.0, the result of a Python 2 division in Python 3, is an error.
 
     Raises:
-        UsageError: it is not an integer; the message begins with `what`.
+        UsageError: the value is not an integer; the message begins with `what`.
     """
     try:
         return operator.index(value)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ class ParameterConfig:
         """Read a serialized message; unknown fields are skipped.
 
         Raises:
-            ModelFileError: it is damaged or lacks name or size.
+            ModelFileError: the message is damaged or lacks name or size.
         """
         found: dict[str, object] = {}
         for number, raw in protobuf.fields(message):
@@ -175,7 +175,7 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
     """Return the parameters of a tar, in the order of their configurations.
 
     Raises:
-        ModelFileError: it is not such a tar, a member is missing, or a blob does not match its configuration.
+        ModelFileError: the file is not such a tar, a member is missing, or a blob does not match its configuration.
     """
     where, stream = str(getattr(file, "name", "parameter tar")), binary(file)
     try:

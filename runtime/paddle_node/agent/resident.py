@@ -90,7 +90,7 @@ class PendingClient:
         """Return the client's request, or None if it is incomplete.
 
         Raises:
-            OSError, ValueError: it has no valid key, or its request is malformed.
+            OSError, ValueError: the client has no valid key, or its request is malformed.
         """
         try:
             if not self._has_shown:

@@ -261,7 +261,7 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
         faults: receives a message for each number of a `progress` that is left out; None: such a number raises.
 
     Raises:
-        RecordError: it is not a report, or a field exceeds its limit.
+        RecordError: the line is not a report, or a field exceeds its limit.
     """
     record = REPORTS.get(kind) if isinstance(kind, str) else None
     if record is None:

@@ -156,7 +156,7 @@ def posix_writers(data: bytes) -> List[Writer]:
     mask.
 
     Raises:
-        ValueError: it does not have this form.
+        ValueError: the attribute does not have this form.
     """
     if len(data) < 4 or len(data) % 8 != 4 or data[:4] != struct.pack("<I", _VERSION):
         raise ValueError(
@@ -186,7 +186,7 @@ def nfs4_writers(data: bytes, inherited: bool = False) -> List[Writer]:
     """Return the entries of an NFSv4 list, in XDR, that allow changes of a directory, or of new files in it.
 
     Raises:
-        ValueError: it does not have this form.
+        ValueError: the attribute does not have this form.
     """
     found, at = [], 4
     try:

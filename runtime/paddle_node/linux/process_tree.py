@@ -138,7 +138,7 @@ def send(found: FoundProcess, number: int) -> bool:
         False if it has exited.
 
     Raises:
-        PermissionError: it changed its user.
+        PermissionError: the process changed its user.
     """
     opened = _pidfd(found.pid)
     try:

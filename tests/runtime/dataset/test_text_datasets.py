@@ -88,7 +88,7 @@ def test_wmt16_translates_either_way_with_dictionaries_of_the_training_text(
 def test_wmt16_refuses_other_languages_and_dictionaries_without_room() -> None:
     with pytest.raises(ConfigError, match=r'"en" \(English\) or "de" \(German\), got \'fr\''):
         wmt16.train(10, 10, "fr")
-    with pytest.raises(ConfigError, match="at least 3, got 2"):
+    with pytest.raises(ConfigError, match=r"at least 3, .* got 2"):
         wmt16.train(10, 2)
 
 

@@ -157,7 +157,7 @@ class Callers(Generic[Note]):
             absent: returns the ranks that have not called yet, which are logged now and then.
 
         Raises:
-            CollectiveError: this process has no descriptors left.
+            CollectiveError: this process has no file descriptors left.
         """
         while not self._introduced:
             now = time.monotonic()

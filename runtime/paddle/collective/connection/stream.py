@@ -135,7 +135,7 @@ class Stream:
 
         Raises:
             ConnectionError: the rank has exited.
-            WireError: it is not a record of this kind.
+            WireError: the next record is not a record of this kind.
         """
         while True:
             missing = _missing(self._note, most)

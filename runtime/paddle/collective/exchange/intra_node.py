@@ -48,7 +48,7 @@ Slots = list[list[list[Flat]]]
 
 
 def bytes_needed(count: int) -> int:
-    """Return the size of the memory for `count` ranks."""
+    """Return how many bytes of shared memory `count` ranks need."""
     return _counters(count) + count * 2 * SLOTS * CHUNK
 
 

@@ -59,7 +59,7 @@ class Task(NamedTuple):
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare with the operation of another rank. Raises PeerDiffers: they differ."""
+        """Compare this operation with another rank's. Raises PeerDiffers: the two differ."""
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(

@@ -92,7 +92,7 @@ class Layer:
         """Add a parameter to this layer and return it.
 
         Raises:
-            FluidTypeError: it is not a parameter.
+            FluidTypeError: the value is not a parameter.
         """
         self._parameters[name] = _checked(parameter, Parameter, "add_parameter")
         return parameter
@@ -101,7 +101,7 @@ class Layer:
         """Add a sublayer, whose parameters then belong to this layer too, and return it.
 
         Raises:
-            FluidTypeError: it is not a Layer.
+            FluidTypeError: the value is not a Layer.
         """
         self._sub_layers[name] = _checked(sublayer, Layer, "add_sublayer")
         return sublayer

@@ -2,7 +2,7 @@
 """Checkpoints of `Trainer`, in the original's layout.
 
 DIR/checkpoint_N/ has the persistable variables in __model__/, the epoch and step in trainer_RANK/, and in _SUCCESS the
-size and CRC-32 of each file. It is written under another name and renamed when complete. A larger N is later.
+size and CRC-32 of each file. It is written under another name and renamed when complete. The newest has the largest N.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class CheckpointConfig:
     """Where and when `Trainer` saves checkpoints.
 
     Attributes:
-        epoch_id: epoch of the checkpoint that was restored.
-        step_id: last step in it.
-        load_serial: its number N; None: training began from the start.
+        epoch_id: the restored checkpoint's epoch.
+        step_id: the last step of this epoch that the checkpoint includes.
+        load_serial: the restored checkpoint's number N; None: training began from the start.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class CheckpointConfig:
         epoch_interval: int = 1,
         step_interval: int = 10,
     ) -> None:
-        """Set the rule.
+        """Set where and how often to save.
 
         Args:
-            checkpoint_dir: None: the current directory.
-            max_num_checkpoints: older ones are deleted.
-            epoch_interval: save in every n-th epoch.
-            step_interval: save after every n-th step of these.
+            checkpoint_dir: parent directory of the checkpoints; None: the current directory.
+            max_num_checkpoints: how many checkpoints to keep; older ones are deleted.
+            epoch_interval: save only in every n-th epoch.
+            step_interval: save after every n-th step of such an epoch.
 
         Raises:
             FluidError: a number is smaller than 1.
@@ -65,7 +65,7 @@ class CheckpointConfig:
         self.load_serial: int | None = None
 
     def has_done(self, epoch: int, step: int | None = None) -> bool:
-        """Return whether the restored checkpoint includes an epoch, or a step of it."""
+        """Return whether the restored checkpoint includes an epoch, or one step of this epoch."""
         if self.load_serial is None:
             return False
         if step is None:
@@ -76,7 +76,7 @@ class CheckpointConfig:
         """Load the last checkpoint whose files are whole, if there is one; a warning names each skipped one.
 
         Raises:
-            ModelFileError: there are checkpoints, but none is whole, or the program has other variables.
+            ModelFileError: all existing checkpoints are damaged, or the program has other variables.
         """
         serials = self._serials()
         for serial in reversed(serials):
@@ -119,7 +119,7 @@ class CheckpointConfig:
             self._remove(serial)
 
     def end(self) -> None:
-        """Delete all checkpoints: training is complete, and the next one begins with its first step."""
+        """Delete all checkpoints, since training is complete; the next training begins with its first step."""
         for serial in self._serials():
             self._remove(serial)
         self.load_serial = None

@@ -64,16 +64,16 @@ class EndStepEvent:
 
 
 class Trainer:
-    """Builds the programs of a model, and trains it.
+    """Builds a model's programs and trains the model.
 
-    In a job, PADDLE_TRAINING_ROLE decides which part this process has: a PSERVER serves its parameters in `train`,
+    In a job, PADDLE_TRAINING_ROLE sets the role of this process: a PSERVER serves its parameters in `train`,
     and a TRAINER trains with the servers, or without servers by summing gradients over all trainers.
 
     Attributes:
         scope: holds the values of the variables.
-        startup_program: initialises them.
-        train_program: the program of a step; on a server the program that serves.
-        test_program: a copy without backward pass and updates.
+        startup_program: initialises the variables.
+        train_program: the program of one training step; on a server, the serving loop.
+        test_program: a copy of the training program without backward pass and updates.
         train_func_outputs: the variables that `train_func` returns.
     """
 
@@ -91,16 +91,15 @@ class Trainer:
         Args:
             train_func: declares the layers; returns the loss, or a list that begins with it.
             optimizer_func: returns the optimizer.
-            param_path: directory of `Trainer.save_params` with the same optimizer, whose values training starts with;
-                None: random values.
-            place: None: a GPU if there is one, else the CPU.
+            param_path: a directory of `save_params` with the same optimizer, to continue from; None: random values.
+            place: the device; None: a GPU if there is one, else the CPU.
             parallel: run on CPU_NUM places, or on all selected GPUs; each batch needs a sample for each of them.
             checkpoint_config: saves checkpoints during training, and continues after the last of them; for one trainer.
 
         Raises:
-            FluidTypeError: a function returns something else, or an argument has the wrong type.
+            FluidTypeError: a function returns a value of the wrong type, or an argument has the wrong type.
             FluidError: a variable of the job's environment is missing, or several trainers have a checkpoint_config.
-            ModelFileError: param_path is not such a directory.
+            ModelFileError: param_path is not a directory of `save_params` with this optimizer.
         """
         if checkpoint_config is not None and not isinstance(checkpoint_config, CheckpointConfig):
             raise FluidTypeError(
@@ -146,13 +145,12 @@ class Trainer:
     ) -> None:
         """Train until all epochs are done, or a handler calls `stop`.
 
-        A server serves until all trainers have left; then its process ends, since what follows in the script is a
-        trainer's.
+        A server serves until all trainers have left, and then exits: the rest of the script is only for trainers.
 
         Args:
             num_epochs: number of passes over the reader's minibatches.
             event_handler: called with each event.
-            reader: a call returns an iterator over minibatches.
+            reader: a function that returns an iterator over minibatches.
             feed_order: names of the data variables in the order of a sample's fields, or name -> position; None: the
                 order of declaration.
 
@@ -235,7 +233,7 @@ class Trainer:
         Args:
             param_path: the directory.
             feeded_var_names: names of the data variables to feed.
-            target_var_indexes: positions of the wanted outputs in what `train_func` returns.
+            target_var_indexes: positions of the wanted outputs in the list that `train_func` returns.
         """
         with self._guards():
             targets = [
@@ -285,10 +283,10 @@ class Trainer:
 
 
 def place_or_default(place: Place | None) -> Place:
-    """Return the place; for None a GPU if this machine has one, else the CPU.
+    """Return the given place, or for None the default: a GPU if this machine has one, else the CPU.
 
     Raises:
-        FluidTypeError: it is not a place.
+        FluidTypeError: the argument is not a place.
     """
     if place is None:
         return CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
@@ -301,7 +299,7 @@ def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, in
     """Return the data variables in the order of a sample's fields; see `Trainer.train`.
 
     Raises:
-        FluidError: positions are not 0 to n - 1, or the program lacks a name.
+        FluidError: the positions are not 0 to n - 1, or the program lacks a named variable.
     """
     known = {name: each for name, each in program.global_block().vars.items() if isinstance(each, Variable)}
     if feed_order is None:

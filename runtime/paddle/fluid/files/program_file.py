@@ -71,7 +71,7 @@ def read_attribute(message: bytes) -> tuple[str, object]:
     """Return the name and the value of an encoded attribute; lists become tuples.
 
     Raises:
-        ModelFileError: its type is unknown or its value missing.
+        ModelFileError: the attribute's type is unknown or its value is missing.
     """
     name, kind = "", None
     values: list[object] = []

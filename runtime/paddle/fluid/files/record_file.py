@@ -32,7 +32,7 @@ def unpack_batch(record: bytes, what: str) -> list[Any]:
     """Return the values in a record.
 
     Raises:
-        ModelFileError: it does not contain tensors.
+        ModelFileError: the record does not contain tensors.
     """
     if len(record) < _COUNT.size:
         raise ModelFileError(f"{what}: expected tensors, got {len(record)} bytes")

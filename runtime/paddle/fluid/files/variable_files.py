@@ -62,7 +62,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
         folders: folders that must contain it; None: trainers are trusted.
 
     Raises:
-        PserverError: it must not be written there.
+        PserverError: the table must not be written there.
     """
     wanted = Path(path)
     if "\0" in path or len(path) > _MAX_PATH or not wanted.name or wanted.name == "..":
@@ -224,7 +224,7 @@ def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
     """Read a file that contains `count` arrays, each with its sequences if it has any.
 
     Raises:
-        ModelFileError: it is missing, damaged, or contains another number of arrays.
+        ModelFileError: the file is missing, damaged, or contains another number of arrays.
     """
     with _opened(Path(path)) as stream:
         values = [read_tensor(stream, str(path)) for _ in range(count)]
@@ -236,7 +236,7 @@ def read_value(path: str | os.PathLike[str], variable: Variable) -> Any:
     """Read a file that contains one value, which must match a variable.
 
     Raises:
-        ModelFileError: it is missing, damaged, or contains a value of another shape or dtype.
+        ModelFileError: the file is missing, damaged, or contains a value of another shape or dtype.
     """
     return _only(Path(path), variable)
 
@@ -316,7 +316,7 @@ def read_table(path: str | os.PathLike[str], name: str) -> SelectedRows:
     """Read a file that contains rows of a growing table.
 
     Raises:
-        ModelFileError: it is missing or damaged, or contains something else.
+        ModelFileError: the file is missing or damaged, or contains something else.
     """
     with _opened(Path(path)) as stream:
         rows = read_selected_rows(stream, name, any_ids=True)
@@ -328,7 +328,7 @@ def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
     """Read a file of an update rule's states; return them, and the rule's line: "" in files of earlier releases.
 
     Raises:
-        ModelFileError: it is missing or damaged, or contains something else.
+        ModelFileError: the file is missing or damaged, or contains something else.
     """
     with _opened(path) as stream:
         rows = read_selected_rows(stream, name, any_ids=True)

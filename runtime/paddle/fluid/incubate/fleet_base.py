@@ -116,7 +116,7 @@ class Fleet:
         """Return this worker's part of a list: consecutive files; the first workers get one more if needed.
 
         Raises:
-            FluidError: it is not a list.
+            FluidError: the argument is not a list.
         """
         if isinstance(files, str):
             raise FluidError(f"files: expected a list, got the string {files!r}")
@@ -188,7 +188,7 @@ class Fleet:
 
     def _made(self, method: str) -> tuple[Program, Program]:
         if self.main_program is None or self.startup_program is None:
-            raise FluidError(f"fleet.{method}: call minimize of fleet.distributed_optimizer(...) first")
+            raise FluidError(f"fleet.{method}: call fleet.distributed_optimizer(...).minimize(...) first")
         return self.main_program, self.startup_program
 
     def _transpile(self, config: DistributeTranspilerConfig, program: Program, startup: Program) -> None:

@@ -69,7 +69,7 @@ def parse_description(text: str, what: str) -> Description:
         what: its source, for messages.
 
     Raises:
-        ModelFileError: it is malformed, or a slot has no name or an unknown type.
+        ModelFileError: the description is malformed, or a slot has no name or an unknown type.
     """
     fields = _Parser(text, what).message("")
     slots = [

@@ -59,7 +59,7 @@ class Pipe:
         """Yield the lines of a file.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
             PipeError: a command failed; lines before it were already returned.
         """
         source = path if self.command == PLAIN else f"{path}, output of {self.command!r}"

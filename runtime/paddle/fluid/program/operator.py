@@ -83,7 +83,7 @@ class Operator(graph.Operator):
         """Return an attribute; the `Block` itself, or a list of blocks, for attributes that name bodies.
 
         Raises:
-            KeyError: it has no attribute of that name.
+            KeyError: the operator has no attribute of that name.
         """
         value: Any = self._shown_attrs[name]
         if name in _BODIES:
@@ -99,7 +99,7 @@ class Operator(graph.Operator):
         """Return the number of an attribute's type in the original's enum: INT 0, FLOAT 1, STRING 2, INTS 3 ...
 
         Raises:
-            KeyError: it has no attribute of that name.
+            KeyError: the operator has no attribute of that name.
         """
         return attribute_type(self.type, name, self._shown_attrs[name])
 
@@ -121,7 +121,7 @@ class Operator(graph.Operator):
         """Return the block that contains the operator.
 
         Raises:
-            FluidError: it no longer belongs to a block.
+            FluidError: the operator no longer belongs to a block.
         """
         found = None if self.home is None else self.home()
         if found is None:

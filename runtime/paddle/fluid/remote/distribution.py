@@ -64,7 +64,7 @@ def distribution_of(program: graph.Program) -> Distribution:
     """Return the distribution in the operators of block 0, for programs not made by a transpiler or read from files.
 
     Raises:
-        FluidError: they name several trainer ids.
+        FluidError: the operators name several trainer ids.
     """
     trainers: set[int] = set()
     endpoints: dict[str, None] = {}
@@ -160,7 +160,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
                 _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, times)
         time.sleep(min(max(_AGAIN * times.waited_s, _SHORTEST_S), _LONGEST_S))
     if was_told:
-        _log.warning("all pservers are listening after %.0f s", times.waited_s)
+        _log.warning("all pservers are now listening, after %.0f s", times.waited_s)
 
 
 def wire_keys(who: str) -> WireKeys | None:

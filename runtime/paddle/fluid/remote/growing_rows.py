@@ -155,7 +155,7 @@ class GrowingRows:
         """Check that a value is a gradient of rows or, with `is_first`, initial rows.
 
         Raises:
-            PserverError: it is not.
+            PserverError: the value is not such a gradient, or not such rows.
         """
         width = self._spec.width
         widths = (width, _columns(self._table)) if is_first else (width,)
@@ -173,7 +173,7 @@ class GrowingRows:
         """Check that an `update` with these ids has enough room.
 
         Raises:
-            PserverError: it does not; nothing was changed.
+            PserverError: there is not enough room; nothing was changed.
         """
         self._table.reserve(self._row_gradients(gradients))
 

@@ -64,7 +64,7 @@ class ServedVariables:
         """Return a value as stored on its servers: (endpoint, name there) -> value.
 
         Raises:
-            RunError: it has too few elements.
+            RunError: the value has too few elements.
         """
         value = scope.get(name)
         if name in self.tables:
@@ -129,8 +129,8 @@ class LocalWrites:
             if scope.get(name) is not value and name not in self._warned:
                 self._warned.add(name)
                 _log.warning(
-                    "%r was set on this trainer after its first step; the next step replaces it with the value of the "
-                    "parameter servers. Set it before the first step.",
+                    "%r was set on this trainer after its first step; the next step will overwrite it with the value "
+                    "from the parameter servers. Set it before the first step.",
                     name,
                 )
 

@@ -210,7 +210,7 @@ class ServedProgram:
             self._scope.cell(WAITING).value = np.ones(1, np.int64)
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply the gradients of one trainer. Raises PaddleError: they cannot be applied."""
+        """Apply the gradients of one trainer. Raises PaddleError: the gradients cannot be applied."""
         if self.is_agreed(gradients.keys()):
             self._clip(gradients)
             return

@@ -56,7 +56,7 @@ class BatchQueue:
         """Begin to prefetch batches.
 
         Raises:
-            RunError: it has already started.
+            RunError: the queue has already started.
         """
         with self._lock:
             if self._batches is not None:

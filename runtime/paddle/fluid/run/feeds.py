@@ -31,8 +31,8 @@ def entering(value: Any, block: Block, name: str) -> Any:
     LoDTensor, since scripts that test operators declare all variables of an operator with one dtype.
 
     Raises:
-        RunError: it is a list of arrays, which has no shape.
-        FluidTypeError: it is not a number, or is text.
+        RunError: the value is a list of arrays, which has no shape.
+        FluidTypeError: the value is not a number, or is text.
     """
     variable = block.find(name)
     if isinstance(value, LoDTensor):

@@ -83,7 +83,7 @@ class VariableHandle:
         """Return a handle on the value, which must be selected rows; an empty variable becomes such, without rows.
 
         Raises:
-            FluidTypeError: it holds another kind of value.
+            FluidTypeError: the variable holds another kind of value.
         """
         if self._cell.value is None:
             self._cell.value = SelectedRows(np.zeros(0, np.int64), np.zeros((0, 1), np.float32), 0)
@@ -95,7 +95,7 @@ class VariableHandle:
         """Return the value, which must be an array of tensors.
 
         Raises:
-            FluidTypeError: it is not.
+            FluidTypeError: the value is not an array of tensors.
         """
         if not isinstance(self._cell.value, list):
             raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not an array")
@@ -183,7 +183,7 @@ def scope_guard(scope: Scope) -> Iterator[None]:
     """Make another scope the global one within the context.
 
     Raises:
-        FluidTypeError: it is not a scope.
+        FluidTypeError: the argument is not a scope.
     """
     if not isinstance(scope, Scope):
         raise FluidTypeError(f"scope_guard: expected a Scope, got {scope!r}")

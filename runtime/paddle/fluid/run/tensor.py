@@ -57,7 +57,7 @@ class LoDTensor:
         """Set sequences by offsets.
 
         Raises:
-            FluidError: they do not fit the rows or each other.
+            FluidError: the offsets do not fit the rows or each other.
         """
         self._set_levels(tuple(np.asarray(level, np.int64) for level in lod))
 
@@ -70,7 +70,7 @@ class LoDTensor:
         """Set sequences by lengths.
 
         Raises:
-            FluidError: they do not fit the rows or each other.
+            FluidError: the lengths do not fit the rows or each other.
         """
         self._set_levels(offsets_of(lengths))
 

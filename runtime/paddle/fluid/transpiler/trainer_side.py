@@ -30,11 +30,11 @@ def rewrite_main(
     sent: Sequence[Variable] = (),
     groups: Sequence[NormGroup] = (),
 ) -> None:
-    """Add sending and receiving to a trainer's main program, in place.
+    """Add the operators that send gradients and receive parameters to a trainer's main program, in place.
 
     Args:
         program: the program after `minimize`.
-        placed: all parameters; the gradients of all are sent.
+        placed: all parameters; all their gradients are sent.
         fetched: parameters that are received as a whole in every step.
         sync: whether servers wait for all trainers.
         groups: gradients whose norm is computed after they were sent.
@@ -59,7 +59,7 @@ def rewrite_main(
 def rewrite_startup(
     program: Program, placed: Sequence[Placed], endpoints: Sequence[str], trainer_id: int
 ) -> None:
-    """Make a trainer start with the servers' values, in place."""
+    """Change a startup program in place: the trainer starts with the servers' values."""
     block = program.global_block()
     received = receive(block, placed, trainer_id, {})
     fetch_barrier(block, received, endpoints, trainer_id)
@@ -67,7 +67,7 @@ def rewrite_startup(
 
 
 def remove_updates(program: Program) -> None:
-    """Remove updates and learning rates, which servers compute."""
+    """Remove the updates and the learning-rate operators, which run on the servers, from a trainer's program."""
     block = program.global_block()
     gone = (OpRole.OPTIMIZE, *_LEARNING_RATE)
     block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role in gone)]

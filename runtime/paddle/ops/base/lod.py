@@ -114,7 +114,7 @@ def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
     """Return the rows, and the offsets of the last level, of an input that must have sequences.
 
     Raises:
-        InputError: it has no sequences.
+        InputError: the input has no sequences.
     """
     if not isinstance(value, LoDArray):
         raise InputError(

@@ -39,7 +39,7 @@ def axis_of(axis: int, rank: int) -> int:
     """Return the axis as a non-negative number.
 
     Raises:
-        AttrError: it is out of range for the rank.
+        AttrError: the axis is out of range for the rank.
     """
     if not -rank <= axis < rank:
         raise AttrError(f"axis {axis} is out of range for a value of {rank} dimensions")

@@ -13,7 +13,7 @@ from paddle.ops.base.registry import Spec, gradient, operator
 
 def _infer(x: Spec, *, seg_num: int, shift_ratio: float) -> Spec:
     if len(x.shape) != 4 or seg_num < 1 or (x.shape[0] >= 0 and x.shape[0] % seg_num):
-        raise ShapeError(f"expected X (N seg_num, C, H, W), got {x.shape} and seg_num {seg_num}")
+        raise ShapeError(f"expected X (N * seg_num, C, H, W), got {x.shape} and seg_num {seg_num}")
     if not 0 < shift_ratio < 0.5:
         raise AttrError(f"shift_ratio: expected a number between 0 and 0.5, got {shift_ratio}")
     return x
@@ -23,8 +23,8 @@ def _infer(x: Spec, *, seg_num: int, shift_ratio: float) -> Spec:
 def temporal_shift(x: Array, *, seg_num: int, shift_ratio: float) -> Array:
     """Return frames with some channels shifted in time.
 
-    The first C shift_ratio channels come from the previous frame, and as many after them from the next frame; zeros at
-    the ends of a video of seg_num frames.
+    The first C * shift_ratio channels come from the previous frame, and the next C * shift_ratio from the next frame.
+    At the ends of a video of seg_num frames, zeros take their place.
     """
     return _shifted(x, seg_num, shift_ratio, 1)
 

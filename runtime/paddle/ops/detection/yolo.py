@@ -49,7 +49,7 @@ def expect_channels(x: Spec, anchors: int, classes: int) -> None:
     """Check the shape of a feature map.
 
     Raises:
-        ShapeError: it does not have 5 + classes channels per anchor.
+        ShapeError: the feature map does not have 5 + classes channels per anchor.
         AttrError: class_num is below 1.
     """
     if classes <= 0:

@@ -106,7 +106,7 @@ class Batch:
 
 
 def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> dict[str, Batch]:
-    """Return batches by tensor name. Raises ConfigError: one is not a batch, or two belong to the same tensor."""
+    """Return batches by tensor name. Raises ConfigError: an item is not a batch, or two share a tensor."""
     if given is None:
         return {}
     every = (
@@ -126,7 +126,7 @@ def gradient_of(name: str, batches: Sequence[Batch]) -> RowGradient | None:
     """Return the summed gradient of all batches of one tensor, or None if none has a gradient.
 
     Raises:
-        ConfigError: one belongs to another tensor.
+        ConfigError: a batch belongs to another tensor.
     """
     for each in batches:
         if each.name != name:

@@ -207,7 +207,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
 
 
 def _row_dtype(given: object) -> str:
-    """Return the dtype of a table. Raises ConfigError: it is another one, or not a name."""
+    """Return the dtype of a table. Raises ConfigError: the dtype is unsupported."""
     if isinstance(given, str) and given in ROW_DTYPES:
         return given
     text = str(given).lower()

@@ -47,7 +47,7 @@ def host_array(array: Any, what: str) -> HostArray:
         what: its name in error messages.
 
     Raises:
-        ConfigError: it is not an array, or not one that numpy can read.
+        ConfigError: the value is not an array, or not one that numpy can read.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -69,7 +69,7 @@ def target(array: Any, what: str) -> Target:
     """Return the destination of the values for an array.
 
     Raises:
-        ConfigError: it is not an array, or it is read-only.
+        ConfigError: the value is not an array, or it is read-only.
     """
     if not isinstance(array, np.ndarray) and backend.array_module(array) is not np:
         return _through_buffer(array.shape, array.dtype, lambda host: array.set(host))
@@ -115,7 +115,7 @@ class Destinations:
 
 
 def put_rows(name: str, found: HostArray, out: Any) -> None:
-    """Fill `out` with rows of a tensor. Raises ConfigError: it has another shape or dtype."""
+    """Fill `out` with rows of a tensor. Raises ConfigError: `out` has another shape or dtype."""
     place = target(out, f"out array of tensor {name}")
     if place.host.shape != found.shape or place.host.dtype != found.dtype:
         raise ConfigError(
@@ -127,7 +127,7 @@ def put_rows(name: str, found: HostArray, out: Any) -> None:
 
 
 def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
-    """Return row ids, of any shape, as C-contiguous int64. Raises ConfigError: they are not int64 or int32."""
+    """Return row ids, of any shape, as C-contiguous int64. Raises ConfigError: the ids are not int64 or int32."""
     ids = host_array(array, what)
     if ids.dtype not in _ID_TYPES:
         raise ConfigError(f"{what}: expected int64 or int32, got {ids.dtype}")
@@ -171,7 +171,7 @@ def float_rows(values: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np
     """Return the rows of ids with the given shape as (n, width).
 
     Raises:
-        ConfigError: they are not (*shape, width) float32.
+        ConfigError: the values are not (*shape, width) float32.
     """
     found = host_array(values, what)
     if found.dtype != np.float32 or found.ndim != len(shape) + 1 or found.shape[:-1] != shape:

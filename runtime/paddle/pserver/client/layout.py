@@ -144,7 +144,7 @@ class Layout:
         """Return the array of one parameter as (size,) float32; with `check`, also search it for NaN and infinity.
 
         Raises:
-            ConfigError: it is missing, has another shape or dtype, or is not finite.
+            ConfigError: the array is missing, has another shape or dtype, or is not finite.
         """
         if name not in arrays:
             raise ConfigError(f"{what} of parameter {name} is missing")
@@ -178,7 +178,7 @@ class Layout:
         """Return the gradient of a sparse parameter or growing table.
 
         Raises:
-            ConfigError: its row ids or values are invalid.
+            ConfigError: the gradient's row ids or values are invalid.
         """
         if name in self.growing:
             try:

@@ -116,7 +116,7 @@ class Reaching:
         """Record the first answer of a server.
 
         Raises:
-            ConfigError: it has other numbers of ports than the user specified.
+            ConfigError: the server has other numbers of ports than the user specified.
         """
         self._unmet.discard(index)
         theirs = reported_range(reply)

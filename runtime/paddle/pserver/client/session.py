@@ -309,7 +309,7 @@ class TrainerSession:
         return dict(zip(ids, self._stored.rows_of(wanted), strict=True))
 
     def check_open(self) -> None:
-        """Raise an error after `close`. Raises PserverError: it was closed."""
+        """Check that the session is open. Raises PserverError: `close` was called."""
         self._exchange.check_open()
 
     def close(self) -> None:

@@ -342,7 +342,7 @@ class _Push:
         """Accept all values, if they arrived with the reply.
 
         Raises:
-            WireError: they do not match the server's share.
+            WireError: the values do not match the server's share.
         """
         if self.count:
             self._deliver(0, values)

@@ -215,7 +215,7 @@ class StateFolder:
         self._retry_at = 0.0
 
     def check(self) -> None:
-        """Check that an earlier process saved its complete state. Raises PserverError: it could not."""
+        """Check that an earlier process saved its complete state. Raises PserverError: its state is incomplete."""
         gone = self.path / _GONE
         if gone.exists():
             raise PserverError(gone.read_text(encoding="utf-8"))

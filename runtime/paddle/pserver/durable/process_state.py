@@ -72,7 +72,7 @@ class Revival:
         """Return the identity of the previous process; None if there was none.
 
         Raises:
-            PserverError: its file cannot be read.
+            PserverError: the file with the identity cannot be read.
         """
         path = self._folder / _NAME
         try:
@@ -83,7 +83,7 @@ class Revival:
             raise PserverError(f"cannot read {path}: {error}; stop the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
-        """Save this process's identity for the next one. Raises OSError: there is not enough room."""
+        """Save this process's identity for the next one. Raises OSError: the disk is full."""
         path = self._folder / _NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")

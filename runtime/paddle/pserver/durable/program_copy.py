@@ -93,7 +93,7 @@ def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]
     """Yield a copy's values by name, which the caller then owns; then the trainers' messages; last the facts.
 
     Raises:
-        CheckpointError: it is damaged.
+        CheckpointError: the copy is damaged.
     """
     with open(copy.path, "rb") as file:
         while True:

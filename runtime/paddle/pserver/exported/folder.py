@@ -89,7 +89,7 @@ class Description:
 
     @classmethod
     def read(cls, folder: Path) -> Description:
-        """Read a folder's manifest. Raises ConfigError: it is missing or damaged."""
+        """Read a folder's manifest. Raises ConfigError: the manifest is missing or damaged."""
         path = folder / MANIFEST
         try:
             with open(path, "rb") as file:
@@ -121,7 +121,8 @@ class Description:
                 raise ValueError(f"expected whole numbers, got {numbers}")
         if not self.clocks or len(self.since) not in (0, len(self.clocks)):
             raise ValueError(
-                f"the batches {self.clocks} of servers do not match the changes after {self.since}"
+                f"the servers' batch numbers {self.clocks} and the starting batch numbers {self.since} "
+                "differ in length: expected one of each per server"
             )
         if not 0 < self.width <= MAX_WIDTH:
             raise ValueError(f"invalid width of rows: {self.width}")
@@ -311,7 +312,7 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
     """Yield the rows of one folder in bounded pieces, and compare them with its manifest.
 
     Raises:
-        ConfigError: it is damaged; the rows yielded before must not be used.
+        ConfigError: the folder is damaged; the rows yielded before must not be used.
     """
     said, rows, digest = Description.read(folder), 0, _digest_of_removed(read_removed(folder))
     for name in said.files:

@@ -52,7 +52,7 @@ def read_file(path: Path, key: str = "", *, is_foreign: bool = False) -> Iterato
         is_foreign: whether another program wrote the file: states are not read, and ids may not repeat.
 
     Raises:
-        ConfigError: it is not a valid file, or has neither; an id is repeated, which is found before the first piece.
+        ConfigError: the file is invalid, has neither rows nor a matrix, or repeats an id (found before any piece).
     """
     module = format_of(path)
     if not path.is_file():
@@ -100,7 +100,7 @@ def _names(
 
 
 def _check_distinct(path: Path, pieces: Iterator[Mapping[str, npt.NDArray[np.generic]]]) -> None:
-    """Check that no id of a file is repeated. Raises ConfigError: one is."""
+    """Check that no id of a file is repeated. Raises ConfigError: an id is repeated."""
     ids = np.sort(np.concatenate([np.zeros(0, np.int8), *(piece["ids"] for piece in pieces)]))
     if (is_repeated := ids[1:] == ids[:-1]).any():
         raise ConfigError(

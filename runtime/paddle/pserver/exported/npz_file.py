@@ -46,7 +46,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's arrays of any kind. Raises ConfigError: it is not a valid file."""
+    """Return the shapes of a file's arrays of any kind. Raises ConfigError: the file is invalid."""
     with _opened(path) as archive:
         found = {}
         for member in archive.namelist():

@@ -39,7 +39,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's arrays of any kind. Raises ConfigError: it is not a valid file."""
+    """Return the shapes of a file's arrays of any kind. Raises ConfigError: the file is invalid."""
     return _header(path, lambda each, *_: tuple(map(int, each["shape"])))
 
 
@@ -50,7 +50,7 @@ def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, 
         names: result name of each array -> its name in the file.
 
     Raises:
-        ConfigError: it is not a valid file.
+        ConfigError: the file is not a valid file.
     """
     header = _header(path, _place, names.values())
     arrays = {}

@@ -63,7 +63,7 @@ class Served(Protocol):
         """Check that the program accepts a gradient.
 
         Raises:
-            PserverError: it has no such gradient, or one of another shape, dtype or kind.
+            PserverError: the program has no such gradient, or one of another shape, dtype or kind.
         """
 
     def check_first(self, name: str, value: Value) -> None:
@@ -86,11 +86,11 @@ class Served(Protocol):
         """Compute one synchronous step; missing gradients count as 0.
 
         Raises:
-            PaddleError: it cannot be computed.
+            PaddleError: the step cannot be computed.
         """
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply the gradients of one trainer, independently of others. Raises PaddleError: they cannot be applied."""
+        """Apply one trainer's gradients, independently of others. Raises PaddleError: they cannot be applied."""
 
     def value(self, trainer: int, name: str) -> Value:
         """Return a variable; the program owns the array. Raises PserverError: there is no such variable."""

@@ -221,7 +221,7 @@ class Service(Protocol):
         """Execute a trainer's request, or let it wait.
 
         Raises:
-            PaddleError: it is refused; nothing was changed.
+            PaddleError: the request is refused; nothing was changed.
         """
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:

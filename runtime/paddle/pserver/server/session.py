@@ -85,7 +85,7 @@ class Sessions:
         """Return the session a request belongs to.
 
         Raises:
-            PserverError: it has no session, or a newer process took over the trainer id.
+            PserverError: the message belongs to no session, or a newer process took over the trainer id.
         """
         session = self._by_trainer.get(message.trainer)
         is_own = session is not None and session.id == message.session

@@ -232,7 +232,9 @@ class Training(Service):
     def _on_push_pull(self, trainer: int, message: Message) -> None:
         store = self._model.ready()
         if trainer not in self._in_pass:
-            raise PserverError(f"trainer {trainer} pushes outside a pass: it must start one first")
+            raise PserverError(
+                f"trainer {trainer} pushed a gradient outside a pass. Start a pass before pushing."
+            )
         gradient = read_gradient(message)
         store.check(gradient)
         chunks = message.expect(PushPull).chunks
@@ -249,7 +251,7 @@ class Training(Service):
     def _on_shrink(self, trainer: int, message: Message) -> None:
         store, asked = self._model.ready(), read_scores(message)
         if trainer not in self._in_pass:
-            raise PserverError(f"trainer {trainer} shrinks a table outside a pass: it must start one first")
+            raise PserverError(f"trainer {trainer} cannot shrink a table outside a pass. Start a pass first.")
         store.check_scores(asked)
         self._shrink.arrive(trainer, asked)
         self._advance()

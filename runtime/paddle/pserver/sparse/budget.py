@@ -120,7 +120,7 @@ def size_of(memory: int | str) -> int:
     """Return a number of bytes, given as a number or as text such as "8GB" or "512 MB", in powers of 1024.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is not a size.
     """
     if not isinstance(memory, str):
         return memory

@@ -105,7 +105,7 @@ class DiskRows:
         """Write rows (parts, n, part) of new ids (n,), after `reserve`; return their slots (n,).
 
         Raises:
-            DiskError, MemoryError: they cannot be written; nothing was changed.
+            DiskError, MemoryError: the rows cannot be written; nothing was changed.
         """
         slots = self._written(ids, parts, ticks)
         try:
@@ -119,7 +119,7 @@ class DiskRows:
         """Write rows on disk, whose slots are `slots` (n,), to other slots, after `reserve`; return these (n,).
 
         Raises:
-            DiskError: they cannot be written; nothing was changed.
+            DiskError: the rows cannot be written; nothing was changed.
         """
         moved = self._written(ids, parts, ticks)
         self.index.put(ids, moved)
@@ -147,7 +147,7 @@ class DiskRows:
         """Return the rows (parts, n, part) of ids (n,) at slots (n,).
 
         Raises:
-            DiskError: they cannot be read, or are damaged.
+            DiskError: the rows cannot be read, or are damaged.
         """
         parts, damaged = self.read_checked(ids, slots, self._room(len(slots)))
         self.check(slots, damaged)
@@ -157,7 +157,7 @@ class DiskRows:
         """Read rows into (parts, n, part); return it, and which ones are damaged. Any thread can call it.
 
         Raises:
-            DiskError: they cannot be read.
+            DiskError: the rows cannot be read.
         """
         return parts, self.file.read(slots, ids, self.ticks[slots], parts)
 

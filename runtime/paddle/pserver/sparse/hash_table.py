@@ -133,7 +133,7 @@ class HashTable:
         self._evict()
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Check that a batch or a part of one does not exceed `max_rows`. Raises PserverError: it does."""
+        """Check that a batch or part of it does not exceed `max_rows`. Raises PserverError: the batch is too large."""
         self._check.count(len(self), gradients)
 
     def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:

@@ -51,7 +51,7 @@ class GrowingShare:
         """Check ids from the wire.
 
         Raises:
-            PserverError: they are not (n,) int64, or one belongs to another server.
+            PserverError: the ids are not (n,) int64, or one belongs to another server.
         """
         what = f"table {self.spec.name}"
         if ids.ndim != 1 or ids.dtype != np.int64:
@@ -170,7 +170,7 @@ class ServedTable:
         """Store those rows of a checkpoint's block that are on this server; `arrays`: see `Block.stored`.
 
         Raises:
-            CheckpointError: they are of another dtype or shape.
+            CheckpointError: the block is of another dtype or shape.
             PserverError: there is no room for them.
         """
         spec = self.share.spec

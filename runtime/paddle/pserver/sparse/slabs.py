@@ -158,7 +158,7 @@ class Slabs:
         """Return the numbers of `count` reserved rows, which are used from `took` on; their contents are undefined.
 
         Raises:
-            RowMemoryError: they are not reserved.
+            RowMemoryError: the rows are not reserved.
         """
         if count > self._room:
             raise RowMemoryError(f"table {self._name}: {count} rows are not reserved")

@@ -161,7 +161,7 @@ class TableSnapshot:
         self._keep_from(_Listed(ids, slots, on_disk=True), ticks)
 
     def moved(self, places: Numbers, *, to_disk: bool) -> None:
-        """Record the new numbers or slots of rows, after `keep` or `keep_from_disk`."""
+        """Record the new row numbers or disk slots of rows that have moved. Call `keep` or `keep_from_disk` first."""
         with self._lock:
             self._are_taken(places, to_disk)
             self._is_taken[to_disk][places] = True

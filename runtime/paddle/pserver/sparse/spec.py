@@ -90,7 +90,7 @@ class TableSpec:
         """Check that the values (n, width) of ids (n,) are in the range of the dtype.
 
         Raises:
-            PserverError: one is not.
+            PserverError: a value is out of range.
         """
         if self.is_half and not (fits := np.abs(values) < OVERFLOW).all():
             row = int(np.flatnonzero(~fits.all(axis=1))[0])
@@ -101,7 +101,7 @@ class TableSpec:
             )
 
     def check_scored(self) -> None:
-        """Check that rows have scores. Raises PserverError: they do not."""
+        """Check that rows have scores. Raises PserverError: the table has no scores."""
         if not self.budget.is_scored:
             raise PserverError(
                 f'table {self.name}: shrink needs scores; create the table with evict="lfu" or evict="score"'
@@ -111,7 +111,7 @@ class TableSpec:
         """Check that a rule can update single rows, at least lazily.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: the rule cannot.
         """
         if optimizer.rule == "sparse_momentum" or rule_of(optimizer).needs_whole:
             raise ConfigError(
@@ -123,7 +123,7 @@ class TableSpec:
         """Check that a server with `rows` rows has room for `new` more.
 
         Raises:
-            PserverError: it does not.
+            PserverError: the server has no room.
         """
         if rows + new > self.max_rows:
             raise PserverError(

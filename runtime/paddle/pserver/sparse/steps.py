@@ -151,12 +151,12 @@ class Steps:
         return momentum
 
     def momentum(self, parts: Floats) -> float:
-        """Return a bound for `most_moved` on rows (parts, n, part) not trained here; infinite: there is none."""
+        """Return the bound on momentum that `most_moved` needs for imported rows (parts, n, part); infinite: none."""
         formula = self._formulas.at(1, 0.0)
         return formula.momentum(parts) if formula and formula.is_sound(parts, self._width) else math.inf
 
     def most_moved(self, largest: float, momentum: float, at: Moment) -> float:
-        """See `Formula.most_moved`; infinite also for a rule without a formula."""
+        """Return a bound on how far a step moves a value, see `Formula.most_moved`; infinite without a formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
         return formula.most_moved(largest, self._width, momentum) if formula else math.inf
 

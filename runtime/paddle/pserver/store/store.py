@@ -84,7 +84,7 @@ class Store:
         self.growing = {part.spec.name: self.new_table(part) for part in share.growing}
 
     def new_table(self, share: GrowingShare) -> ServedTable:
-        """Return an empty growing table with its optimizer. Raises ConfigError: it cannot update single rows."""
+        """Return an empty growing table with its optimizer. Raises ConfigError: no single-row updates."""
         return ServedTable(share, optimizer_of(share.spec.parameter, self.optimizer))
 
     def table(self, name: str) -> Table:
@@ -119,7 +119,7 @@ class Store:
         """Return the memory that alternately holds the slab; other processes can map it, and must not write to it.
 
         Raises:
-            MemoryError: it cannot be shared.
+            MemoryError: the memory cannot be shared.
         """
         return self._slabs.share()
 
@@ -158,7 +158,7 @@ class Store:
         A large one in shared memory is checked for NaN and infinity when it is used, by `add_whole`, or by `look`.
 
         Raises:
-            PserverError: it cannot be applied; the message names the parameter.
+            PserverError: the gradient cannot be applied; the message names the parameter.
         """
         if gradient.slab is not None:
             self._expect("gradient", gradient.slab.array, self._slabs.now.size)
@@ -297,7 +297,7 @@ class Store:
                 table.catch_up(rates.of(name))
 
     def check_scores(self, least: Mapping[str, float]) -> None:
-        """Check that these growing tables can be shrunk. Raises PserverError: one is unknown, or has no scores."""
+        """Check that these growing tables can be shrunk. Raises PserverError: a table is unknown, or has no scores."""
         for name in least:
             if name not in self.growing:
                 raise PserverError(

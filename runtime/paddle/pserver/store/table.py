@@ -35,7 +35,7 @@ class Table:
         """Overwrite the rows at positions start .. start+len(values)-1 on this server.
 
         Raises:
-            PserverError: they are out of range, have another width or dtype, or are not finite.
+            PserverError: the values are out of range, have another width or dtype, or are not finite.
         """
         stop = start + (len(values) if values.ndim else 0)
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:
@@ -89,7 +89,7 @@ class Table:
         """Check row ids from the wire.
 
         Raises:
-            PserverError: they are not (n,) int64, or one is not on this server.
+            PserverError: the ids are not (n,) int64, or one is not on this server.
         """
         name = self.share.parameter.name
         if rows.ndim != 1 or rows.dtype != np.int64:
@@ -100,7 +100,7 @@ class Table:
         wrong = (rows < 0) | (rows >= height) | ~self.share.holds(rows)
         if wrong.any():
             raise PserverError(
-                f"parameter {name}: row {rows[wrong][0]} is not on this server, which has rows "
+                f"parameter {name}: row {rows[wrong][0]} is not on this server, which holds rows "
                 f"{self.share.first}, {self.share.first + self.share.stride}, ... below {height}"
             )
 
@@ -108,7 +108,7 @@ class Table:
         """Check a gradient from the wire.
 
         Raises:
-            PserverError: its rows or values do not fit this table.
+            PserverError: the gradient's rows or values do not fit this table.
         """
         rows, values = gradient
         what = f"parameter {self.share.parameter.name}"

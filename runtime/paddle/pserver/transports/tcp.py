@@ -60,7 +60,7 @@ class TcpConnection(Connection):
         """Connect to the address in an answer to OPEN_STREAM; with the job's key the stream is sealed.
 
         Raises:
-            OSError: it cannot be reached.
+            OSError: the address cannot be reached.
             WireError: the answer is not an invitation to the server of `endpoint`, or the peer does not know the key.
         """
         host, _, port = endpoint.rpartition(":")

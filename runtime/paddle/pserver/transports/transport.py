@@ -142,7 +142,7 @@ class Dispatcher(Protocol):
         """Execute a request and send the replies that are due."""
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
-        """Return the memory that the sender of a message may map. Raises PaddleError: it has no session."""
+        """Return the memory that the sender of a message may map. Raises PaddleError: the sender has no session."""
 
     def lose(self, address: bytes) -> None:
         """Handle the end of a connection."""

@@ -42,7 +42,7 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
     """Return the address and the port of "host:port", whose host can be a name.
 
     Raises:
-        ConfigError: it is malformed, or the name is unknown.
+        ConfigError: the endpoint is malformed, or the name is unknown.
     """
     host, port = address_of(endpoint, first_port=0)
     try:

@@ -140,7 +140,7 @@ class Gathering(_Assembly):
         """Add the values of an answer.
 
         Raises:
-            WireError: it contains no requested value, or a part that does not follow the previous one.
+            WireError: the answer contains no requested value, or a part that does not follow the previous one.
         """
         ranges, before = spans(sections), self.missing
         for name, value in from_sections(sections).items():

@@ -157,8 +157,8 @@ def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
         found: the result of `inspect` for the only array, if it was called already.
 
     Raises:
-        DamagedError: they changed in transit, or are not a message.
-        WireError: they are undamaged, but not a message of this wire version.
+        DamagedError: the frames changed in transit, or are not a message.
+        WireError: the frames are undamaged, but not a message of this wire version.
     """
     message = decode_short(frames[0], frames[1], found) if len(frames) == 2 else None
     return decode_any(frames, found) if message is None else message
@@ -168,7 +168,7 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
     """Return the same message as `decode_any`; None if the short form does not apply or the message is damaged.
 
     Raises:
-        WireError: it is undamaged, but its record is invalid.
+        WireError: the message is undamaged, but its record is invalid.
     """
     layout = _SHORT_BY_VERB.get(header[_VERB_AT]) if len(header) > _VERB_AT else None
     if layout is None or len(header) != layout.short.size:
@@ -213,7 +213,7 @@ def peek(header: bytes) -> Message:
     """Parse the numbers of a header, and nothing else of it, without trusting them.
 
     Raises:
-        WireError: it is too short, has an unknown verb, or contains invalid numbers.
+        WireError: the header is too short, has an unknown verb, or contains invalid numbers.
     """
     layout = _layout(header)
     _, _, _, _, trainer, _, session, request, stamp, *fields = layout.unpack(header)
@@ -224,7 +224,7 @@ def parse(frames: Sequence[Frame]) -> Message:
     """Parse frames without verifying checksums; their contents are not trusted.
 
     Raises:
-        WireError: they are not a message of this wire version.
+        WireError: the frames are not a message of this wire version.
     """
     return _parse(bytes(frames[0]), frames)[0]
 

@@ -63,7 +63,7 @@ class Configuration:
 
     @classmethod
     def from_text(cls, text: str) -> Configuration:
-        """Parse the text of `to_text`, strictly. Raises PserverError: it is malformed."""
+        """Parse the text of `to_text`, strictly. Raises PserverError: the text is malformed."""
         try:
             data = json.loads(text)
             num_dense, num_sparse, server = map(_count, data["servers"])

@@ -133,7 +133,7 @@ class Message(NamedTuple):
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:
-        """Return the record, which must have this type. Raises WireError: it has another."""
+        """Return the record, which must have this type. Raises WireError: the record has another type."""
         if not isinstance(self.record, kind):
             raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
         return self.record
@@ -147,7 +147,7 @@ class Message(NamedTuple):
         return any(section.name == name for section in self.sections)
 
     def section(self, name: str) -> Section:
-        """Return the section with this name. Raises WireError: there is none."""
+        """Return the section with this name. Raises WireError: the message has no such section."""
         for section in self.sections:
             if section.name == name:
                 return section

@@ -144,7 +144,7 @@ def place(
     sparse parameters.
 
     Raises:
-        ConfigError: one server's share would be too large for a message.
+        ConfigError: the share of one server would be too large for a message.
     """
     dense = [p for p in parameters if not p.static and not p.sparse]
     tables = [p for p in parameters if not p.static and p.sparse]

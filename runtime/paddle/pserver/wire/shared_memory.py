@@ -33,7 +33,7 @@ class SharedArray:
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate the array. Raises MemoryError: there is not enough memory."""
+        """Allocate the array. Raises MemoryError: memory is exhausted."""
         try:
             self.descriptor = descriptors.memory("paddle-slab", 4 * size, is_fixed=True)
             weakref.finalize(self, os.close, self.descriptor)
@@ -49,7 +49,7 @@ def mapped(descriptor: int, size: int | None = None) -> Floats:
         size: None: the whole array.
 
     Raises:
-        WireError: it is something else, or its owner could shrink it, which would kill processes that read it.
+        WireError: the memory is not such an array, or its owner could shrink it and thereby kill its readers.
     """
     try:
         if not descriptors.is_fixed(descriptor):

@@ -24,7 +24,7 @@ def lineage_section(lineage: Lineage) -> Section:
 
 
 def read_lineage(message: Message) -> Lineage:
-    """Return the contents of `lineage_section`. Raises WireError: they are not (3,) int64 of 0 or more."""
+    """Return the contents of `lineage_section`. Raises WireError: the values are not (3,) int64 of 0 or more."""
     found = message.section(_LINEAGE).array
     if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
         raise WireError(
@@ -34,7 +34,7 @@ def read_lineage(message: Message) -> Lineage:
 
 
 def read_left(message: Message) -> npt.NDArray[np.int64]:
-    """Return the ids of rows that left the table. Raises WireError: they are not (k,) int64."""
+    """Return the ids of rows that left the table. Raises WireError: the ids are not (k,) int64."""
     if not message.has_section(LEFT):
         return np.zeros(0, np.int64)
     left = message.section(LEFT).array
@@ -49,7 +49,7 @@ def score_section(name: str, min_score: float) -> Section:
 
 
 def read_scores(message: Message) -> dict[str, float]:
-    """Return the lowest score to keep, by table name. Raises WireError: one is not (1,) float32 of 0 or more."""
+    """Return the lowest score to keep, by table name. Raises WireError: a score is not (1,) float32 of 0 or more."""
     for each in message.sections:
         if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
             got = f"{each.array.shape} {each.array.dtype}"

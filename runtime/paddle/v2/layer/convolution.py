@@ -239,7 +239,7 @@ def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:
     """Return one number, or (x, y, z), as (depth, vertical, horizontal).
 
     Raises:
-        UsageError: one is not a whole number or is below `least`, or there are not three; the message begins with
+        UsageError: a number is not an integer or is below `least`, or there are not three; the message begins with
             `what`.
     """
     sizes = tuple(given) if isinstance(given, Sequence) else (given,) * 3

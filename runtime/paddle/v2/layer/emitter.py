@@ -184,7 +184,7 @@ class Emitter:
         """Check the sizes of a layer's first inputs.
 
         Raises:
-            UsageError: one has another size.
+            UsageError: an input has another size.
         """
         for link, size in zip(config.inputs, sizes, strict=False):
             if self.layers[link.layer].size != size:

@@ -73,7 +73,7 @@ def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> t
     """Return the sizes along x and y, given as a pair `x`, as `x` and `y`, or as `x` for both.
 
     Raises:
-        UsageError: one is not a whole number or is below `least`; the message begins with `what`.
+        UsageError: a size is not an integer or is below `least`; the message begins with `what`.
     """
     sizes = x if isinstance(x, (tuple, list)) else (x, x if y is None else y)
     if len(sizes) != 2:

@@ -177,7 +177,7 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
     for name in names:
         if not isinstance(columns[name], (int, np.integer)) or columns[name] < 0:
             raise UsageError(
-                f"feeding: the column of data layer {name!r} must be a whole number of 0 or more, got "
+                f"feeding: the column of data layer {name!r} must be a non-negative integer, got "
                 f"{columns[name]!r}"
             )
     return columns

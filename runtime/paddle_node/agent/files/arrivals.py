@@ -138,7 +138,7 @@ class Arrivals:
         """Publish a complete file.
 
         Raises:
-            DigestError: it does not match its digest, and was removed.
+            DigestError: the file does not match its digest, and was removed.
         """
         try:
             incoming.publish()

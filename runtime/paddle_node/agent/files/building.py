@@ -246,7 +246,7 @@ def _unpack(bundle: str, folder: str) -> Iterator[None]:
             start = end
             yield
     if start != len(data):
-        raise ValueError("a bundle has %d bytes, but its manifest names %d" % (len(data), start))
+        raise ValueError("a bundle has %d bytes, but its manifest specifies %d" % (len(data), start))
 
 
 def _write(path: str, mode: int, content: memoryview) -> None:

@@ -70,7 +70,7 @@ class Tree:
         """Return the digest of its only file.
 
         Raises:
-            ManifestError: it has more files.
+            ManifestError: the tree has more files.
         """
         digests = [entry.digest for entry in self.entries.values() if isinstance(entry, File)]
         if len(digests) != 1 or len(self.entries) != 1:
@@ -82,7 +82,7 @@ def pieces(asked: Blob, body: bytes) -> List[Piece]:
     """Return the pieces that a `blob` carries: (digest, offset, bytes, last) of each file.
 
     Raises:
-        ValueError: it names no file, or its lengths do not match the body.
+        ValueError: the message names no file, or its lengths do not match the body.
     """
     view = memoryview(body)
     if asked.files is None:

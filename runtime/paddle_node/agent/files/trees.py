@@ -209,7 +209,7 @@ class Trees:
                 return
             incoming = self._arrivals.begin(digest)
         if incoming is None:
-            raise DigestError("%s: its first bytes did not arrive" % digest)
+            raise DigestError("%s: the first bytes of this file never arrived" % digest)
         self._arrivals.write(incoming, offset, data)
         if last:
             self._arrivals.publish(incoming)

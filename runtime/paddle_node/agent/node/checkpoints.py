@@ -62,7 +62,7 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
     for file in _manifest(folder + "/" + path + "/" + _MANIFEST)["files"]:
         name, crc = str(file["path"]), file["crc32"]
         if name.startswith("/") or ".." in name.split("/"):
-            raise ValueError("%.80r is not a file of a checkpoint" % name)
+            raise ValueError("%.80r is not a checkpoint file" % name)
         found.append((name, int(file["nbytes"]), None if crc is None else int(crc)))
     return found
 

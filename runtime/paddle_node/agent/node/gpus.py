@@ -37,7 +37,7 @@ def ask() -> Dict[str, Any]:
 
     Raises:
         OSError: nvidia-smi cannot be run.
-        ValueError: it failed or did not answer in time, as the message says.
+        ValueError: nvidia-smi failed or did not answer in time, as the message says.
     """
     import subprocess  # imported only for an explicit request: a job makes none
 

@@ -84,7 +84,7 @@ class Processes:
 
         Raises:
             OSError: the process cannot be started.
-            ValueError: its name is in use, or a value is incomplete.
+            ValueError: the name is in use, or a value is incomplete.
         """
         self._long_values.learn(body)
         name = asked.proc

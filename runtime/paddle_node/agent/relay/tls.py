@@ -29,7 +29,7 @@ def identity(certificate: str, key: str) -> Identity:
     """Create the identity, for both sides of a connection, from PEM texts.
 
     Raises:
-        ValueError: they are not a certificate and its key.
+        ValueError: the texts are not a certificate and its key.
         OSError: the file for the key cannot be created.
     """
     try:

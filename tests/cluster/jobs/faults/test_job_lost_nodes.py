@@ -146,7 +146,7 @@ def a_lost_jump_host_is_named_as_the_reason_why_the_nodes_behind_it_are(
     oracle.check(
         launch,
         5,
-        r"^FIRST ERROR: node root@node-[bc]: no message for 8 s; a new connection: jump host root@\S+: no answer from",
+        r"^FIRST ERROR: node root@node-[bc]: no message for 8 s; cannot reconnect: jump host root@\S+: no answer from",
         *(f"^NOT CLEANED: root@node-{letter}: jump host " for letter in "bc"),
         within_s=60,
         unreachable=cluster.hosts,  # their sshd still waits for the jump host

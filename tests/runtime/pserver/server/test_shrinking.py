@@ -52,7 +52,7 @@ def test_other_scores_unknown_tables_and_those_without_scores_are_refused() -> N
     job = InProcessJob(1, num_dense=1)
     with job.client(0) as client:
         client.configure([], SGD, {}, tables=[SCORED, plain])
-        with pytest.raises(PserverError, match="shrinks a table outside a pass"):
+        with pytest.raises(PserverError, match="shrink a table outside a pass"):
             client.shrink("t", 1.0)
     job = InProcessJob(1, num_dense=1)
     with job.client(0) as client:

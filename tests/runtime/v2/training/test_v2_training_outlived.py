@@ -160,7 +160,7 @@ def test_wrong_arguments_of_a_trainer_are_named() -> None:
         ({"learning_rate": "0.1"}, "learning_rate: expected a finite number, got '0.1'"),
         ({"learning_rate_schedule": "manual"}, "learning_rate_args: expected"),
         ({"learning_rate_schedule": "manual", "learning_rate_args": "9:1,3:2"}, "ascending"),
-        ({"learning_rate_schedule": "exp"}, "learning_rate_decay_b: schedule exp divides by it"),
+        ({"learning_rate_schedule": "exp"}, "learning_rate_decay_b: schedule exp divides by this value"),
         ({"learning_rate_schedule": "cosine"}, "expected one of constant, poly"),
     ],
 )

@@ -122,7 +122,7 @@ class Manifest:
                 )
             found = read(cls, said, "manifest", "the file")
             if wrong := [file.path for file in found.files if not _PATH.match(file.path)]:
-                raise ValueError(f"{wrong[0]!r} is not a file of a checkpoint")
+                raise ValueError(f"{wrong[0]!r} is not a checkpoint file")
         except ValueError as error:
             raise CheckpointError(f"cannot read the manifest: {error}") from None
         return found

@@ -36,7 +36,7 @@ def open_plain(path: Path) -> io.FileIO:
     """Open a regular file for reading; links are not followed, and files that block are refused.
 
     Raises:
-        CheckpointError: it is missing, or not a regular file.
+        CheckpointError: the path is missing, or not a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -50,7 +50,7 @@ def open_plain(path: Path) -> io.FileIO:
 
 
 def open_file(root: Path, file: DataFile) -> io.FileIO:
-    """Open a file of a checkpoint, unbuffered. Raises CheckpointError: it is missing, or has another size."""
+    """Open a checkpoint file, unbuffered. Raises CheckpointError: the file is missing, or has another size."""
     data = open_plain(root / file.path)
     size = os.fstat(data.fileno()).st_size
     if size != file.nbytes:
@@ -60,7 +60,7 @@ def open_file(root: Path, file: DataFile) -> io.FileIO:
 
 
 def compare(file: DataFile, crc: int) -> None:
-    """Compare the CRC-32 of a file with that in its manifest. Raises CheckpointError: they differ."""
+    """Compare the CRC-32 of a file with that in its manifest. Raises CheckpointError: the two differ."""
     if file.crc32 not in (None, crc):
         raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
 

@@ -155,7 +155,7 @@ class _Growth:
             is_latest: whether it is of the last file of its part.
 
         Raises:
-            CheckpointError: it contains something other than rows.
+            CheckpointError: the piece contains something other than rows.
             PserverError: the rows have another shape, or there is not enough room for them.
         """
         if IDS not in piece.arrays:

@@ -81,7 +81,7 @@ def test_what_is_no_file_of_a_checkpoint_is_not_waited_for(
     whole = {"crc32": zlib.crc32(body.encode()), "body": body}
     (folder / PART / "manifest.json").write_text(json.dumps(whole))
     ((_, problem),) = verified(make_node, folder, PART)
-    assert "is not a file of a checkpoint" in problem
+    assert "is not a checkpoint file" in problem
 
 
 def test_each_part_has_its_own_answer(make_node: Callable[..., Node], folder: Path) -> None:
