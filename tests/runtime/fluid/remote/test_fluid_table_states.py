@@ -83,5 +83,5 @@ def test_a_file_without_a_rule_is_refused_if_the_number_of_states_differs(unname
 def test_an_unexpected_end_is_refused(unnamed: Path) -> None:
     path = unnamed / "__lookup_table__" / "sites_0.states"
     path.write_bytes(path.read_bytes() + b"rule lazy_adam beta1")
-    with pytest.raises(ModelFileError, match=r"sites_0\.states continues"):
+    with pytest.raises(ModelFileError, match=r"sites_0\.states is damaged: unexpected data"):
         load(unnamed, "lazy adam", "server")
