@@ -278,7 +278,7 @@ def test_a_paddleignore_that_is_no_file_is_refused(root: Path) -> None:
 def test_an_entry_script_that_does_not_travel_is_refused(entry: str, ignored: str, tmp_path: Path) -> None:
     script = tmp_path / "ws" / entry
     script.parent.mkdir(parents=True)
-    script.touch()
+    script.write_text("pass\n")
     (tmp_path / "ws" / ".paddleignore").write_text(ignored)
     (tmp_path / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(tmp_path / 'node')!r}\n")
     done = subprocess.run(
