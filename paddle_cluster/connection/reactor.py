@@ -225,8 +225,7 @@ class Reactor:
     def ask(self, task: Task) -> None:
         """Schedule a turn of a task."""
         self._workers.ask(task)
-        if self._workers.help() is not None:
-            self._nudge()
+        self._help()
 
     def forget(self, reader: Reader) -> None:
         """Stop watching a reader, before its descriptor is closed."""
@@ -275,6 +274,12 @@ class Reactor:
     def _read(self, watched: _Watched) -> None:
         if watched.reader.may_block() or not self._workers.run_here(watched.task):
             self._workers.ask(watched.task)
+        self._help()  # a turn that ran here may have queued another
+
+    def _help(self) -> None:
+        """Wake the reactor if work waits: it starts another worker if all are blocked."""
+        if self._workers.help() is not None:
+            self._nudge()
 
     def _turn(self, watched: _Watched) -> bool:
         wanted = watched.reader.read_turn()

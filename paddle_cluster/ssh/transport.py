@@ -237,11 +237,10 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 def _set_timeout(sock: Any, timeout_s: float) -> None:
     """Set a timeout in the kernel if possible: the interpreter's own costs a second system call for each other one."""
     if isinstance(sock, socket.socket):
-        sock.settimeout(None)
+        seconds, rest = divmod(timeout_s, 1)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(
-                socket.SOL_SOCKET, option, struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6))
-            )
+            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", int(seconds), int(rest * 1e6)))
+        sock.settimeout(None)  # only now: the connection's thread may already be reading
     else:
         sock.settimeout(timeout_s)
 
@@ -320,6 +319,8 @@ class SshStream:
         self._read_stderr(PIECE)
         if not self._has_begun:
             self.bootstrap.check_unrepeated(self._stderr.decode("ascii", "replace"))
+        if self._channel.recv_stderr_ready():
+            self._arrived()
         if not self._channel.recv_ready():
             # bytes before the end arrived before this check
             is_over = self._channel.eof_received or self._channel.closed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from paddle_cluster.connection.reactor import Next, Reactor
+from paddle_cluster.connection.reactor import STUCK_S, USUAL, Next, Reactor, Task
 
 LIMIT_S = 20.0
 
@@ -85,3 +85,44 @@ def test_a_paused_reader_leaves_reported_data_until_it_can_continue(reactor: Rea
     assert reader.is_done.wait(LIMIT_S)
     assert reader.read == list(range(500))
     reactor.forget(reader)
+
+
+class _Again(Reports):
+    """A reader whose first turn does not end: it has to go on where it can block."""
+
+    def __init__(self, may_block: bool) -> None:
+        super().__init__(1)
+        self.blocks = may_block
+        self.turns = 0
+
+    def may_block(self) -> bool:
+        return self.blocks
+
+    def read_turn(self) -> Next:
+        self.turns += 1
+        if self.turns == 2:
+            self.is_done.set()
+        return Next.BYTES if self.is_done.is_set() else Next.TASK
+
+
+@pytest.mark.parametrize("may_block", [True, False], ids=["it may block", "its turn goes on elsewhere"])
+def test_reported_data_is_read_while_the_usual_workers_are_blocked(reactor: Reactor, may_block: bool) -> None:
+    reader = _Again(may_block)
+    reactor.watch(reader)
+    gate, blocked = threading.Event(), threading.Barrier(USUAL + 1)
+
+    def block() -> bool:
+        blocked.wait(LIMIT_S)
+        gate.wait(LIMIT_S)
+        return False
+
+    for _ in range(USUAL):
+        reactor.ask(Task(block))
+    try:
+        blocked.wait(LIMIT_S)
+        gate.wait(3 * STUCK_S)  # from now on, the reactor sleeps without a limit
+        reader.feed()
+        assert reader.is_done.wait(LIMIT_S / 2)
+    finally:
+        gate.set()
+        reactor.forget(reader)

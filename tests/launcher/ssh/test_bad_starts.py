@@ -131,6 +131,17 @@ def test_a_server_that_speaks_first_is_greeted_all_the_same() -> None:
             assert came.result(30) == b"hello"
 
 
+@BOTH
+@ROOT
+def test_an_agent_starts_although_the_login_script_fills_standard_error(
+    client: Client, make_server: Make, tmp_path: Path
+) -> None:
+    (tmp_path / ".bashrc").write_text("head -c 20000000 /dev/zero | tr '\\0' x >&2\n")
+    server = make_server(account=f"root:x:0:0::{tmp_path}:/bin/bash")
+    client.knows(server)
+    assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
+
+
 def lost(client: Client, server: LoginServer) -> str:
     """Why no agent starts behind a login."""
     client.knows(server)
