@@ -74,6 +74,7 @@ def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() ->
         "PADDLE_NO_STAT",
         "PADDLE_PSERVER_METRICS_PORT",
         "PADDLE_SERVE_TOKEN",
+        "PADDLE_TRAINER_IPS",
     }
     written = strings("paddle_cluster") | strings("runtime/paddle_node")
     prefixes = tuple(text for text in read if text.endswith("_"))

@@ -107,6 +107,8 @@ class JobEnvironment:
         sparse_endpoints: the same for sparse parameters.
         server_hosts, server_ports: hosts of servers and their ports, one port for all or one for each host; scripts
             of Fluid 1.5 join the two.
+        training_role, trainers, pserver_ips, pserver_port, trainer_ips, current_ip: role, number of trainers, servers,
+            trainers without servers, and this node in Fluid's quick start.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
         pserver_metrics_port: port of a pserver's Prometheus metrics on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
@@ -135,6 +137,12 @@ class JobEnvironment:
     sparse_endpoints: tuple[str, ...] = _variable(_SPARSE_SERVERS, _list, ())
     server_hosts: tuple[str, ...] = _variable("PADDLE_PSERVERS", _list, ())
     server_ports: tuple[str, ...] = _variable("PADDLE_PORT", _list, ())
+    training_role: str = _variable("PADDLE_TRAINING_ROLE", _one_of("TRAINER", "PSERVER"), "")
+    trainers: str = _variable("PADDLE_TRAINERS", _text, "")
+    pserver_ips: tuple[str, ...] = _variable("PADDLE_PSERVER_IPS", _list, ())
+    pserver_port: str = _variable("PADDLE_PSERVER_PORT", _text, "6174")
+    trainer_ips: tuple[str, ...] = _variable("PADDLE_TRAINER_IPS", _list, ())
+    current_ip: str = _variable("PADDLE_CURRENT_IP", _text, "")
     init_flags: Mapping[str, str] = _variable(_INIT_PREFIX, _beginning_with, MappingProxyType({}))
     pserver_metrics_port: int | None = _variable("PADDLE_PSERVER_METRICS_PORT", _number)
     report_fd: int | None = _variable(names.REPORT_FD, _number)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from paddle.env import JobEnvironment
 from paddle.fluid import io
 from paddle.fluid.compiler import CompiledProgram
 from paddle.fluid.contrib.step_checkpoint import CheckpointConfig
@@ -107,8 +108,9 @@ class Trainer:
             )
         self.place, self.parallel, self.checkpoint_cfg = place_or_default(place), parallel, checkpoint_config
         self.scope, self.startup_program, self.train_program = Scope(), Program(), Program()
-        self._role = os.environ.get("PADDLE_TRAINING_ROLE", "")
-        self._trainer_id = int(os.environ.get("PADDLE_TRAINER_ID", "0")) if self._role else 0
+        job = JobEnvironment.read()
+        self._role = job.training_role
+        self._trainer_id = (job.trainer_id or 0) if self._role else 0
         self._is_stopped = False
         with program_guard(self.train_program, self.startup_program), unique_name.guard():
             self.train_func_outputs = as_list(train_func())
@@ -123,7 +125,7 @@ class Trainer:
         self.exe = Executor(self.place)
         with self._guards():
             if self._role:
-                self._transpile()
+                self._transpile(job)
             self.exe.run(self.startup_program)
             if self._role == "PSERVER":
                 return  # its values come from trainer 0
@@ -249,17 +251,12 @@ class Trainer:
         with program_guard(self.train_program, self.startup_program), scope_guard(self.scope):
             yield
 
-    def _transpile(self) -> None:
-        """Change the programs into those of this process's role; the variables are those of Fluid's quick start."""
-        if self._role not in ("TRAINER", "PSERVER"):
-            raise FluidError(f"PADDLE_TRAINING_ROLE: expected TRAINER or PSERVER, got {self._role!r}")
-        port = os.environ.get("PADDLE_PSERVER_PORT", "") or "6174"
-        servers = os.environ.get("PADDLE_PSERVERS_IP_PORT_LIST", "") or _with_port("PADDLE_PSERVER_IPS", port)
-        ranks = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "") or _with_port("PADDLE_TRAINER_IPS", port)
-        own = os.environ.get("PADDLE_CURRENT_ENDPOINT", "") or _with_port("PADDLE_CURRENT_IP", port)
-        count = str(ranks.count(",") + 1)
-        if servers:
-            count = os.environ.get("PADDLE_TRAINERS_NUM", "") or os.environ.get("PADDLE_TRAINERS", "")
+    def _transpile(self, job: JobEnvironment) -> None:
+        """Change the programs into those of this process's role."""
+        servers = ",".join(job.endpoints or (f"{each}:{job.pserver_port}" for each in job.pserver_ips))
+        ranks = job.trainer_endpoints or [f"{each}:{job.pserver_port}" for each in job.trainer_ips]
+        own = job.current_endpoint or f"{job.current_ip}:{job.pserver_port}"
+        count = (str(job.num_trainers or "") or job.trainers) if servers else str(len(ranks))
         if not count.isdigit():
             raise FluidError(f"PADDLE_TRAINERS: expected the number of trainers, got {count!r}")
         if self.checkpoint_cfg is not None and int(count) > 1:
@@ -270,7 +267,7 @@ class Trainer:
         if not servers:
             if int(count) > 1:
                 DistributeTranspiler(DistributeTranspilerConfig(mode="nccl2")).transpile(
-                    self._trainer_id, trainers=ranks, current_endpoint=own
+                    self._trainer_id, trainers=",".join(ranks), current_endpoint=own
                 )
             return
         transpiler = DistributeTranspiler()
@@ -321,9 +318,3 @@ def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, in
 def as_list(variables: Any) -> list[Variable]:
     """Return one variable, or several, as a list."""
     return list(variables) if isinstance(variables, (list, tuple)) else [variables]
-
-
-def _with_port(variable: str, port: str) -> str:
-    """Return the addresses in an environment variable as endpoints."""
-    addresses = os.environ.get(variable, "").split(",")
-    return ",".join(f"{each.strip()}:{port}" for each in addresses if each.strip())
