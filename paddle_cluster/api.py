@@ -84,7 +84,7 @@ __all__ = [
 
 
 class Run:
-    """A running or finished job; iterating over it yields its events as they happen, one time.
+    """A running or finished job. Iterating over it yields its events as they happen, each of them one time.
 
     Only `stop`, `status` and `logs` may be called from other threads.
     """
@@ -130,7 +130,7 @@ class Run:
         return replace(found, phase="ended", exit_code=int(_exit_code(code)))
 
     def logs(self, process: str = "") -> Iterator[str]:
-        """Return the lines that the job has logged so far, oldest first, as log/job.log has them.
+        """Return the job's log lines so far, oldest first, as in log/job.log.
 
         Args:
             process: a process or a role, such as "trainer-2", "pserver" or "launcher"; empty: all.

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of paddle.py, as docs/command-line.md lists them for users."""
+    """The exit codes of paddle.py; docs/command-line.md explains them to users."""
 
     DONE = 0
     PROCESS_FAILED = 1

@@ -72,7 +72,7 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
 
 
 def whole_number(command: str, given: CommandArguments, name: str, default: int) -> int:
-    """Return the value of an option as a non-negative integer.
+    """Return an option's value as a non-negative integer.
 
     Raises:
         UsageError: the value is not one.

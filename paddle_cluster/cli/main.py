@@ -59,7 +59,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
 
 
 def named(argv: Sequence[str]) -> str | None:
-    """Return the command at the start of a command line, or None if it describes a job.
+    """Return the command that a command line begins with, or None if it describes a job.
 
     Raises:
         UsageError: the first argument is not a command, and either no job is named or it is a misspelled command.

@@ -36,7 +36,7 @@ _NAMES = regex(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the manual, in Markdown."""
+    """A manual page, in Markdown."""
 
     topic: str
     title: str
@@ -45,7 +45,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table on a page.
+    """A row of a table on a manual page.
 
     Attributes:
         header: the cells of the table's first row.
@@ -58,7 +58,7 @@ class Row:
 
 
 def pages() -> tuple[Page, ...]:
-    """Return all pages, those for users first.
+    """Return all manual pages, those for users first.
 
     Raises:
         UsageError: no pages are installed.

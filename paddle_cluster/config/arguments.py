@@ -61,7 +61,7 @@ _EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names
 
 
 class Flag(NamedTuple):
-    """A passed-through flag."""
+    """A flag that is passed through to the trainers."""
 
     name: str
     value: str
@@ -82,11 +82,11 @@ class Arguments:
     flags: tuple[Flag, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of an option, or its default."""
+        """Return an option's value, or its default."""
         return self.given[name] if name in self.given else LONG[name].unsaid
 
     def flag(self, name: str) -> str | None:
-        """Return the value of a passed-through flag (the last one given), or None."""
+        """Return a passed-through flag's value (the last one given), or None."""
         return dict(self.flags).get(name)
 
 

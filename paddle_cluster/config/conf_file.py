@@ -33,7 +33,7 @@ _CODING = regex(rb"(?:[ \t\f]*(?:#.*)?\r?\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]
 
 @dataclass(frozen=True)
 class ConfFile:
-    """The assignments of a conf.py.
+    """The assignments in a conf.py.
 
     Attributes:
         shown: the file's name in messages.
@@ -78,7 +78,7 @@ def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
 
 
 def read_conf(path: Path) -> ConfFile:
-    """Read one conf.py.
+    """Execute a conf.py and return its assignments.
 
     Raises:
         ConfError: the file cannot be read, parsed or executed; the message contains the line.
@@ -93,7 +93,7 @@ def read_conf(path: Path) -> ConfFile:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path for messages: relative if it is inside the current directory."""
+    """Return a path as messages show it: relative if it is inside the current directory."""
     absolute = path.absolute()
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else path)
 
@@ -224,7 +224,7 @@ class Layers:
         return found
 
     def add(self, where: str, message: str) -> None:
-        """Record an error at a location."""
+        """Record an error and its location."""
         self._problems.append((where, message))
 
     def report(self, name: str, error: values.ValueMismatchError) -> None:

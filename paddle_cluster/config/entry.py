@@ -40,11 +40,11 @@ class Entry:
 
     @property
     def is_program(self) -> bool:
-        """Return whether it is executed without Python."""
+        """Return whether the entry is executed without Python."""
         return not self.module and not self.path.endswith(_PYTHON_SUFFIXES)
 
     def argv(self, python: str) -> tuple[str, ...]:
-        """Return the command that starts it in the job directory."""
+        """Return the command that starts the entry in the job directory."""
         if self.module:
             return python, "-u", "-m", self.module
         if self.is_program:

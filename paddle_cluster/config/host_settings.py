@@ -22,7 +22,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class HostList:
-    """Hosts and their source.
+    """A list of hosts and its source.
 
     Attributes:
         lines: location of each host in the source.
@@ -102,7 +102,7 @@ class HostList:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """The settings of one host.
+    """One host's settings.
 
     Attributes:
         python, root_dir: if empty, the setting for all hosts applies.

@@ -59,7 +59,7 @@ class Host:
 
 
 def parse_host(text: str) -> Host:
-    """Parse one host.
+    """Parse one host as the user wrote it.
 
     Raises:
         HostError: the text does not match the grammar.

@@ -23,7 +23,7 @@ _HASH = regex(r"--hash=\S+")
 
 @dataclass(frozen=True)
 class Pin:
-    """A package of the lock file.
+    """A package pinned in the lock file.
 
     Attributes:
         hashes: sha256 of each of its files.
@@ -46,11 +46,11 @@ class Pin:
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements of a workspace.
+    """A workspace's requirements.
 
     Attributes:
         path: absolute path of its requirements.txt.
-        text: its content and that of the files it includes.
+        text: the content of this file and of the files it includes.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class Requirements:
 
     @property
     def is_hashed(self) -> bool:
-        """Return whether it contains hashes: pip then requires a hash for everything."""
+        """Return whether the requirements contain hashes: pip then requires a hash for every package."""
         return _HASH.search(self.text) is not None
 
 

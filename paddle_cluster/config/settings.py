@@ -186,8 +186,8 @@ class KubernetesSettings:
     """Settings for Kubernetes; each is a name of conf.py in lower case, after K8S_.
 
     Attributes:
-        namespace: empty: the namespace of the context, or of the pod that the launcher runs in.
-        kubeconfig: None: the default files, or the service account of the pod that the launcher runs in.
+        namespace: the namespace of the pods; empty: that of the context, or of the launcher's own pod.
+        kubeconfig: the path of a kubeconfig; None: the default files, or the service account of the launcher's pod.
         context: a context of the kubeconfig; empty: its current one.
         requests, limits: resources of each pod.
         queue: a queue of Kueue, or empty.
@@ -223,7 +223,7 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """Settings of individual engines.
+    """The settings of individual engines.
 
     Attributes:
         resident_s: how long an agent waits for the next job, in seconds; 0: it does not wait.

@@ -38,7 +38,7 @@ _PREFIX_FROM = 8
 
 
 class ValueMismatchError(ValueError):
-    """A value is invalid; the message says what was expected.
+    """A value is invalid; the message states what was expected.
 
     Attributes:
         index: index of the invalid element of a list or dictionary, or None.
@@ -348,7 +348,7 @@ def from_text(text: str, like: object) -> object:
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the most similar known name, for a name that must be a known one."""
+    """Return the known name that is most similar to a misspelled one."""
     from difflib import get_close_matches  # few command lines contain an error
 
     return next(iter(get_close_matches(name, known, n=1)), None)

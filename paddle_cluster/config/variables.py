@@ -125,7 +125,7 @@ def read(
     is_local: bool,
     own: Mapping[int, Sequence[tuple[str, str, str]]] = MappingProxyType({}),
 ) -> tuple[Variables, dict[int, Variables]]:
-    """Combine the sources.
+    """Combine the user's environment variables from all their sources.
 
     Args:
         is_local: the nodes are this machine, so that the locations of data sets apply to them too.
@@ -170,7 +170,7 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
 
 
 def files(arguments: Arguments) -> tuple[Path, ...]:
-    """Return the files that are read; they are never sent to the nodes."""
+    """Return the files from which variables are read; they are never sent to the nodes."""
     return (*_workspace_file(arguments), *arguments["env_file"])
 
 

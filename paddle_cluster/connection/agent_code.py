@@ -18,7 +18,7 @@ _LINE, _NO_LINE = 13, 15  # kinds of its entries: a line without columns, and no
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """Return a module's code.
+    """Return a module's compiled code.
 
     Args:
         path: the file's name in tracebacks.

@@ -82,7 +82,7 @@ _CODE = (
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """The data that starts one agent.
+    """The data needed to start one agent.
 
     Attributes:
         nonce: makes the agent's first line unique.
@@ -135,7 +135,7 @@ def _with_nonce(modules: bytes) -> Bootstrap:
 
 @dataclass(frozen=True)
 class PackedAgent:
-    """All modules of an agent, packed.
+    """All modules of an agent, compiled and packed.
 
     Attributes:
         first: the modules for its greeting, for `boot` in paddle_node.agent.bootstrap; letters and digits only.

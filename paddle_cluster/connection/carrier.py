@@ -28,7 +28,7 @@ MAX_NOISE = 1 << 20  # maximum output of a login shell before the agent's
 
 
 class Decoder:
-    """Decodes an agent's output into messages, in chunks of any size; skips what precedes the marker.
+    """Decodes an agent's output into messages, in chunks of any size; skips all bytes before the marker.
 
     Attributes:
         started: whether the marker has been received.
@@ -125,7 +125,7 @@ class Conversation(Protocol):
         """Process received data; raise FrameError if it is not valid output of an agent."""
 
     def data_to_write(self, position: int, most: int) -> bytes:
-        """Return the data to write from a position on. Errors in producing it are raised."""
+        """Return the data to write from a position on; raises the error if producing the data failed."""
 
     def said(self, position: int) -> None:
         """Record that all bytes before a position were written."""
@@ -168,7 +168,7 @@ class Carrier:
         self.write_soon()
 
     def write_soon(self) -> None:
-        """Schedule a write turn."""
+        """Schedule a turn of writing."""
         self._reactor.ask(self._writing)
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ _NO_SHELL = regex(r"account is (?:currently )?not available|\bnologin\b", re.IGN
 
 
 class MessageEvent(NamedTuple):
-    """A frame that an agent sent.
+    """A frame received from an agent.
 
     Attributes:
         message: its record, as `read_message` returns it.
@@ -66,7 +66,7 @@ class Unreadable:
 def heard(
     node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
 ) -> MessageEvent | Unreadable:
-    """Return the event for a frame of the node with this name."""
+    """Return the event for a frame received from the node with this name."""
     faults: list[str] = []
     try:
         message = read_message(kind, fields, name, faults)
@@ -133,7 +133,7 @@ class EventQueue(queue.SimpleQueue[Any]):
 
 
 def is_full(events: queue.SimpleQueue[Any]) -> bool:
-    """Return whether producers that are able to wait should wait."""
+    """Return whether the queue is so full that producers that are able to wait should wait."""
     if events.qsize() > MOST_EVENTS:
         return True
     return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES
@@ -188,12 +188,12 @@ class Link:
 
     @property
     def is_broken(self) -> bool:
-        """Return whether it currently has no connection."""
+        """Return whether the link currently has no connection."""
         return self._carrier is None and not self._closed
 
     @property
     def can_reconnect(self) -> bool:
-        """Return whether another connection can continue where this one ended, or has to because the agent is silent.
+        """Return whether another connection can continue this one, or must replace it because the agent is silent.
 
         An agent that has sent only `hello` may not listen for another connection yet, and would end with this one.
         """
@@ -272,7 +272,7 @@ class Link:
         return self._outgoing.is_stopped or not is_full(self._events)
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
-        """Post the received frames."""
+        """Decode received data and post its frames as events."""
         size = len(data)
         with self._lock:
             if carrier is not self._carrier:
@@ -307,7 +307,7 @@ class Link:
         self._outgoing.took(position)
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
-        """Handle the end of a connection."""
+        """Handle the end of a connection, and post why it ended."""
         with self._lock:
             if carrier is not self._carrier:
                 return  # another connection has replaced it, or will
@@ -350,7 +350,7 @@ class Link:
 
 
 def unstarted(fault: str, said: str, ended: str) -> str:
-    """Return why no agent started, and what to check.
+    """Return why no agent started, and what the user should check.
 
     Args:
         said: the output of the login.

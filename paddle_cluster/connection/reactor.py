@@ -133,7 +133,7 @@ class WorkerThreads:
 
 
 class Next(Enum):
-    """What the reactor does with a reader after a turn."""
+    """The reactor's next step for a reader after a turn."""
 
     BYTES = "bytes"  # wake it when more bytes arrive
     PAUSE = "pause"  # poll `can_continue`

@@ -23,7 +23,7 @@ Frame = tuple[str, Fields, bytes]
 
 
 class SendQueue:
-    """The frames of one link.
+    """The queue of frames to send on one link.
 
     Args:
         greeting: sent before the agent has sent anything; not a frame of a job.
@@ -76,7 +76,7 @@ class SendQueue:
         self._has_greeted = True
 
     def stop(self) -> None:
-        """Discard queued frames and accept no more."""
+        """Discard the queued frames and accept no more."""
         with self._lock:
             self.is_stopped = True
             self._urgent.clear()
@@ -88,7 +88,7 @@ class SendQueue:
         return self._keeps and self._opening_size > 0
 
     def read(self, position: int, most: int) -> bytes:
-        """Return at most `most` bytes from a position on; b"" if nothing is to be sent now.
+        """Return at most `most` bytes from a position on, or b"" if nothing is ready to be sent.
 
         Raises:
             Exception: any error raised by a stream.
@@ -105,7 +105,7 @@ class SendQueue:
                 return bytes(self._sent.read(position, most)) if position >= self._sent.acked else b""
 
     def took(self, position: int) -> None:
-        """Record that all bytes before a position were written."""
+        """Record that all bytes before a position have been written."""
         self.bytes_sent = max(self.bytes_sent, position - self._greeting_size)
         if not self._keeps:
             with self._lock:

@@ -32,7 +32,7 @@ KEYS = "Ctrl+C stops the job (twice: immediately), Ctrl+\\ or closing the termin
 
 
 class EndReason(Enum):
-    """Why an attached view ended."""
+    """The reason why an attached view ended."""
 
     ENDED = auto()
     LOST = auto()
@@ -42,7 +42,7 @@ class EndReason(Enum):
 
 @dataclass(frozen=True)
 class ViewEnd:
-    """The end of an attached view.
+    """How and why an attached view ended.
 
     Attributes:
         exit_code: the job's exit code if it ended; the code of the signal if this process was terminated.

@@ -218,8 +218,8 @@ def _failed(error: BaseException) -> Outcome:
 class StackRequests:
     """Requests for stacks from other terminals, and the answers; only the loop's thread uses it.
 
-    The job itself also requests stacks when a process hangs, and judges by them: answers to requests made here do not
-    reach it, because it would take them for current ones.
+    When a process hangs, the job requests stacks too and judges the hang by them. It does not get the answers to
+    requests made here, which it would mistake for its own.
 
     Args:
         tell: receives the name of a process and its stacks, or why there are none.
@@ -241,7 +241,7 @@ class StackRequests:
             self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
 
     def before(self, handlers: Handlers) -> Handlers:
-        """Return handlers that do not receive the answers to requests made here."""
+        """Return handlers that do not receive the answers to requests made by this object, which takes them."""
         handle = handlers.messages["stacks"]
 
         def take(record: NodeRecord, answer: Stacks) -> None:
@@ -255,10 +255,10 @@ class StackRequests:
 
 
 class StateWriter:
-    """Keeps the state directory of a job up to date, in a dedicated thread.
+    """Keeps a job's state directory up to date, in a dedicated thread.
 
-    A slow, full or missing disk delays nothing else. Only the first failure to write is reported; files removed during
-    the job are written again.
+    A slow, full or missing disk delays only this thread. Only the first write error is reported. Files that are removed
+    during the job are written again.
 
     Args:
         directory: the job's state directory, which exists.

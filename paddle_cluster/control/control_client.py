@@ -29,7 +29,7 @@ READ_SIZE = 1 << 16
 
 
 class ControlLost(LauncherError):
-    """The launcher of a job does not answer."""
+    """The job's launcher does not answer."""
 
     exit_code = ExitCode.LOST
 
@@ -64,7 +64,7 @@ class ControlClient:
         self._thread.start()
 
     def send(self, kind: str, **fields: Any) -> bool:
-        """Send a request; return False if the launcher has exited. Requests are small: they fit into the socket."""
+        """Send a request, which is small enough not to block; return False if the launcher has exited."""
         try:
             self._connection.sendall(encode(kind, **fields))
         except OSError:

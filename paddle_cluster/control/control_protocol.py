@@ -33,7 +33,7 @@ class ControlError(ValueError):
 
 
 class Frame(NamedTuple):
-    """One message.
+    """A message of the control protocol.
 
     Attributes:
         record: its record, if the decoder has one for its kind.
@@ -81,7 +81,7 @@ class StatusReply(NamedTuple):
 
 
 class StacksReply(NamedTuple):
-    """The stacks of a process."""
+    """A process's stacks."""
 
     process: str
     text: str
@@ -94,7 +94,7 @@ class RequestRefused(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of the job: what could not be cleaned or collected, and the last lines of one that never began."""
+    """The end of the job: what could not be cleaned or collected, and the last lines of a job that never began."""
 
     exit_code: ExitCode
     left: tuple[OneLine, ...] = ()

@@ -132,7 +132,7 @@ class ControlServer:
         self._thread.join(CLOSE_S + 1.0)
 
     def send_stacks(self, process: str, text: str) -> None:
-        """Send the stacks of a process to the clients that requested them; any thread can call it."""
+        """Send a process's stacks to the clients that requested them; any thread can call it."""
         self._told_stacks.put((process, text))
         with contextlib.suppress(OSError):  # the server has closed
             self._wake.send(b"x")

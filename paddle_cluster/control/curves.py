@@ -19,7 +19,7 @@ _RANKS = frozenset(f"trainer-{rank}" for rank in range(RANKS))
 
 
 class Point(NamedTuple):
-    """A point of a curve, an average.
+    """A point of a curve; its value is an average.
 
     Attributes:
         at: batches that the trainer had completed, as far as reported; its step, if it has no passes.
@@ -39,7 +39,7 @@ class BatchCount:
     def add(self, step: Progress) -> int:
         """Count a report and return the batches so far; a restarted trainer continues the count.
 
-        A script without passes numbers its steps itself: these are returned unchanged.
+        If the script has no passes, the number of its step is returned unchanged.
         """
         if step.pass_id is None:
             return step.batch_id

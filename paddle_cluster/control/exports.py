@@ -31,7 +31,7 @@ WRITE_S = 5.0
 class JobMetrics:
     """Serves metrics to Prometheus from `start` to `close` if METRICS_PORT is set; a scrape returns the newest state.
 
-    Labels are names of the plan: the number of time series depends only on the job's nodes and processes.
+    Labels are names from the plan, so the number of time series depends only on the job's nodes and processes.
 
     Args:
         status: returns the newest state of the job; called from threads of the library.
@@ -51,7 +51,7 @@ class JobMetrics:
         self._thread: Any = None
 
     def start(self) -> None:
-        """Start to listen for scrapes."""
+        """Start listening for scrapes."""
         place = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
         if not self._settings.metrics_port:
             return
@@ -147,7 +147,7 @@ def _each(
 class TensorBoardLog:
     """Writes the curves of a job, log/tensorboard/<job>/<process>/, in a dedicated thread.
 
-    A tap of the console passes steps and points; what exceeds the speed of the disk is dropped and counted.
+    A tap of the console passes on steps and points. If the disk is too slow, some of them are dropped and counted.
 
     Args:
         directory: for the job's event files; created with the first of them.
@@ -166,7 +166,7 @@ class TensorBoardLog:
         self._writers: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Start to write what `take` receives, if possible."""
+        """Start writing the events that `take` receives, if possible."""
         try:
             import tensorboardX.event_file_writer  # noqa: F401 - who asked for it has it
         except ImportError:

@@ -183,7 +183,7 @@ def _written(value: Any) -> str:
 
 
 def entries(plan: Plan) -> tuple[NodeEntry, ...]:
-    """Return the nodes of a plan."""
+    """Return a plan's nodes as they appear in job.json."""
     roles: dict[int, list[str]] = {node.node_id: [] for node in plan.nodes}
     for word, ids in (("pserver", plan.pserver_nodes), ("trainer", plan.trainer_nodes)):
         for rank, node_id in enumerate(ids):

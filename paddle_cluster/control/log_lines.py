@@ -75,7 +75,7 @@ def path_of(job: KnownJob) -> Path:
 
 
 def lines_of(job: KnownJob, process: str = "") -> Iterator[str]:
-    """Yield the lines of a job, or of one of its processes or roles, oldest first."""
+    """Yield the lines of a job, process or role, oldest first."""
     return filter(LineFilter(*span(job), process).has, whole_lines(path_of(job)))
 
 

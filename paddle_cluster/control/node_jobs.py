@@ -30,7 +30,7 @@ class NodeJob:
     """A job on one node.
 
     Attributes:
-        alive: its agent is running.
+        alive: whether the job's agent is running.
         running: (pid, command) of processes that carry the job's ID.
         ended: how it ended on the node, or empty.
         launcher: the process that leads it, as far as the node knows.
@@ -106,7 +106,7 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
 def end(
     job_id: str, nodes: Sequence[NodeEntry], login: SshSettings, grace_s: float = GRACE_S
 ) -> list[NodeAnswer[JobEnded]]:
-    """End a job on its nodes without touching anything else on them."""
+    """End a job on its nodes; leave everything else on these nodes alone."""
     return visit(nodes, login, "end_job", JobEnded, END_S + grace_s, job_id=job_id, grace_s=grace_s)
 
 

@@ -35,7 +35,7 @@ ENDS_S = 3.0  # for all connections in total
 
 @dataclass(frozen=True)
 class NodeAnswer(Generic[R]):
-    """The answer of a node.
+    """One node's answer.
 
     Attributes:
         record: the record of its answer, or None.

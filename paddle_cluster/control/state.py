@@ -45,7 +45,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a job.
+    """A job's outcome.
 
     Attributes:
         left: what could not be cleaned or collected, one line each.
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves) -> dict[str, Any]:
-    """Return the current state."""
+    """Return the job's current state."""
     now, clock, gradients = time.time(), time.monotonic(), roster.gradients()
     return {
         "version": VERSION,
@@ -89,7 +89,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """Record the final state of a job; later changes of nodes are ignored."""
+    """Record a job's final state; later changes of nodes are ignored."""
     return {
         **status,
         "nodes": [

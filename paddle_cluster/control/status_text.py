@@ -135,8 +135,7 @@ def _step_text(fields: Mapping[str, Any]) -> str:
 
 
 def shortened(left: Sequence[str], job_id: str) -> list[str]:
-    """Return what could not be cleaned or collected, shortened for the screen; the job's status has the full
-    text."""
+    """Return what could not be cleaned or collected, shortened for the screen; the job's status has it in full."""
     more = len(left) - LISTED
     rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
     return [*left[:LISTED], *rest]

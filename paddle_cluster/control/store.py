@@ -113,21 +113,21 @@ class KnownJob:
 
     @property
     def is_live(self) -> bool:
-        """Return whether a launcher of this machine runs it."""
+        """Return whether a launcher on this machine is running the job."""
         return bool(self.running) and not self.ended
 
     @property
     def is_done(self) -> bool:
-        """Return whether it ended successfully."""
+        """Return whether the job ended successfully."""
         return self.exit_code == ExitCode.DONE
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a user ended it."""
+        """Return whether a user ended the job."""
         return self.exit_code in STOPPED
 
     def snapshot(self) -> JobStatus:
-        """Return its state, for programs."""
+        """Return the job's state, for programs."""
         found = {one.name: self.status[one.name] for one in fields(JobStatus) if one.name in self.status}
         rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
         known = {"job_id": self.job_id, "name": self.record.name}
@@ -257,7 +257,7 @@ def _is_number(value: object) -> bool:
 
 
 def unreadable(where: StatePlaces) -> list[str]:
-    """Return a sentence for each job directory whose job.json exists and cannot be read."""
+    """Return a sentence for each job directory whose job.json exists but cannot be read."""
     return [
         (
             f"{file.parent.name}: cannot read {file}, which is ignored; `{PROGRAM} status --nodes "
@@ -333,7 +333,7 @@ def newest(where: StatePlaces) -> KnownJob:
 def prune(where: StatePlaces) -> None:
     """Remove the directories of jobs that ended long ago or before many others, and old unreadable ones.
 
-    Records are read only for jobs that are old or beyond the limit by the times of their files.
+    Only the records of jobs whose files are old, or exceed the limit, are read.
     """
     known = []
     for place in where.all():

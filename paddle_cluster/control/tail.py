@@ -62,7 +62,7 @@ class Followed:
         return b""
 
     def finish(self) -> list[str]:
-        """Return the last line if it is incomplete."""
+        """Return the last line of the file if it is incomplete."""
         rest, self.rest = self.rest, b""
         return [_shown(rest)] if rest else []
 

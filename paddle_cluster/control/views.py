@@ -32,12 +32,12 @@ class On(Enum):
 
 
 class FactView(NamedTuple):
-    """The presentation of a fact.
+    """How one fact is displayed.
 
     Attributes:
         field: its name in status.json.
         title: title of its column; empty for a fact without its own column.
-        form: its format.
+        form: the format of its value.
         metric: its name in Prometheus after `paddle_`, with percentages as ratios; empty for none.
         help: help text of the metric.
         curve: its title in TensorBoard; empty for none.
@@ -186,7 +186,7 @@ def ago(seconds: float) -> str:
 
 
 def state_text(one: Fact) -> str:
-    """Format the state of a process, such as "running" or "exited, code 1"."""
+    """Format a process's state, such as "running" or "exited, code 1"."""
     state = str(one.get("state") or "unknown")
     if one.get("signal"):
         return f"{state}, signal {one['signal']}"

@@ -22,7 +22,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class JobBoard:
-    """The state of all jobs; any thread can query it."""
+    """The state of all jobs. Any thread can query it."""
 
     def __init__(self, where: StatePlaces) -> None:
         self._where = where

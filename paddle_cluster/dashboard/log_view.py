@@ -32,7 +32,7 @@ class LogTail:
         self._followed = Followed(log_lines.path_of(job))
 
     def first(self, job: KnownJob) -> list[str]:
-        """Return the last lines; `more` continues after them."""
+        """Return the last lines of the log; `more` continues after them."""
         lines = _wanted(job).backwards(self._followed, time.monotonic() + SEARCH_S)
         return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
 
@@ -82,7 +82,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
 
 
 def whole(job: KnownJob, process: str) -> Iterator[bytes]:
-    """Yield the lines of a job, or of one of its processes or roles, in chunks of a few thousand."""
+    """Yield the lines of a job, process or role, in chunks of a few thousand."""
     lines = log_lines.lines_of(job, process)
     while part := list(itertools.islice(lines, PART)):
         yield "".join(f"{line}\n" for line in part).encode("utf-8", "backslashreplace")

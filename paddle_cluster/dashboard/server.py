@@ -270,7 +270,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
 
 
 def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
-    """Request the stacks of processes; those that did not answer in time are marked.
+    """Request the stacks of processes; mark those that did not answer in time.
 
     Raises:
         ControlLost: the launcher does not accept the request.

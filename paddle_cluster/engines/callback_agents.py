@@ -33,7 +33,7 @@ class CallbackAgent(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The line that a callback agent sends when it connects; rank -1: it has none."""
+    """The line that a callback agent sends when it connects; its rank is -1 if it has none."""
 
     word: Secret
     rank: int
@@ -76,7 +76,7 @@ class CallbackAgents(Protocol):
         """
 
     def status_line(self) -> str:
-        """Return its report about callback agents that have not connected, on one line, or ""."""
+        """Return a one-line report on the callback agents that have not connected, or ""."""
 
     def close(self) -> str:
         """Wait until all started processes have exited, after the callback agents were asked to exit; takes seconds.
@@ -115,8 +115,8 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
 def routed_addresses(hosts: Sequence[str]) -> list[str]:
     """Return the addresses of this machine on the routes to hosts that resolve here.
 
-    Of many hosts, only a sample is resolved: they share few networks, and thousands of simultaneous queries overload a
-    name server.
+    Only a sample of many hosts is resolved, because they share few networks and thousands of simultaneous queries would
+    overload a name server.
     """
     found: dict[str, None] = {}
     enough = time.monotonic() + LOOK_UP_S

@@ -42,7 +42,7 @@ def rank_of(pod: Object) -> int:
 
 
 def of_pod(pod: Object) -> Trouble | None:
-    """Return the problem of a pod."""
+    """Return the reason why a pod cannot run, if there is one."""
     status = pod.get("status") or {}
     said = _disrupted(status) or _deleted(pod) or _of_phase(status)
     said = said or _of_conditions(status) or _of_containers(status)
@@ -109,7 +109,7 @@ def _of_containers(status: Object) -> Trouble | None:
 
 
 def of_job(job: Object) -> Trouble | None:
-    """Return the problem of a Job."""
+    """Return the reason why a Job cannot run, if there is one."""
     status = job.get("status") or {}
     for condition in _true(status, "Failed", "FailureTarget"):
         return Trouble(f"the Job failed: {_why(condition)}", is_final=True)

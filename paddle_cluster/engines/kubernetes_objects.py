@@ -285,9 +285,7 @@ def _container(
 
 
 def merged(made: Any, given: Any) -> Any:
-    """Merge the given object into the created one: dictionaries by key, lists whose elements have names by name, and
-    mounts by path.
-    """
+    """Merge the given object into the created one: dictionaries by key, named list elements by name, mounts by path."""
     if isinstance(made, dict) and isinstance(given, dict):
         return {
             **made,

@@ -26,7 +26,7 @@ STDERR_KEPT = 1000
 
 
 class LocalStream:
-    """Bytes to and from a child; only one thread at a time reads, one writes, and any thread closes.
+    """Bytes to and from a child process; one thread at a time reads, one writes, and any thread closes.
 
     Attributes:
         bootstrap: the data that the child expects on its standard input.

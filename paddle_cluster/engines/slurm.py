@@ -115,7 +115,7 @@ ENGINE = SlurmEngine
 
 
 def srun(hosts: Sequence[str]) -> Tool:
-    """Return the srun command inside an allocation; it takes no CPU from other steps."""
+    """Return the srun command for use inside an allocation; it reserves no CPU that other steps need."""
     count = str(len(hosts))
     argv = (
         *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),

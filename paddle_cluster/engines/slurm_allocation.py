@@ -53,7 +53,7 @@ def salloc(settings: Settings) -> list[str]:
 
 @contextlib.contextmanager
 def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
-    """Wait for an allocation, and release it afterwards.
+    """Request an allocation and wait for it; release it afterwards.
 
     Args:
         argv: the `salloc` command.

@@ -29,7 +29,7 @@ RECONNECT_STEP_S = 4.0  # per step of a login that replaces a lost connection; t
 
 
 class SshEngine(Engine):
-    """Logs in to nodes.
+    """Starts agents on nodes by SSH logins.
 
     Args:
         residents: agents that may already wait on nodes, used instead of a login.
@@ -82,7 +82,7 @@ class SshEngine(Engine):
         return None if self._residents is None else self._residents.wish(node_id)
 
     def offered(self, node_id: int, address: str, port: int) -> None:
-        """Record the agent, and check whether it can be reached."""
+        """Record a waiting agent, and check whether it can be reached."""
         if self._residents is not None:
             self._residents.offered(node_id, address, port)
 
@@ -92,7 +92,7 @@ class SshEngine(Engine):
             logins.close()
 
     def close(self) -> str:
-        """Record which agents wait."""
+        """Record which resident agents wait for the next job."""
         if self._residents is not None:
             self._residents.keep()
         return ""

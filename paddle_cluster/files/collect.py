@@ -35,7 +35,7 @@ Collected = File | Link | Moved | Removed | Listed
 
 @dataclass(frozen=True)
 class CollectLimits:
-    """Limits on the data collected from one node: bytes, not counting holes, and files."""
+    """Limits on the data collected from one node: the number of files, and of bytes without holes."""
 
     most_bytes: int = 100 << 30
     most_files: int = 1_000_000
@@ -79,7 +79,7 @@ class Collector:
         )  # queries the disk; a log arrives in many chunks
 
     def take(self, node_id: int, what: Collected, body: bytes) -> str:
-        """Handle a message of a node; return a sentence for the user, or "".
+        """Handle a message from a node; return a sentence for the user, or "".
 
         Raises:
             RecordError: a path is outside the allowed directories, or the list is malformed.
@@ -107,7 +107,7 @@ class Collector:
         eof: bool = True,
         mtime_ns: int | None = None,
     ) -> str:
-        """Store one chunk.
+        """Store one chunk of a collected file.
 
         Args:
             path: relative to the job directory, beginning with log/ or output/; or with checkpoints/.
@@ -207,7 +207,7 @@ class Collector:
         return fitting(rest, self._root / OUTPUT), True
 
     def move(self, node_id: int, path: str, to: str) -> str:
-        """Rename the copy of a log, replacing a log with the new name."""
+        """Rename a log's copy, replacing a log with the new name."""
         check_move(node_id, path, to)
         (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
         node = self._nodes.setdefault(node_id, _Node())
@@ -252,7 +252,7 @@ class Collector:
         return ledger.close()
 
     def ledger(self, node_id: int) -> Ledger:
-        """Return the ledger of the files that a node listed and those that were received."""
+        """Return the ledger of a node's listed files and received files."""
         return self._ledgers.setdefault(node_id, Ledger())
 
     def _difference(self, node_id: int, row: ListedRow) -> Difference | None:

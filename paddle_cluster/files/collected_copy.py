@@ -75,7 +75,7 @@ def _digest(text: str) -> str:
 
 
 class Copy:
-    """The local copy of one file.
+    """The local copy of one collected file.
 
     Args:
         node_id: the node that sends it.
@@ -85,8 +85,8 @@ class Copy:
         lost: number of bytes that could not be written.
         stored: number of bytes written.
         problem: why bytes could not be written.
-        partial: its path until it is complete.
-        is_verified: it matches the node's list.
+        partial: the path of the copy until it is complete.
+        is_verified: whether the copy matches the node's list.
     """
 
     __slots__ = (

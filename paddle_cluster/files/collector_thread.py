@@ -62,7 +62,7 @@ class FilesRefused:
 
 
 class CollectorThread:
-    """Files waiting to be written.
+    """Writes collected files in a dedicated thread.
 
     Args:
         root: the directory that receives log/ and output/.
@@ -87,7 +87,7 @@ class CollectorThread:
         self._queue.start()
 
     def take(self, node_id: int, what: Collected, body: bytes) -> None:
-        """Queue a message of a node; see `Collector.take`.
+        """Queue a message from a node; see `Collector.take`.
 
         Raises:
             RecordError: more data arrives than was requested.
@@ -112,7 +112,7 @@ class CollectorThread:
         return now - max(self._asked_at.get(node_id, 0.0), self._moved_at)
 
     def stalled_s(self) -> float:
-        """Return for how long the current write has been running; 0 if there is none."""
+        """Return how long the current write has been running, in seconds; 0 if there is none."""
         if not self._all_waiting or not self._queue.is_alive:
             return 0.0
         return time.monotonic() - self._moved_at

@@ -107,7 +107,7 @@ def _changed(entry: TreeEntry) -> ChangedError:
 
 
 class DispatchState(Enum):
-    """The progress of a tree."""
+    """The progress of a tree's transfer."""
 
     NEW = "new"
     OFFERED = "offered"
@@ -174,7 +174,7 @@ class Dispatch:
 
     @property
     def offered(self) -> AbstractSet[str]:
-        """Digests of the files that the node can relay after receiving them."""
+        """The digests of the files that the node can relay once it has received them."""
         return frozenset() if self._package is None or self._is_there else self._package.by_digest.keys()
 
     def start(self) -> None:
@@ -274,7 +274,7 @@ class Dispatch:
 
 @dataclass
 class Delivery:
-    """The progress of the payload on one node.
+    """The progress of one node in receiving the payload.
 
     Attributes:
         dispatches: by tree, once offered.
@@ -320,7 +320,7 @@ class Delivery:
             self._samples.popleft()
 
     def forget(self) -> None:
-        """Reset the state: nothing can start on the node before everything is offered again."""
+        """Reset the state: nothing can start on the node until everything has been offered again."""
         self.trees = {}
 
     def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:

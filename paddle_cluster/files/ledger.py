@@ -17,7 +17,7 @@ _PART = 1 << 20  # bytes of a frame of paths
 
 
 class ListedRow(NamedTuple):
-    """A line of a node's list.
+    """A line in a node's list.
 
     Attributes:
         kind: "file", "link", or "lost": an item that the node cannot send completely.
@@ -70,7 +70,7 @@ def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
 
 @dataclass
 class Ledger:
-    """The account of one node.
+    """Compares one node's list of files with the files received from it.
 
     Attributes:
         listed: rows of its list; `verified`: rows that match the local copy.
@@ -92,7 +92,7 @@ class Ledger:
 
     @property
     def was_requested_again(self) -> bool:
-        """Return whether the node was asked to send something again."""
+        """Return whether the node was asked to send a file again."""
         return bool(self._requested)
 
     def enter(self, row: ListedRow, difference: Difference | None) -> None:

@@ -55,7 +55,7 @@ Ignored = Callable[[str], "bool | None"]  # whether a path is not sent; the path
 
 
 class TreeEntry(NamedTuple):
-    """An item of a tree.
+    """A file, symlink or directory in a tree.
 
     Attributes:
         path: relative to the top, with slashes.
@@ -91,7 +91,7 @@ class TreeEntry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that is not sent. A path that ends with a slash is a folder and stands for everything in it.
+    """An item that is not sent. A path that ends with a slash stands for a folder and everything in it.
 
     Attributes:
         rule: the reason, as text for people.

@@ -147,7 +147,7 @@ class Payload:
         return f"{files} and the runtime{more}"
 
     def warning(self, node: str, dispatch: Dispatch) -> str:
-        """Return a note about the files to be sent to a node, or nothing if they are small."""
+        """Return a note about the size of the files to be sent to a node, or nothing if they are small."""
         limit_mb = self._plan.settings.limits.warn_size_mb
         if self._workspace is None or sum(dispatch.lacking.values()) <= limit_mb << 20:
             return ""
@@ -222,7 +222,7 @@ def _below(node: Node) -> str:
 
 
 def listed(plan: Plan) -> list[str]:
-    """Return what would be sent, for --dry_run."""
+    """Return a list of what would be sent, for --dry_run."""
     package = plan.settings.job.package
     shard_dirs = plan.settings.job.shard_dirs
     return [] if package is None else of_workspace(package, _withheld(plan), shard_dirs)

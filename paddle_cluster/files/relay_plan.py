@@ -90,7 +90,7 @@ def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
 
 
 def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRoute:
-    """Plan the route for a node that answers later: it is appended after the last of the planned nodes.
+    """Plan the route for a node that answers late: it is appended after the last planned node.
 
     Args:
         order: the nodes that have or receive the files already, in the order of `routes`.
@@ -107,7 +107,7 @@ def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRout
 
 
 def shape(size: int, nodes: float) -> int:
-    """Return the number of nodes that one node sends to: 1 is a chain.
+    """Return the number of nodes that each node sends to; 1 makes a chain.
 
     Args:
         size: bytes for each node.
@@ -119,7 +119,7 @@ def shape(size: int, nodes: float) -> int:
 def duration_s(size: int, nodes: float, branches: int, link_bytes_s: float = LINK_BYTES_S) -> float:
     """Estimate the seconds until the last node has everything.
 
-    A node's link carries the files once per node it sends to; the first chunk takes one step per level.
+    A node sends the files once to each of its receivers, over one link; the first chunk takes one step per level.
     """
     levels = nodes if branches == 1 else math.log(nodes * (branches - 1) + 1, branches)
     return branches * size / link_bytes_s + levels * (branches * CHUNK_BYTES / link_bytes_s + HOP_S)

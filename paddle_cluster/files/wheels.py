@@ -65,8 +65,8 @@ class Environment:
     """The wheels for one platform.
 
     Attributes:
-        unpacked_bytes: their unpacked size on a node.
-        was_kept: they were fetched by an earlier job.
+        unpacked_bytes: the unpacked size of the wheels on a node.
+        was_kept: whether an earlier job fetched the wheels.
     """
 
     package: Package
@@ -169,11 +169,11 @@ class Fetch:
             raise NoWheelsError(f"{error.filename or self._folder}: {error.strerror}") from error
 
     def is_over(self) -> bool:
-        """Return whether pip has ended."""
+        """Return whether pip has exited."""
         return self._process.poll() is not None
 
     def result(self) -> Environment:
-        """Check pip's result, and cache it.
+        """Check pip's result and cache it.
 
         Raises:
             NoWheelsError: a package is missing, conflicts, or differs from the lock file.

@@ -74,7 +74,7 @@ class Conclusion:
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that explains the others; `failures` is in order of arrival, not empty."""
+    """Return the failure that explains the others; `failures` is not empty and in order of arrival."""
     early = [failure for failure in failures if not failure.late] or list(failures)
     return min(early, key=_rank)
 

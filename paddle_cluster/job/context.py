@@ -54,5 +54,5 @@ class JobContext:
         return self.asked_again is not None
 
     def node_state(self, record: NodeRecord, state: str) -> None:
-        """Show the current state of a node."""
+        """Show a node's current state."""
         self.console.node_state(record.node.node_id, state)

@@ -21,7 +21,7 @@ from paddle_node.contract.classes import dataclass, replace
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of the phase.
+    """The result of preparing the nodes' environments.
 
     Attributes:
         environments: by node ID.

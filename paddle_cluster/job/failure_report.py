@@ -226,7 +226,7 @@ def _time(at: float) -> str:
 
 
 def headline(cause: Failure) -> str:
-    """Return what failed, where, how, and the error or the last line of its log."""
+    """Return what failed, where and how, with the error or the last line of the log."""
     return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_output(cause))))
 
 
@@ -244,7 +244,7 @@ def remedy(cause: Failure) -> str:
 
 
 def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
-    """Return the lines of the report.
+    """Return the lines of the failure report.
 
     Args:
         history: restarts and losses that the job survived before, one line each.

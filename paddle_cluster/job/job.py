@@ -273,7 +273,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 
 def discards(roster: Roster) -> list[str]:
-    """Return a line with the discarded gradients of each trainer, largest first; none if none were discarded."""
+    """Return a line with each trainer's discarded gradients, largest number first; none if nothing was discarded."""
     found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:

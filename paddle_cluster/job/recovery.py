@@ -72,7 +72,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Decision:
-    """The reaction to failures.
+    """The reaction to one or several failures.
 
     Attributes:
         refusal: why the job ends; empty: it continues.
@@ -93,7 +93,7 @@ def decide(
     failures: Sequence[Failure],
     pserver_restarts: Mapping[str, int] = MappingProxyType({}),
 ) -> Decision:
-    """Decide how to react to failures, at least one.
+    """Decide how to react to failures; there is at least one.
 
     Args:
         trainers: the participating trainers, including the failed ones.
@@ -224,7 +224,7 @@ class Recovery:
             self._forget(decision.leave_out)
 
     def start_due(self) -> None:
-        """Start the processes that are due."""
+        """Start the processes whose start is due."""
         now = time.monotonic()
         due = [name for name, at in self._due.items() if at <= now]
         for name in due:
@@ -330,8 +330,8 @@ def _listed(names: Collection[str]) -> str:
 def report_departure(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
     """Inform the pservers that a trainer has left for good, so that no trainer waits for it.
 
-    A short-lived process on the first pserver's node does so, with the job's key: it takes the lost trainer's place and
-    leaves immediately. Its end is a message like any other.
+    A short-lived process on the first pserver's node, which has the job's key, connects in place of the lost trainer
+    and leaves immediately. Its exit is reported like that of any process.
     """
     if plan.mode is Mode.COLLECTIVE:
         return

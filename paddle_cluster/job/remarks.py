@@ -31,7 +31,7 @@ class RateLimit:
         self._left = self.burst
 
     def take(self, now: float | None = None) -> bool:
-        """Return whether one more is within the limit."""
+        """Count one more event; return whether the limit allows it."""
         moment = time.monotonic() if now is None else now
         self._left = min(self.burst, self._left + (moment - self._at) * self.rate)
         self._at = moment
@@ -59,7 +59,7 @@ class Remarks:
         self._limits: dict[int, RateLimit] = {}
 
     def show(self, record: NodeRecord, text: str) -> None:
-        """Show a remark about a node, or count it."""
+        """Show a remark about a node, or only count it if there are too many."""
         limit = self._limits.setdefault(record.node.node_id, RateLimit(self._burst, A_SECOND))
         refused = limit.refused
         if not limit.take():

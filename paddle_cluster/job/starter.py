@@ -20,7 +20,7 @@ HOOKS = "paddle/hooks"  # of the runtime; the first entry of PYTHONPATH
 
 
 class Starter:
-    """Starts processes of one job.
+    """Starts the processes of one job.
 
     Args:
         key: the job's secret.

@@ -247,7 +247,8 @@ class PathWatch:
     """Watches the paths between the nodes of a running job, so that a broken one is named.
 
     A node probes its peers' listeners while one of its trainers reports no step. A refused connection counts as an
-    answer. A broken path is reported only after a later message from its other end, so that a lost node is not one.
+    answer. A broken path is reported only after a later message from its other end, so that a lost node is not reported
+    as a broken path.
     """
 
     def __init__(self, context: JobContext) -> None:

@@ -85,7 +85,7 @@ class Reconnected:
 
 @dataclass(frozen=True)
 class ReconnectFailed:
-    """A link has no new connection yet.
+    """An attempt to reconnect a link failed.
 
     Attributes:
         is_final: whether it will get none, because the agent has exited.
@@ -148,7 +148,7 @@ class Connector:
         self._start_a_thread()
 
     def close(self) -> None:
-        """Start no further attempt; those in progress end now or by their own timeouts."""
+        """Start no further attempt; attempts in progress end now, or by their own timeouts."""
         self._closed = True
         self.engine.interrupt()
 

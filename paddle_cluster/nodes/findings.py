@@ -30,7 +30,7 @@ class Finding:
 
 
 def finding_lines(findings: Iterable[Finding], nodes: int) -> tuple[str, ...]:
-    """Return one line per finding; findings shared by several nodes become one line with their names.
+    """Return one line per finding; a finding that several nodes share becomes one line with their names.
 
     Args:
         nodes: the total number of nodes.

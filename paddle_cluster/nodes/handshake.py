@@ -66,7 +66,7 @@ def probe_of(
 
 
 def pace_s(nodes: int) -> float:
-    """Return for how many seconds a node collects lines before it sends them; it grows with the number of nodes."""
+    """Return for how many seconds a node collects lines before sending; the more nodes, the longer."""
     return max(
         _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
     )

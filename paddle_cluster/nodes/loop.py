@@ -27,7 +27,7 @@ DEAF_S = 2.0  # between two checks: this process was suspended, for example by C
 
 @dataclass(frozen=True)
 class Handlers:
-    """The handlers of all events.
+    """The functions that handle each kind of event and message.
 
     Attributes:
         events: event type -> handler.
@@ -95,7 +95,7 @@ class Loop:
             self._handle(event)
 
     def ping(self) -> None:
-        """Ping every live node now."""
+        """Ping all live nodes now."""
         self._seq += 1
         for record in self._roster.live():
             record.ping(self._seq)

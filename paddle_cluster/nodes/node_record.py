@@ -117,7 +117,7 @@ class Traces:
         self.parting += 1
 
     def parted(self) -> None:
-        """Record that the node has stopped the processes, as far as it could."""
+        """Record that the node, as far as it could, has stopped the processes."""
         self.parting = max(0, self.parting - 1)
 
     def miss(self, kind: str) -> bool:
@@ -157,7 +157,7 @@ class NodeRecord:
 
     @property
     def spare_s(self) -> float:
-        """Return how long after its lease the node can still reconnect; 0 if it cannot."""
+        """Return how long after its lease the node can still reconnect, in seconds; 0 if it cannot."""
         return self.link.key.spare_s if self.link is not None and self.link.key is not None else 0.0
 
     @property
@@ -174,7 +174,7 @@ class NodeRecord:
         self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Send a frame if there is a link; other code handles a lost link."""
+        """Send a frame if there is a link. Losing the link is handled elsewhere."""
         if self.link is not None:
             self.link.send(kind, body, **fields)
 
@@ -222,7 +222,7 @@ class NodeRecord:
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
-        """Drop the link: it was lost, could not be made, or is no longer needed."""
+        """Drop the link, which was lost, could not be made, or is no longer needed."""
         self.contact.drop(error)
 
     def _compare_clocks(self) -> None:

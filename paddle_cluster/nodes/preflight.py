@@ -93,7 +93,7 @@ def _reported(replies: Sequence[Reply]) -> Iterator[Finding]:
 
 
 def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
-    """Return the result of a node in one or two words; the findings contain the details."""
+    """Return a node's result in one or two words; the findings contain the details."""
     if reply.error:
         return reply.outcome
     if reply.name in wrong:

@@ -20,7 +20,7 @@ from paddle_node.contract.records import RecordError
 
 
 class ProcessState(Enum):
-    """The state of a process as status.json has it."""
+    """A process's state as status.json has it."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -79,7 +79,7 @@ class ProcessRecord:
 
     Attributes:
         restarts: how many times it was restarted.
-        endpoints: those that a pserver reported when it answered on all its ports.
+        endpoints: the endpoints that a pserver reported when it answered on all its ports.
         stall: why it makes no progress; set only while FROZEN.
         stacks: its stacks when last requested.
         facts: values reported by the process or measured by its agent.
@@ -194,7 +194,7 @@ class Roster:
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
     def known(self, node: NodeRecord, name: str) -> str:
-        """Return the name of a process in a message of a node.
+        """Return the name of a process in a message from a node.
 
         Raises:
             RecordError: no such process was ever requested of that node.

@@ -33,7 +33,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Choice:
-    """The addresses by node ID, and the reason for the choice, in one line."""
+    """The addresses by node ID, and one line that gives the reason for the choice."""
 
     addresses: Mapping[int, str]
     why: str

@@ -25,7 +25,7 @@ class Answer:
         cpus: number of cores that the job may use.
         busy_ports: on `address`; `busy_at`: by each candidate address. Once set apart, `busy_ports` contains only ports
             configured for pservers, `busy_spare` their spare ones, and `busy_service` those of trainers.
-        has_rdma: it has devices for remote memory access, such as InfiniBand.
+        has_rdma: whether the node has devices for remote memory access, such as InfiniBand.
         variables: the requested variables of the node's environment.
         root: the disk of ROOT_DIR; `disks`: other examined disks.
         code: digest by path of the code in a directory that exists on nodes; None if not requested.
@@ -62,7 +62,7 @@ class Answer:
 
 
 def answer_of(probed: Probed) -> Answer:
-    """Convert a message to the answer that it contains.
+    """Convert a message to the preflight answer that it contains.
 
     Raises:
         ValueError: the prefix of an address is too long.

@@ -37,8 +37,7 @@ def pserver_restarts(settings: Settings) -> int:
 
 
 def checkpoint_dir(settings: Settings) -> str | None:
-    """Return the absolute directory for pserver checkpoints; None if there are none or they are below the job
-    directory."""
+    """Return the absolute directory for pserver checkpoints; None if there is none or it is in the job directory."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
     is_written = settings.job.mode.has_pserver_command and flags.get("checkpoint_period", "0") != "0"
@@ -67,8 +66,7 @@ def checkpoints_below_root(settings: Settings, job_id: str) -> str:
 
 
 def is_in_job_dir(settings: Settings) -> bool:
-    """Return whether pservers write checkpoints below the job's own directory, which must then be kept after the
-    job."""
+    """Return whether pservers write checkpoints into the job's directory, which must then outlive the job."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")
     return bool(folder) and not folder.startswith("/")
 
@@ -141,12 +139,12 @@ class Checkpoint:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether a job can resume from it."""
+        """Return whether a job can resume from the checkpoint."""
         return not (self.without or self.missing)
 
     @property
     def nbytes(self) -> int:
-        """Return the total size of its files in bytes, counting each part once."""
+        """Return the total size of the checkpoint's files in bytes, counting each part once."""
         return sum({(p.server): p.nbytes for parts in self.parts.values() for p in parts}.values())
 
     @property
@@ -277,7 +275,7 @@ def marked(
 
 
 def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
-    """Return the nodes without a readable part if some node has parts: a server would start from scratch there."""
+    """Return the nodes that cannot read any part although others can: their servers would start from scratch."""
     if not any(found.get(node) for node in nodes):
         return ()
     return tuple(node for node in nodes if all(part.problem for part in found.get(node, ())))

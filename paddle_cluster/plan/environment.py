@@ -195,8 +195,9 @@ def trainer_ports(job: SharedFacts, place: TrainerPlace) -> tuple[int, ...]:
 def gpus(settings: Settings, count: int, place: TrainerPlace) -> dict[str, str]:
     """Return the indices of the GPUs for a trainer; empty if no other trainer runs on its machine.
 
-    It sees only its own GPUs, unless the user lets it see all. In collective mode it sees all: scripts for torchrun and
-    for Paddle's launch select one by their local rank. FLAGS_selected_gpus is an index into the visible ones.
+    A trainer sees only its own GPUs, unless the user lets it see all. In collective mode, it sees all of them: scripts
+    for torchrun and for Paddle's launch select one by their local rank. FLAGS_selected_gpus is an index into the
+    visible GPUs.
     """
     given = settings.variables_of(place.node_id)
     own = share(count, place) if place.slots > 1 else range(0)

@@ -38,7 +38,7 @@ class Network:
 
     Attributes:
         place: the address of the job's traffic with its interface, or None if unknown.
-        has_rdma: it has devices for remote memory access, which a TCP interface setting must not hide.
+        has_rdma: whether the node has devices for remote memory access, which a TCP interface setting must not hide.
         given: the node's own values of INTERFACE_VARIABLES.
     """
 
@@ -60,7 +60,7 @@ def embedded(address: str, known: Network) -> Network:
 
 
 def of_trainer(job: SharedFacts, place: TrainerPlace, network: Network, gpus: int) -> dict[str, str]:
-    """Return all of these variables for one trainer.
+    """Return all frameworks' variables for one trainer.
 
     Args:
         gpus: number of GPUs of its machine.
@@ -71,8 +71,8 @@ def of_trainer(job: SharedFacts, place: TrainerPlace, network: Network, gpus: in
 def interfaces(network: Network) -> dict[str, str]:
     """Return the variables that select the interface for the libraries.
 
-    Without them, libraries use the address that the host name resolves to, which is 127.0.1.1 on a default Debian
-    installation, or the first plausible interface, which may belong to a container.
+    Without these variables, libraries use the address that the host name resolves to, which is 127.0.1.1 on a default
+    Debian installation, or the first plausible interface, which may belong to a container.
     """
     place = network.place
     if place is None:

@@ -90,7 +90,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Plan:
-    """The processes of a job and their nodes.
+    """A job's processes and nodes.
 
     Attributes:
         nodes: the nodes of HOSTS that have a role, in that order; `node()` finds one by ID.
@@ -291,7 +291,7 @@ def _ports(endpoints: Endpoints) -> tuple[int, ...]:
 
 
 def trainer_log(place: TrainerPlace) -> str:
-    """Return the log of a trainer; its name contains the number if a node has several."""
+    """Return a trainer's log; its name contains the number if a node has several."""
     return "log/train.log" if place.local_size == 1 else f"log/train.{place.local_rank}.log"
 
 

@@ -33,7 +33,7 @@ _END = 65536
 
 
 class TrainerPlace(NamedTuple):
-    """The place of one trainer.
+    """The node, machine and rank of one trainer.
 
     Attributes:
         node_rank: index of its node among the nodes that have trainers.
@@ -70,9 +70,7 @@ def trainer_places(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[
 
 
 def share(count: int, place: TrainerPlace) -> range:
-    """Return a trainer's share of the `count` cores or GPUs of its machine; with fewer of them than trainers, some
-    are shared.
-    """
+    """Return a trainer's share of its machine's `count` cores or GPUs; some are shared if there are too few."""
     first = place.slot * count // place.slots
     return range(first, max((place.slot + 1) * count // place.slots, first + 1)) if count else range(0)
 
@@ -145,7 +143,7 @@ class ServicePorts:
 
 
 def trainer_port(first: int, place: TrainerPlace) -> int:
-    """Return the port of one trainer in the run that begins with `first`."""
+    """Return one trainer's port in the run that begins with `first`."""
     return first + 1 + place.slot
 
 

@@ -161,7 +161,7 @@ class Console:
                 self._writer.post(draw)
 
     def nodes(self, labels: Mapping[int, str], name: str = "") -> None:
-        """Name the nodes, by ID, and the job, if it has a name."""
+        """Set the names of the nodes, by ID, and of the job, if it has one."""
         self.show(NodesNamed(tuple(labels.items()), name))
 
     def phase(self, name: str) -> None:
@@ -190,7 +190,7 @@ class Console:
         self.show(Unsent(str(process), node, int(size), str(log)))
 
     def node_state(self, node_id: int, state: str) -> None:
-        """Report the state of a node."""
+        """Report a node's state."""
         self.show(NodeState(node_id, state))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:

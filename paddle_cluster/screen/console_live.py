@@ -78,7 +78,7 @@ class _Trainer(NamedTuple):
 
 
 class JobFacts:
-    """Facts per node and per trainer.
+    """The current facts about each node and each trainer.
 
     Attributes:
         nodes: node ID -> fact -> text.
@@ -202,7 +202,7 @@ _PLAIN = "\x1b[0m"
 
 
 class LiveView(View):
-    """Draws on a terminal.
+    """Draws a job's live view on a terminal.
 
     Args:
         sink: the terminal.

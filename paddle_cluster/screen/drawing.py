@@ -40,7 +40,7 @@ class OpenLines:
         self._open: dict[Hashable, tuple[bytes, float]] = {}
 
     def take(self, key: Hashable, data: bytes, partial: bool) -> bytes:
-        """Add bytes that a process wrote.
+        """Add bytes that a process wrote, and return the lines that they complete.
 
         Args:
             partial: the data ends inside a line.
@@ -224,7 +224,7 @@ class Tracebacks:
         self._shown: dict[bytes, _Shown] = {}
 
     def take(self, who: str, data: bytes) -> bytes:
-        """Add complete lines of a process, labelled like "trainer 2 node-c"; return what can be shown now."""
+        """Add complete lines of a process, labelled such as "trainer 2 node-c"; return what can be shown now."""
         now = time.monotonic()
         held = self._held.get(who)
         if held is not None:

@@ -48,7 +48,7 @@ class MergedLines:
         self._count = 0
 
     def add(self, at: float, source: str, lines: bytes) -> None:
-        """Add a block.
+        """Add a block of lines.
 
         Args:
             at: time of writing, in seconds.
@@ -74,7 +74,7 @@ LAUNCHER = "launcher"
 
 
 class JobLog:
-    """The merged log of one job.
+    """One job's merged log.
 
     Args:
         limit: size in bytes at which the file is rotated.
@@ -93,7 +93,7 @@ class JobLog:
         self._stamps = _Stamps()
 
     def begin(self, path: Path) -> None:
-        """Write to this file from now on, starting with the events received so far; remove an existing file."""
+        """Write to this file from now on, starting with the events received so far; replace an existing file."""
         self._path = path
         self._queue.start()
 

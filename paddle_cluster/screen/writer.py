@@ -85,7 +85,7 @@ class Sink:
                 self.write("".join(held))
 
     def flush(self) -> None:
-        """Do nothing: text is only held back inside `together`."""
+        """Do nothing: text is held back only inside `together`."""
 
     def size(self) -> tuple[int, int]:
         """Return the columns and rows of the terminal; 80 by 24 if unknown."""
@@ -225,7 +225,7 @@ class ScreenFile(io.TextIOBase):
         return len(text)
 
     def isatty(self) -> bool:
-        """Return False: it is a file."""
+        """Return False, because the stream is a file."""
         return False
 
     def _append(self, data: bytes) -> None:
@@ -241,7 +241,7 @@ class ScreenFile(io.TextIOBase):
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a screen file, continuing into the previous file if needed."""
+    """Return a screen file's last lines, continuing into the previous file if needed."""
     found: list[str] = []
     for part in (path, path.with_name(f"{path.name}.1")):
         if not part.is_file():  # opening a pipe would block

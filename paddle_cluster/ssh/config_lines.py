@@ -52,7 +52,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class ConfigLine:
-    """One line of a file.
+    """One line of an ssh_config file.
 
     Attributes:
         keyword: the keyword in lower case.
@@ -69,7 +69,7 @@ class ConfigLine:
 
     @property
     def has_variables(self) -> bool:
-        """Return whether it contains a token or a variable, which only `ssh` expands in an Include."""
+        """Return whether the line contains a token or a variable, which only `ssh` expands in an Include."""
         return "%" in self.rest or "$" in self.rest
 
     def error(self, what: str) -> ConfigError:

@@ -63,7 +63,7 @@ class Jumps:
         self._shared: dict[Hops, _Shared] = {}
 
     def use(self, way: Hops, make: Callable[[], QuietTransport]) -> tuple[QuietTransport, Callable[[], None]]:
-        """Return an open connection, and the function to call when it is no longer needed.
+        """Return a shared open connection, and the function to call when it is no longer needed.
 
         Raises:
             TimeoutError: another thread's attempt takes too long.

@@ -54,9 +54,7 @@ class Attempt:
 
 
 def is_worth_another_try(error: Exception) -> bool:
-    """Return whether the login may have failed only because the server is busy (MaxStartups), so that a retry can
-    succeed.
-    """
+    """Return whether a login may have failed only because the server is busy (MaxStartups): a retry may succeed."""
     if isinstance(error, ConnectionResetError | EOFError):
         return True
     plain = type(error) is SSHException

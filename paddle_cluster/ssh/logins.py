@@ -21,7 +21,7 @@ LONGEST_RETRY_S = 2.0
 
 
 class TurnedAwayError(Exception):
-    """A server rejected a login that it may accept a moment later (MaxStartups)."""
+    """The server rejected a login that it may accept a moment later (MaxStartups)."""
 
     def __init__(self, error: ConnectError) -> None:
         super().__init__(str(error))
@@ -80,7 +80,7 @@ class Logins(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - logins on threads of this process end by their own timeouts
-        """Stop the logins in progress; finished ones stay open."""
+        """Stop the logins in progress; connections that are established stay open."""
 
     @abstractmethod
     def route(self, host: Host) -> tuple[str, ...]:

@@ -211,7 +211,7 @@ class OpenSshLogins(Logins):
         self._is_closed = False
 
     def close(self) -> None:
-        """Stop the logins in progress; finished ones stay open."""
+        """Stop the logins in progress; connections that are established stay open."""
         with self._lock:
             self._is_closed = True
             for stream in self._under_way:

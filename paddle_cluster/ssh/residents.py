@@ -116,9 +116,7 @@ class Residents:
         return stream, ""
 
     def wish(self, node_id: int) -> dict[str, Any] | None:
-        """Return the `hello` field that asks an agent to wait here for the next job, or to leave a waiting one in
-        place.
-        """
+        """Return the `hello` field that asks an agent to wait for the next job, or not to replace one that waits."""
         if node_id not in self._nodes or node_id in self._busy:
             return None
         if node_id in self._reached:
@@ -127,7 +125,7 @@ class Residents:
         return {"name": self._name(node_id), "wait_s": self._wait_s, **asdict(made)}
 
     def offered(self, node_id: int, address: str, port: int) -> None:
-        """Check in the background whether an agent that listens for the next job can be reached from here.
+        """Check in the background whether a waiting agent can be reached from this machine.
 
         Raises:
             ValueError: the address is invalid.

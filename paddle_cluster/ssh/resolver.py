@@ -20,7 +20,7 @@ class NameTimeoutError(TimeoutError):
 
 
 class SilentError(TimeoutError):
-    """A server accepted the connection and sent nothing in time."""
+    """The server accepted the connection but sent nothing in time."""
 
 
 def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.socket:

@@ -32,7 +32,7 @@ _FORM = 1
 
 
 class Hashed(NamedTuple):
-    """The digest and size of a file."""
+    """A file's digest and size."""
 
     digest: str
     size: int
@@ -83,7 +83,7 @@ class Digests:
 
 
 def file_digest(path: str) -> Hashed:
-    """Return the digest and size of a file's current content.
+    """Return the digest and size of a file's content.
 
     Raises:
         OSError: the file cannot be read.

@@ -59,7 +59,7 @@ class SignalEvent:
 
 
 class StopRequest(KeyboardInterrupt):
-    """A signal that arrived when there was no job to stop."""
+    """A signal arrived while there was no job to stop."""
 
     def __init__(self, event: SignalEvent) -> None:
         super().__init__(event.name)

@@ -120,7 +120,7 @@ def socket_paths(where: StatePlaces, directory: Path, job_id: str) -> list[Path]
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a file by a JSON object; readers see the old one or the new one.
+    """Replace a file by a JSON object; readers see either the old object or the new one.
 
     Raises:
         OSError: the file could not be written; the old one remains.
@@ -132,7 +132,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace the content of a file; readers see the old bytes or the new ones, and a failure leaves no other file.
+    """Replace a file's content; readers see the old or the new bytes, and a failure leaves no temporary file.
 
     Raises:
         OSError: the file could not be written; the old content remains.
@@ -183,7 +183,7 @@ _PIECE = 1 << 20
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """Return the whole content of a small file.
+    """Return a small file's whole content.
 
     Raises:
         OSError: the file cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that no process writes to

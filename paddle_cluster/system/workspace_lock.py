@@ -64,7 +64,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
-    """Hold the name of a job within the context; without a state directory, no other job can be found by it.
+    """Hold a job's name within the context; without a state directory, no other job can be found by it.
 
     Raises:
         UsageError: a running job has the name.

@@ -45,7 +45,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Printed:
-    """The output of a process.
+    """A process's output.
 
     Attributes:
         process: its name, such as "trainer-2".
@@ -77,7 +77,7 @@ class Unsent:
 
 @dataclass(frozen=True)
 class NodeState:
-    """The state of a node."""
+    """A node's state."""
 
     node_id: int
     state: str
@@ -110,7 +110,7 @@ class _OfFacts:
 
 @dataclass(frozen=True)
 class Progressed(_OfFacts):
-    """The progress of a trainer.
+    """A trainer's progress.
 
     Attributes:
         process: its name, such as "trainer-0".

@@ -30,16 +30,14 @@ def count(number: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a count with its noun, such as "1 node" or "3 nodes"; the noun is given in the singular, and its plural
-    ends in s or es."""
+    """Format a count with its noun in the singular, whose plural ends in s or es: "1 node", "3 nodes"."""
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Format names, such as "a, b and 7 more": all of them if they are few, else the first ones and the number of the
-    rest."""
+    """Format names: all if they are few, else the first ones and the number of the rest, such as "a, b and 7 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -107,7 +107,7 @@ def progress(event: Progressed) -> dict[str, str]:
 
 
 def step_text(pass_id: int | None, batch_id: int) -> str:
-    """Format the position of a trainer, such as "pass 2 batch 100", or "step 100" if the script has no passes."""
+    """Format a trainer's position, such as "pass 2 batch 100", or "step 100" if the script has no passes."""
     return f"step {batch_id}" if pass_id is None else f"pass {pass_id} batch {batch_id}"
 
 

@@ -118,8 +118,7 @@ def settled() -> None:
 
 
 def rng(*key: int) -> np.random.Generator:
-    """Return a generator determined by the key alone: up to four numbers of 64 bits, such as (seed, name,
-    step).
+    """Return a generator determined by a key alone: up to four 64-bit numbers, such as (seed, name, step).
 
     Philox is counter based, so the generator for step 1000 costs the same as that for step 0.
     """
@@ -130,7 +129,7 @@ def rng(*key: int) -> np.random.Generator:
 
 
 def first_moment(lane: int) -> int:
-    """Return the first step number of a lane (0 to 65,535); each further step adds 1.
+    """Return the first step number of a lane (0 to 65,535). Each step adds 1.
 
     Bits 0 to 39 of such a number are the step, 40 to 111 the iterations of up to three nested loops, the innermost
     lowest, and 112 to 127 the lane. No two runs of an operator have the same number if there are fewer than 2^40 steps,

@@ -38,7 +38,7 @@ def floor_division(x: Any, y: Any) -> Any:
 
 
 def get_exception_message(exc: BaseException) -> str:
-    """Return the message of an exception."""
+    """Return an exception's message."""
     return str(exc)
 
 

@@ -61,7 +61,7 @@ class PortBusy(PserverError):
 
 
 class CheckpointError(PaddleError):
-    """A checkpoint is damaged, incomplete, or of another model; no part of it was used."""
+    """A checkpoint is damaged, incomplete, or of another model; none of it was used."""
 
 
 class NotAvailableError(PaddleError, NotImplementedError):

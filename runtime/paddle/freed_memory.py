@@ -61,7 +61,7 @@ def keep_freed_memory(wanted: RetainedMemory) -> None:
 
 
 def kept() -> RetainedMemory:
-    """Return what this process currently retains."""
+    """Return the limits up to which this process retains freed memory."""
     return _kept
 
 

@@ -70,7 +70,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
 
 def text(raw: int | float | bytes, what: str) -> str:
-    """Return the value of a string field as text.
+    """Return a string field's value as text.
 
     Raises:
         ModelFileError: the field is not UTF-8.

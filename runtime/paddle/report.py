@@ -133,8 +133,7 @@ class Reporter:
                 self._told_queue = line
 
     def unsaved(self, what: str, *, is_last: bool = False) -> None:
-        """Report a checkpoint that could not be saved; an empty text reports that all are saved. Only changes are
-        sent.
+        """Report a checkpoint that could not be saved, or "" once all are saved; only changes are sent.
 
         Args:
             what: readable text, one line.

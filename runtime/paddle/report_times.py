@@ -13,7 +13,7 @@ _LONGEST_S = 300.0
 
 
 class ReportTimes:
-    """The report times of one wait."""
+    """The times at which one long wait is reported."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the clock of a wait.

@@ -59,7 +59,7 @@ class SealedSource:
         self._awaited = 1
 
     def confirm(self) -> bool:
-        """Return whether the piece that ends the handshake has arrived and is valid; call it until it has.
+        """Return whether the piece that ends the handshake has arrived and is valid; call this until it returns True.
 
         Raises:
             ConnectionError: the connection is closed.
@@ -78,8 +78,7 @@ class SealedSource:
 
     @property
     def has_more(self) -> bool:
-        """Return whether there may be bytes that polling does not report: already read, or fewer than the socket waits
-        for."""
+        """Return whether there may be bytes that polling does not report: already read, or too few."""
         is_deaf = self._awaited > HEADER_BYTES
         return is_deaf or self._stop - self._start >= HEADER_BYTES or bool(self._plain)
 

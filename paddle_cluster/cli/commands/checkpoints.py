@@ -54,7 +54,7 @@ LISTING_S = 25.0  # allows for disks in standby
 
 @dataclass(frozen=True)
 class NodeCheckpoints:
-    """The answers of the nodes.
+    """The nodes' answers about their checkpoints.
 
     Attributes:
         pservers: newest first.

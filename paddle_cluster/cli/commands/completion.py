@@ -83,7 +83,7 @@ _RUNNING_ONLY = ("attach", "stop")
 
 
 class Line(NamedTuple):
-    """A partial command line.
+    """A command line that is being typed.
 
     Attributes:
         before: the complete words.

@@ -38,7 +38,7 @@ PREPARE_S = 300.0
 
 
 class Sample(NamedTuple):
-    """An initial workspace.
+    """A sample workspace that `init` can write.
 
     Attributes:
         files: name in the workspace -> file.
@@ -78,7 +78,7 @@ _DEFAULT = "--v2"
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Write conf.py and the workspace, and print the next step.
+    """Write the sample workspace and its conf.py, and print the next step.
 
     Raises:
         UsageError: the arguments name no directory, or conf.py or the workspace already exists.

@@ -52,7 +52,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Show the log of a job; with -f, follow it until the job ends."""
+    """Show a job's log; with -f, follow it until the job ends."""
     given = command_arguments.read("logs", argv, USAGE)
     lines = command_arguments.whole_number("logs", given, "--lines", LINES)
     where = places(os.environ)

@@ -68,11 +68,11 @@ class FileHandlers:
             self._roster.nodes[event.node_id].send("ack", bytes=event.size)
 
     def refused(self, event: FilesRefused) -> None:
-        """Handle an invalid message of a node: end its connection, since later messages may be incomplete."""
+        """Handle an invalid message from a node: end its connection, since later messages may be incomplete."""
         self.refuse(self._roster.nodes[event.node_id], event.reason)
 
     def refuse(self, record: NodeRecord, reason: str) -> None:
-        """End the connection of a node whose files cannot be stored, because no part of a file may be skipped."""
+        """End the connection to a node whose files cannot be stored, because no part of a file may be skipped."""
         what = visible(f"malformed file data: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 

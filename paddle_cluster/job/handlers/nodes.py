@@ -66,7 +66,7 @@ class NodeHandlers:
         self._context.node_state(record, "connecting")
 
     def connected(self, event: Connected) -> None:
-        """Handle a new byte stream to an agent: greet it, and request a probe or a cleanup."""
+        """Handle a new connection to an agent: greet the agent, and request a probe or a cleanup."""
         context = self._context
         record = self._roster.nodes[event.node_id]
         key = None if record.node.host.is_local else new_key(self._settings.limits.lease_s)

@@ -139,7 +139,7 @@ class ProcessHandlers:
         )
 
     def exited(self, record: NodeRecord, exited: Exited) -> None:
-        """Handle the end of a process; only a trainer or a Fluid server may end by itself, with code 0."""
+        """Handle a process's end; only a trainer or a Fluid server may end by itself, with code 0."""
         process = self._roster.process(record, exited.proc)
         code, signal = exited.code, exited.signal
         how = describe_exit(code, signal, exited.out_of_memory)
@@ -222,7 +222,7 @@ class StallHandlers:
         self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, answer: Stacks) -> None:
-        """Handle the requested stacks of a process; its log contains them too."""
+        """Handle the stacks that a process was asked for; its log contains them too."""
         process = self._roster.process(record, answer.proc)
         if process is not None:
             process.note_stacks(_limited(answer.stacks))

@@ -13,7 +13,7 @@ from paddle_node.contract.probed import Busy
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Report one finding per node and owner, regardless of the number of ports."""
+    """Report ports in use: one finding per node and owner, however many ports are concerned."""
     for reply in replies:
         if reply.error:
             continue

@@ -11,7 +11,7 @@ from paddle_node.contract.probed import Route
 
 @dataclass(frozen=True)
 class Reply:
-    """The answers of one node after preflight.
+    """One node's answers after preflight.
 
     Attributes:
         error: why the node could not be queried, or empty.

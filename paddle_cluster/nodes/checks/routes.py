@@ -13,7 +13,7 @@ _NEXT = "check the firewalls and MTUs between them, or name another network in P
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Report nodes that no node reaches or that reach none, then the other broken routes one by one."""
+    """Report nodes that are cut off from all others, then the other broken routes one by one."""
     chosen = {reply.node_id: reply for reply in replies if not reply.error}
     routes = chosen_routes(replies)
     towards: dict[int, list[Route]] = {node_id: [] for node_id in chosen}
@@ -50,7 +50,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def chosen_routes(replies: Sequence[Reply]) -> dict[tuple[int, int], Route]:
-    """Return the result of each (from, to) at the addresses that the job uses."""
+    """Return the result of each (from, to) route at the addresses that the job uses."""
     addresses = {reply.node_id: reply.answer.address for reply in replies if not reply.error}
     return {
         (reply.node_id, route.peer): route

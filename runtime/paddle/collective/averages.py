@@ -65,7 +65,7 @@ class Averages:
         self._finalizer = weakref.finalize(self, _end, self._rounds, thread, self._last, group.rank)
 
     def step(self, arrays: Sequence[Array]) -> None:
-        """Record a finished step, and apply the average if one has arrived.
+        """Record a finished step; apply the average if one has arrived.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late; from then on in every call.
@@ -94,7 +94,7 @@ class Averages:
         self._finalizer()
 
     def fail(self, error: BaseException) -> None:
-        """Stop all ranks, because this one cannot continue."""
+        """Stop all ranks because this rank cannot continue."""
         self._last.failure = error
         self._finalizer()
 

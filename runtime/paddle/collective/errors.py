@@ -23,7 +23,7 @@ class PeerLost(CollectiveError):
 
 
 class PeerDiffers(CollectiveError):
-    """A rank is doing something different: another model, other sizes, fewer batches, or another job."""
+    """A rank does something else than this one: another model, other sizes, fewer batches, or another job."""
 
 
 class PeerLate(CollectiveError):

@@ -31,7 +31,7 @@ from paddle.collective.ranks import Arrays, Ranks
 
 
 class Group(Ranks):
-    """The ranks of a job that compute together, within nodes and between them."""
+    """The ranks of a job that compute together, both within a node and between nodes."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Group(Ranks):
         return self._watch.timeout_s
 
     def call(self, number: int) -> None:
-        """Call all ranks to a round, so that they start its first operation; rounds are numbered from 1."""
+        """Call all ranks to a round, in which they start its first operation; rounds are numbered from 1."""
         self._check()
         self._watch.call(number)
 

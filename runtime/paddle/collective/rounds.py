@@ -36,7 +36,7 @@ Flat = npt.NDArray[Any]
 
 
 class Stance(IntEnum):
-    """The current activity of a rank."""
+    """What a rank is currently doing."""
 
     TRAINING = 0
     WAITING = 1
@@ -123,7 +123,7 @@ class Rounds:
                 self._has_moved = False
 
     def post(self, arrays: Sequence[Array], stance: Stance, has_progress: bool = True) -> None:
-        """Post the progress since the last post, after waiting until the base includes that one."""
+        """Post the progress since the last post, once the base includes the previous one."""
         self.await_base()
         self.take(arrays)
         with self._changed:

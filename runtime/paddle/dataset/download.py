@@ -220,7 +220,7 @@ def reporting_damage(path: str) -> Iterator[None]:
 def members(path: str, pattern: str | re.Pattern[str]) -> Iterator[tuple[re.Match[str], IO[bytes]]]:
     """Yield (match of the name, content) of the files in a tar whose names match `pattern` from their start.
 
-    They are in the order of the archive, since seeking in a compressed file is slow.
+    The files are in the archive's order, since seeking in a compressed file is slow.
 
     Raises:
         DatasetError: the archive is damaged, or has no such file.

@@ -117,7 +117,7 @@ def cluster_files_reader(
 def convert(output_path: str, reader: Reader[Any], line_count: int, name_prefix: str) -> list[str]:
     """Write the samples of a reader to recordio files `<output_path>/<name_prefix>-00000` and so on, as v2 does.
 
-    `reader.creator.recordio` reads them.
+    `reader.creator.recordio` reads these files.
 
     Args:
         output_path: the folder, created if missing.

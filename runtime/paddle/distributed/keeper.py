@@ -42,7 +42,7 @@ _MARGIN_S = 5.0
 def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
     """Deliver signals as bytes with their numbers within a ``with`` block; main thread only.
 
-    Signals that are ignored stay ignored, such as HUP under `nohup`; except for CHLD, which reports exits of children.
+    Signals that are ignored, such as HUP under `nohup`, stay ignored, except for CHLD, which reports exits of children.
     """
     ours, python = socket.socketpair()
     ours.setblocking(False)
@@ -127,7 +127,7 @@ def _below() -> list[int]:
 
 
 def kill_all(alarms: socket.socket) -> list[int]:
-    """Kill all descendants; return those that did not exit within KILL_S.
+    """Kill all descendants and return those that did not exit within KILL_S.
 
     Args:
         alarms: a socket that receives a byte whenever a child exits.
@@ -145,7 +145,7 @@ def kill_all(alarms: socket.socket) -> list[int]:
 
 @dataclass(frozen=True)
 class Worker:
-    """One process.
+    """One worker process.
 
     Attributes:
         name: "trainer 3", "pserver 0".
@@ -164,8 +164,7 @@ class Worker:
 
 
 def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
-    """Return the function that a child runs between fork and exec, so that the kernel kills it when its
-    parent dies.
+    """Return a function for a child to run between fork and exec, so that it is killed when its parent dies.
 
     Args:
         parent: the process ID of the parent, which may be this process.

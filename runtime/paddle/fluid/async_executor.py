@@ -102,7 +102,7 @@ class AsyncExecutor:
         """Run a program for each batch of the files, and print the means of the fetched values at the end.
 
         Args:
-            program: None: the default main program.
+            program: the program to run; None: the default main program.
             data_feed: the slots of a line, and the batch size.
             filelist: paths, or a single path.
             thread_num: threads that read and parse, and threads that train; see `Executor.train_from_dataset`.

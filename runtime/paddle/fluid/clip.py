@@ -29,7 +29,7 @@ class ErrorClip(ABC):
 
 
 class ErrorClipByValue(ErrorClip):
-    """Clips the gradient of a variable to [min, max]; min defaults to -max."""
+    """Clips a variable's gradient to [min, max]; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self._max = float(max)
@@ -42,16 +42,14 @@ class ErrorClipByValue(ErrorClip):
 
 
 class GradientClip(ABC):
-    """Clips the gradients of the parameters that it is set for."""
+    """Clips the gradients of those parameters for which it is set."""
 
     @abstractmethod
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
         """Append the operators that clip these gradients together; return the pairs with the clipped gradients."""
 
     def group(self) -> object:
-        """Return the key of the group with which a parameter is clipped. By default, each parameter has a group of
-        its own.
-        """
+        """Return the key of the group with which a parameter is clipped; by default, each parameter has its own."""
         return None
 
 

@@ -42,14 +42,14 @@ class CompiledProgram:
         num_trainers: int | None = None,
         trainer_id: int | None = None,
     ) -> CompiledProgram:
-        """Run on several places: each computes a part of the batch, and gradients are averaged.
+        """Run on several places: each computes a part of the batch, and their gradients are averaged.
 
         Args:
             loss_name: the loss to train.
-            build_strategy: None: the default strategy.
+            build_strategy: how to combine gradients; None: the default strategy.
             exec_strategy: ignored.
             share_vars_from: ignored: values are those of the scope.
-            places: None: CPU_NUM places, or all selected GPUs, depending on the executor's place.
+            places: the devices; None: CPU_NUM places, or all selected GPUs, depending on the executor's place.
             num_trainers: number of trainer processes; None: the value in the build strategy.
             trainer_id: rank of this trainer; None: the value in the build strategy.
 
@@ -82,7 +82,7 @@ class CompiledProgram:
 
         Args:
             executor: the executor that runs the program.
-            scope: None: the global scope.
+            scope: where variables are stored; None: the global scope.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.

@@ -75,7 +75,7 @@ class DataFeeder:
     def feed_parallel(
         self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
     ) -> Iterator[dict[str, LoDTensor]]:
-        """Yield the result of `feed` for each of several minibatches, one per place.
+        """Yield the result of `feed` for each of several minibatches, one minibatch per place.
 
         Raises:
             FluidError: the numbers of minibatches and places differ.
@@ -97,7 +97,7 @@ class DataFeeder:
         Args:
             reader: yields minibatches.
             multi_devices: group minibatches, one per place.
-            num_places: None: the number of `cpu_places()`.
+            num_places: the number of parts; None: the number of `cpu_places()`.
             drop_last: drop an incomplete last group; False: it is an error.
         """
 

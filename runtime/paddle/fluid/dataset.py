@@ -57,7 +57,7 @@ class DatasetBase:
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
         """Set the variables that the slots of a line fill, in order.
 
-        Variables with a LoD level get sequences, others arrays of their shape.
+        Variables with a LoD level get sequences; other variables get arrays of their shape.
 
         Raises:
             FluidError: a variable is neither int64 nor float32, or is listed twice.
@@ -85,11 +85,11 @@ class DatasetBase:
         self._description.batch_size = size
 
     def set_thread(self, thread_num: int) -> None:
-        """Set the number of threads that read and parse files, at most one per file, and that train."""
+        """Set the number of training threads, and of threads that read and parse files (at most one per file)."""
         self.thread_num = max(1, int(thread_num))
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """Set the files of a pass."""
+        """Set the files for a pass."""
         if isinstance(filelist, str):
             raise FluidTypeError(f"set_filelist: expected a list of files, got the string {filelist!r}")
         self._files = tuple(map(str, filelist))
@@ -138,7 +138,7 @@ class QueueDataset(DatasetBase):
 
 
 class FileInstantDataset(QueueDataset):
-    """Does the same as a QueueDataset."""
+    """Does the same as `QueueDataset`."""
 
     feed_name = "MultiSlotFileInstantDataFeed"
 
@@ -171,13 +171,13 @@ class InMemoryDataset(DatasetBase):
         self._held = joined(parts)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Read all files; blocks until they are in memory, like `load_into_memory`."""
+        """Read all files into memory; blocks until this is done, like `load_into_memory`."""
         if thread_num is not None:
             self.set_thread(thread_num)
         self.load_into_memory()
 
     def wait_preload_done(self) -> None:
-        """Do nothing: `preload_into_memory` has waited."""
+        """Do nothing, because `preload_into_memory` has already waited."""
 
     def local_shuffle(self) -> None:
         """Shuffle the samples of this process."""
@@ -186,7 +186,7 @@ class InMemoryDataset(DatasetBase):
         self._order = order
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle the samples of all trainers together; afterwards, each trainer has an equal part of them.
+        """Shuffle the samples of all trainers together and give each trainer an equal part of them.
 
         The trainers are those of the job (PADDLE_TRAINER_ENDPOINTS), and all of them must call this. A job of one
         trainer shuffles like `local_shuffle`.

@@ -62,9 +62,7 @@ class Evaluator:
 
 
 class Accuracy(Evaluator):
-    """The fraction of rows whose label is among the k highest scores, as in 0.11; `metrics` has the value for a
-    minibatch.
-    """
+    """The fraction of rows whose label is among the k highest scores; `metrics` has that of a minibatch."""
 
     def __init__(self, input: Variable, label: Variable, k: int = 1) -> None:
         super().__init__("accuracy")

@@ -89,7 +89,7 @@ class Executor:
         `CompiledProgram`.
 
         Args:
-            program: None: the default main program.
+            program: the program to run; None: the default main program.
             feed: mapping from names to arrays or LoDTensors.
             fetch_list: variables or names.
             feed_var_name: ignored.
@@ -179,7 +179,7 @@ class Executor:
         results are repeatable. A program that uses servers, a GPU or CompiledProgram is trained by one thread.
 
         Args:
-            program: None: the default main program; a trainer's transpiled program uses its servers.
+            program: the program to run; None: the default main program. A transpiled program uses its servers.
             dataset: a dataset of `fluid.DatasetFactory`.
             scope: holds persistable variables; None: the global scope.
             thread: number of threads; 0: the value of `set_thread`.
@@ -264,7 +264,7 @@ class Executor:
         self.train_from_dataset(target, dataset, scope, thread, debug, fetch_list, fetch_info, print_period)
 
     def close(self) -> None:
-        """Close the executor and leave the parameter servers, so that they no longer wait for this trainer."""
+        """Close the executor and leave the parameter servers, which then no longer wait for this trainer."""
         self._closed = True
         self.remote.close()
 

@@ -24,7 +24,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class Initializer(ABC):
-    """The base class of initializers, which set the initial value of a variable."""
+    """The base class of initializers, which set a variable's initial value."""
 
     @abstractmethod
     def __call__(self, var: Variable, block: Block) -> Operator:
@@ -136,7 +136,7 @@ class BilinearInitializer(Initializer):
 
 
 def fans(shape: Sequence[int]) -> tuple[float, float]:
-    """Return the numbers of inputs and outputs of one unit of a parameter with this shape."""
+    """Return the numbers of inputs and outputs of one unit of a parameter with the given shape."""
     if len(shape) < 2:
         size = float(shape[0]) if shape else 1.0
         return size, size

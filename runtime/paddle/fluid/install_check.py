@@ -29,7 +29,7 @@ __all__ = ["run_check"]
 def run_check() -> None:
     """Train one step on one place and one on two places, and print that the installation works.
 
-    It uses separate programs, names and a scope.
+    The check uses programs, names and a scope of its own.
 
     Raises:
         RunError: a step gave a wrong result.

@@ -61,7 +61,7 @@ _HARMLESS = ("feed", "fetch", "print")
 
 
 def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]:
-    """Return the value of a parameter in the global scope, as an array.
+    """Return a parameter's value in the global scope, as an array.
 
     Raises:
         FluidTypeError: `para` is not a parameter.
@@ -104,7 +104,7 @@ def save_inference_model(
         feeded_var_names: names of the fed variables, in order.
         target_vars: variables or names to be fetched, in order.
         executor: ignored.
-        main_program: None: the default main program.
+        main_program: the program to save; None: the default main program.
         model_filename: file name of the program; None: `__model__`.
         params_filename: one file for all variables; None: one file per variable.
         export_for_deployment: ignored.

@@ -145,10 +145,10 @@ class LayerHelper:
 
         Args:
             attr: the attributes given to the layer; not False.
-            shape: its shape; all sizes must be known.
-            dtype: its dtype.
+            shape: the parameter's shape; all sizes must be known.
+            dtype: the parameter's dtype.
             is_bias: name it `.b_` and initialize it to 0, unless the attributes specify otherwise.
-            default_initializer: None: Xavier for weights, 0 for biases.
+            default_initializer: used if the attribute has none; None: Xavier for weights, 0 for biases.
         """
         known = to_attr(attr)
         if known is None:

@@ -38,13 +38,13 @@ class ParallelExecutor:
         Args:
             use_cuda: use all selected GPUs; False: CPU_NUM places.
             loss_name: the loss to train.
-            main_program: None: the default main program.
+            main_program: the program to run; None: the default main program.
             share_vars_from: ignored: values are those of the scope.
             exec_strategy: ignored.
-            build_strategy: None: the default strategy.
+            build_strategy: how to combine gradients; None: the default strategy.
             num_trainers: number of trainer processes.
             trainer_id: rank of this trainer.
-            scope: None: the global scope.
+            scope: where variables are stored; None: the global scope.
 
         Raises:
             FluidError: the program was transpiled for another number of trainers, or trainer_id is out of range.
@@ -91,4 +91,4 @@ class ParallelExecutor:
         self._parallel.average(self._scope or global_scope())
 
     def drop_local_exe_scopes(self) -> None:
-        """Do nothing: runs create no scopes that would have to be dropped."""
+        """Do nothing, because runs create no scopes that would have to be dropped."""

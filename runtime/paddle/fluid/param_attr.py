@@ -19,12 +19,12 @@ class ParamAttr:
     """Name, initial value, learning rate, decay and clipping of one parameter.
 
     Attributes:
-        name: None: derived from the layer's name; the name of an existing parameter shares it.
-        initializer: None: the layer's initializer.
+        name: the parameter's name; None: derived from the layer's name; the name of an existing parameter shares it.
+        initializer: sets the initial values; None: the layer's initializer.
         learning_rate: factor of the optimizer's rate.
         regularizer: overrides the optimizer's.
-        trainable: False: the parameter is never updated.
-        gradient_clip: None: the clip of `set_gradient_clip`.
+        trainable: whether training updates the parameter.
+        gradient_clip: clips the gradient; None: the clip of `set_gradient_clip`.
         do_model_average: whether model averaging includes it.
     """
 

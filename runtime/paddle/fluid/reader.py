@@ -68,7 +68,7 @@ class PyReader:
         return self._queue
 
     def append_read(self) -> list[Variable]:
-        """Append the operator that reads to the default main program; return the variables that it sets."""
+        """Append the operator that reads to the default main program; return the variables that this operator sets."""
         block = default_main_program().global_block()
         holder = block.create_var(self.name, persistable=True, stop_gradient=True, type=VarType.READER)
         block.append_op("read", {"Reader": holder}, {"Out": self.variables})

@@ -16,7 +16,7 @@ _Pairs = list[tuple[Parameter, Variable]]
 
 
 class Regularizer(ABC):
-    """The base class of regularizers, which add a term to the gradient of a parameter."""
+    """The base class of regularizers, which add a term to a parameter's gradient."""
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
         self._coeff = float(regularization_coeff)

@@ -40,7 +40,7 @@ def reaching(
 ) -> set[str]:
     """Return the sources, and the variables on the path that depend on them and may have gradients.
 
-    Operators without a gradient (comparisons, indices, values that depend on a shape alone) end the dependency.
+    Operators without a gradient (comparisons, indices, functions of a shape alone) end the dependency.
 
     Raises:
         BackwardError: a variable is overwritten although a gradient needs its earlier value; or a target depends on a

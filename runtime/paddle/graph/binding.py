@@ -52,7 +52,7 @@ class Binder:
     def call(
         self, op: Operator, dead: tuple[int, ...], look_out: Exposed, spent: frozenset[str] = NO_SLOTS
     ) -> Call:
-        """Return the call of an operator.
+        """Compile the call of one operator.
 
         Args:
             look_out: which outputs must not share memory with which inputs.

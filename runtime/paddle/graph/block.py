@@ -56,7 +56,7 @@ class Block:
         stop_gradient: bool = False,
         lod_level: int = 0,
     ) -> Variable:
-        """Create a variable, or return the existing one if its description is the same.
+        """Create a variable, or return the existing one if it has the same description.
 
         Raises:
             GraphError: a variable of that name exists with another shape, dtype, level or lifetime.
@@ -166,7 +166,8 @@ class Block:
     def find(self, name: str) -> Variable | None:
         """Return the variable of that name, or None if there is none.
 
-        It is searched in this block, then in the enclosing ones and, for gradients, in the block that they belong to.
+        The name is looked up in this block, then in the enclosing ones and, for gradients, in the block that they
+        belong to.
         """
         waiting: list[Block] = [self]
         while waiting:

@@ -31,7 +31,7 @@ _MOST = 10_000  # cached sets of shapes
 
 
 class UnexpectedLod(Exception):
-    """A value in the scope has LoD but the plan was compiled for one without; raised before anything has run."""
+    """A value in the scope has LoD, but the plan was compiled for one without LoD; raised before anything has run."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -39,7 +39,7 @@ class UnexpectedLod(Exception):
 
 
 class BoundPlan:
-    """Runs one plan; rebinds itself when it is given another scope or when the scope gains a name.
+    """Runs one plan; rebinds it when given another scope, or when the scope gains a name.
 
     Attributes:
         asked: the request that the plan was compiled for.

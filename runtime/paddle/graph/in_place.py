@@ -42,7 +42,7 @@ def copied(value: Any) -> Any:
 
 
 def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> Callable[..., Any]:
-    """Return the kernel wrapped to copy the inputs that it would change although their variables must not change."""
+    """Return the kernel, wrapped to copy those inputs that it would change although their variables must not change."""
     definition = op.definition
     positions = []
     for out_slot, in_slot in definition.in_place.items():

@@ -145,7 +145,7 @@ class PlanRequest(NamedTuple):
     Attributes:
         feeds: the names of the fed variables.
         fetches: the names of the variables to return.
-        with_lod: those feeds and values in the scope that have LoD.
+        with_lod: the feeds, and values in the scope, that have LoD.
         block_idx: the index of the block to run.
     """
 

@@ -26,7 +26,7 @@ class Event(NamedTuple):
         output: the name of the first variable that it writes, or "".
         thread: the native ID of the thread that ran it.
         start_ns: its start, by `time.perf_counter_ns`.
-        took_ns: its duration; that of an operator with a body includes the operators in it.
+        took_ns: its duration, including that of the operators in its body.
     """
 
     op_type: str

@@ -131,6 +131,6 @@ class Fetched(np.ndarray[Any, Any]):
 
 
 def fetched(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array, as `Fetched` if it holds one element or its last axis has size 1 (its rows then convert)."""
+    """Return an array, as `Fetched` if it has one element or its last axis has size 1 (so that its rows convert)."""
     one = value.ndim and (value.size == 1 or value.shape[-1] == 1)
     return value.view(Fetched) if one else np.asarray(value)

@@ -49,7 +49,7 @@ class Variable:
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """The `min` and `max` that its gradient is clipped to before it is propagated; None: no clipping."""
+        """The `min` and `max` to which its gradient is clipped before propagation; None: no clipping."""
         return None
 
     @property

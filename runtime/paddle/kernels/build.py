@@ -60,7 +60,7 @@ class Compiler:
     is_zig: bool = False
 
     def argv(self, target: str) -> list[str]:
-        """Return the command line for a platform; only zig supports others than this machine's."""
+        """Return the compiler's command line for a platform; only zig supports other platforms than this machine's."""
         return [*self.command, *(("-target", TARGETS[target]) if self.is_zig else ())]
 
     def flags(self, target: str, level: int) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
 
 
 def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT) -> Path:
-    """Return the library of this machine; compile it unless there is one that can be loaded.
+    """Return this machine's library, which is compiled unless one exists that can be loaded.
 
     Args:
         may_download: if the machine has no working compiler, install one for the duration of the build.

@@ -89,7 +89,7 @@ class DenseUpdater:
 
     @property
     def batches(self) -> int:
-        """Return the number of steps taken so far."""
+        """Return how many steps have been taken."""
         return self._batches
 
     @property

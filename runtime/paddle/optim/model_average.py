@@ -45,7 +45,7 @@ class ModelAverage:
         return self._count + self._count_before
 
     def add(self, values: Mapping[str, Array]) -> None:
-        """Add the values of all parameters after an update; names and shapes are the same each time."""
+        """Add the values of all parameters after an update; their names and shapes must be the same each time."""
         if not self._updates:
             for sums in (self._sum1, self._sum2, self._sum3):
                 sums.update({name: np.zeros_like(value) for name, value in values.items()})

@@ -29,7 +29,7 @@ SCHEDULES = (*SAMPLE_SCHEDULES, *STEP_SCHEDULES)
 
 
 class RowGradient(NamedTuple):
-    """The gradient of some rows of a sparse parameter.
+    """The gradient of some of a sparse parameter's rows.
 
     Attributes:
         rows: (n,) int64, strictly ascending.

@@ -63,7 +63,7 @@ class ServerOptions:
     Attributes:
         addresses: where each port is bound: one server per port and address.
         tries: how many further base ports to try.
-        keys: None: connections are not encrypted.
+        keys: the keys for encryption; None: connections are not encrypted.
         state_dir: parent directory of the state for the next process, or empty.
         safety: which state is saved, and where; its `state` is not set yet.
     """
@@ -165,12 +165,12 @@ class Server:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The endpoints of the servers for dense parameters, by port, then by address."""
+        """The servers' endpoints for dense parameters, by port, then by address."""
         return self._published(0, self._options.num_dense)
 
     @property
     def sparse_endpoints(self) -> tuple[str, ...]:
-        """The endpoints of the servers for sparse parameters."""
+        """The servers' endpoints for sparse parameters."""
         return self._published(self._options.num_dense, self._options.num_dense + self._options.num_sparse)
 
     def ping(self) -> None:
@@ -242,15 +242,13 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether the process should end once no trainer needs it, and none does any more."""
+        """Return whether the process should end as soon as no trainer needs it, and none needs it any more."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 
     @property
     def absent(self) -> str:
-        """A description of the trainers that disconnected without leaving, according to the first port, or "" for
-        none.
-        """
+        """Describe the trainers that disconnected without leaving, according to the first port; "" for none."""
         absent = self._guarded[0].engine.absent
         return f"; disconnected without a message: {absent}" if absent else ""
 

@@ -38,7 +38,7 @@ _PLAIN = OptimizerSpec("sgd")
 
 
 class StaleCopy(PserverError):
-    """A followed copy is older than allowed: it is not filled yet, or the servers do not answer."""
+    """The copy is older than allowed: it has not been filled yet, or the servers do not answer."""
 
 
 class Live(Source, Protocol):

@@ -88,7 +88,7 @@ class TableHTTPServer(HTTPServer):
 
         Args:
             host: an address of this machine; a token is required unless it is a loopback address.
-            port: 0: any free port.
+            port: the port to listen on; 0: any free port.
             token: required in requests as `Authorization: Bearer TOKEN`; empty: no authentication.
 
         Raises:
@@ -242,8 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the client gets the error."""
 
     def handle_expect_100(self) -> bool:
-        """Record that the client waits for status 100 before it sends the body; it gets that once the request is
-        admitted."""
+        """Record that the client waits for status 100, which it gets once its request is admitted."""
         self._expects_100 = True
         return True
 

@@ -53,7 +53,7 @@ _STAMP = 1  # not the stamp of a server: a client that receives it has no sessio
 
 
 class ProgramKeeper:
-    """Saves the state of one engine: see `service.Keeper`. Belongs to the engine's thread."""
+    """Saves one engine's state: see `service.Keeper`. Belongs to the engine's thread."""
 
     doing = ""
 
@@ -81,7 +81,7 @@ class ProgramKeeper:
         self._replaying = False
 
     def recover(self, engine: Engine, service: ProgramService) -> None:
-        """Restore the state of an earlier process in a new engine; without one, start saving.
+        """Restore an earlier process's state in a new engine; without one, start saving.
 
         Raises:
             PaddleError: the state of the earlier process is unusable.
@@ -186,7 +186,7 @@ class ProgramServer:
 
         Args:
             endpoint: "host:port" of this machine; port 0: any free port.
-            keys: None: connections are not encrypted.
+            keys: the keys for encryption; None: connections are not encrypted.
             options: the options of the server.
             program: has its initial values; the caller must not use it until `close`.
             is_sync: whether a step waits for all trainers.
@@ -295,7 +295,7 @@ def refuse_trainers(
 
     Args:
         endpoint: "host:port" of this machine.
-        keys: None: connections are not encrypted.
+        keys: the keys for encryption; None: connections are not encrypted.
         text: text of the error.
         trainers: number of trainers.
         limit_s: maximum time to wait for them.

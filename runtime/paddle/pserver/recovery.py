@@ -88,7 +88,7 @@ class Safety:
 
 
 class Safekeeper:
-    """Saves the state of one engine: see `service.Keeper`. Belongs to the engine's thread."""
+    """Saves one engine's state: see `service.Keeper`. Belongs to the engine's thread."""
 
     def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
         self._safety, self._clock = safety, clock
@@ -113,7 +113,7 @@ class Safekeeper:
         return self._periodic is not None and self._periodic.is_behind
 
     def recover(self, engine: Engine) -> int:
-        """Start saving the state of a new engine; restore the state of an earlier process of the server.
+        """Start saving a new engine's state; restore the state of the server's earlier process.
 
         Returns:
             The number of batches that the engine has applied.
@@ -324,7 +324,7 @@ class Guarded:
     tasks: TaskQueues
 
     def recover(self, number: int) -> list[Reply]:
-        """Restore the state of an earlier process in the engine of port `number`; return an empty list of replies.
+        """Restore an earlier process's state in the engine of port `number`; return an empty list of replies.
 
         Raises:
             PaddleError: the state of the earlier process is unusable.

@@ -130,7 +130,7 @@ def _end(file: BinaryIO, path: str | PathLike[str]) -> int:
 class Writer:
     """Writes a file, which is renamed into place when it is closed. Not thread-safe.
 
-    As a context manager it is closed at the end, and discarded if an error ends it.
+    As a context manager, the writer closes the file at the end, and discards it after an error.
     """
 
     def __init__(

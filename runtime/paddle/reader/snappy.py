@@ -30,7 +30,7 @@ class SnappyError(PaddleError, ValueError):
 def decompress(data: bytes, most: int) -> bytes:
     """Decompress a stream.
 
-    CRCs are not checked: recordio has its own over the whole stream.
+    CRCs are not checked, because recordio has its own CRC over the whole stream.
 
     Args:
         data: the stream.

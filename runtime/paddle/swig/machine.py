@@ -35,7 +35,7 @@ class Parameter:
         self._machine, self._number, self._config = machine, number, config
 
     def getName(self) -> str:
-        """Return the name of the parameter."""
+        """Return the parameter's name."""
         return self._config.name
 
     def getID(self) -> int:

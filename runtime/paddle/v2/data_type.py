@@ -82,8 +82,7 @@ def whole_number(value: object, what: str) -> int:
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of a column with ``dim`` floats; a 2-D or 3-D sample has height and width as its last two
-    dimensions."""
+    """Return the type of ``dim`` floats; a 2-D or 3-D sample ends with its height and width."""
     return InputType(dim, seq_type, DataType.Dense)
 
 

@@ -96,8 +96,7 @@ def chunk(
 
 
 def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -> None:
-    """Declare the edit distance between the labels of the best CTC path and the true ones, divided by the longer
-    length.
+    """Declare the edit distance between the best CTC path's labels and the true ones, over the longer length.
 
     Args:
         input: one column per class; the last one is the blank.

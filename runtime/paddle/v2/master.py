@@ -63,8 +63,8 @@ class client:  # noqa: N801 - the original's name
     def set_dataset(self, paths: Sequence[str]) -> None:
         """Select the recordio files that passes read.
 
-        The first trainer of a job gives the queue its files; those of others must be the same. A job can have several
-        data sets, one for each list of patterns.
+        The first trainer of a job sets the queue's files; all other trainers must set the same files. A job can have
+        several data sets, one for each list of patterns.
 
         Args:
             paths: recordio files, as paths or patterns. All trainers must see them under these paths.

@@ -216,7 +216,7 @@ _NAMES = {
 def text_lines(name: str, value: object) -> Iterator[str]:
     """Yield the lines of a field in protobuf text format.
 
-    Of a record, fields that are empty or 0 have no line, except for the size and initial values of a parameter.
+    Fields of a record that are empty or 0 have no line, except for the size and initial values of a parameter.
     """
     name = _NAMES.get(name, name)
     if isinstance(value, (tuple, list)):

@@ -271,9 +271,7 @@ def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> N
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are layers. The call has no other effect, because ``SGD`` and ``infer`` take the outputs in
-    v2.
-    """
+    """Check that these are layers; no other effect, because ``SGD`` and ``infer`` take the outputs in v2."""
     for each in [*as_list(layers, "outputs"), *args]:
         require_layer(each, "outputs")
 

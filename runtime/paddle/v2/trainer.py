@@ -166,15 +166,13 @@ class SGD:
         return result
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
-        """Write all parameters: decayed to the present, averaged if the optimizer averages, with complete
-        tables."""
+        """Write all parameters: fully decayed, averaged if the optimizer averages, with complete tables."""
         with self.to_save() as parameters:
             parameters.to_tar(f)
 
     @contextlib.contextmanager
     def to_save(self) -> Iterator[Parameters]:
-        """Provide the parameters in the form in which they are saved, within a ``with`` block; see
-        `save_parameter_to_tar`."""
+        """Provide the parameters as `save_parameter_to_tar` saves them, within a ``with`` block."""
         if self._updater is not None:
             self._updater.catch_up()
         with self._averager.applied() if self._averager is not None else contextlib.nullcontext():

@@ -89,7 +89,8 @@ class MemoryImporter:
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
     """Import the agent from memory and run it until the launcher releases it.
 
-    If `paddle_node.agent.reconnect` was sent too, an agent is already running here, and it gets this connection.
+    If `paddle_node.agent.reconnect` was sent too, an agent is already running on this node, and takes over this
+    connection.
     """
     gc.disable()  # until the agent proper has imported everything: imports create no garbage
     importer = MemoryImporter(magic, first)

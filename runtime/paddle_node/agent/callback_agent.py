@@ -219,8 +219,7 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
 
 
 def carry(connection: ssl.SSLSocket, ours: socket.socket, alive: int) -> bool:
-    """Copy bytes in both directions until one side ends; return whether the command ended and all its output
-    arrived."""
+    """Copy bytes both ways until a side ends; return whether the command ended and all output arrived."""
     connection.setblocking(False)
     ours.setblocking(False)
     to_command, to_launcher = bytearray(), bytearray()

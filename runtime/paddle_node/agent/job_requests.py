@@ -91,9 +91,7 @@ class JobRequests:
     def end_before_us(
         self, marks: Dict[str, str], grace_s: float, done: Callable[[List[FoundProcess], int, str], None]
     ) -> bool:
-        """End the processes that an earlier agent of this node's job left running; return False if no agent was cut
-        off.
-        """
+        """End the processes that an earlier agent of this job left running; return False if no agent was cut off."""
         if self._root_dir is None:  # no valid `hello` was received
             return False
         left = any(one.agent or one.record.ended is None for one in registry.before_us(self._root_dir, marks))

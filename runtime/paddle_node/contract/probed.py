@@ -106,7 +106,7 @@ class Part(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return its path below its folder."""
+        """Return the part's path below its folder."""
         job = f".{self.job}" if self.job else ""
         return f"v{self.version:012d}{job}/part-{self.server}-of-{self.servers}"
 

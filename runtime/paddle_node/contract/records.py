@@ -251,7 +251,7 @@ class Column(NamedTuple):
     """One field of a record.
 
     Attributes:
-        text: its annotation.
+        text: the annotation of the field.
         default: the value if it is missing; `...` if it is required.
     """
 

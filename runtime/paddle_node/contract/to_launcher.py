@@ -148,7 +148,7 @@ class Recovered(NamedTuple):
 
 
 class Stacks(NamedTuple):
-    """The stacks of a process."""
+    """A process's stacks."""
 
     proc: str
     stacks: str

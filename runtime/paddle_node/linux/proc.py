@@ -13,8 +13,7 @@ STATE, SESSION, TERMINAL, THREADS, START, ARG_START, ARG_END = 0, 3, 4, 17, 19, 
 
 
 def stat(pid: "int | str") -> "list[bytes]":
-    """Return a process's fields after its command's name, which can contain spaces and brackets; none if it has
-    exited."""
+    """Return a process's fields in /proc/PID/stat after the command's name; none if it has exited."""
     return read("/proc/%s/stat" % pid).rpartition(b")")[2].split()
 
 

@@ -40,7 +40,7 @@ class FoundProcess(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it is running: not a zombie that waits for its parent."""
+        """Return whether the process is running, and not a zombie that waits for its parent."""
         return self.state not in _ENDED
 
 

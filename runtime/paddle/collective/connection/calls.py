@@ -44,7 +44,7 @@ _CALL_S = 10.0
 
 
 def listen(me: Membership) -> socket.socket:
-    """Listen at this rank's endpoint.
+    """Listen at this rank's own endpoint.
 
     Raises:
         PortBusy: another process has the port.

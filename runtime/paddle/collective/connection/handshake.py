@@ -44,7 +44,7 @@ class Side(Enum):
 
     @property
     def other(self) -> Side:
-        """The side at the other end."""
+        """The opposite side of the connection."""
         return Side.CALLED if self is Side.CALLING else Side.CALLING
 
 

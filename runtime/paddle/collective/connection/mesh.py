@@ -62,7 +62,7 @@ def partners(place: int, count: int) -> set[int]:
 def connected(
     me: Membership, ranks: Sequence[int], met: Met, listener: socket.socket | None
 ) -> dict[int, Stream]:
-    """Return a connection with each partner.
+    """Return an open connection to each partner.
 
     Args:
         ranks: the first rank of each node, including this one.
@@ -191,7 +191,7 @@ class SealedLink(Stream):
         self._underway = 0  # bytes that were given to be sent, and are not sent as a whole
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """Send a prefix of these bytes; bytes count as sent when the whole piece that seals them was sent."""
+        """Send a prefix of these bytes. They count as sent once the whole piece that contains them has been sent."""
         try:
             if self._underway:
                 self._sink.flush()

@@ -64,7 +64,7 @@ class Met:
 
 
 def meet(me: Membership) -> Met:
-    """Wait for all ranks.
+    """Meet all other ranks at rank 0; block until every rank has connected.
 
     Raises:
         PeerLate: some ranks did not connect in time; the message names them.

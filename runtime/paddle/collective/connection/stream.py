@@ -131,7 +131,7 @@ class Stream:
         return finish(self.taking_note(kind), self.fileno(), deadline)
 
     def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:
-        """Return the next record, of at most `most` bytes, if it has arrived completely; reads nothing beyond it.
+        """Return the next record (at most `most` bytes) if all of it has arrived, without reading beyond its end.
 
         Raises:
             ConnectionError: the rank has exited.

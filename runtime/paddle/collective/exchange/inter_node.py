@@ -46,7 +46,7 @@ class InterNode:
         self._streams, self._watch = streams, watch
 
     def sum(self, pieces: Pieces, task: Task) -> None:
-        """Sum over all nodes, in place."""
+        """Sum the pieces over all nodes, in place."""
         if pieces.nbytes <= _LARGEST:
             self._sum_small(pieces, task)
             return
@@ -229,8 +229,7 @@ class _Receiver:
         return self._leg == len(self._ranges) and self._head_got == SIZE
 
     def step(self) -> tuple[bool, int]:
-        """Receive the bytes that have arrived; return whether that was anything, and how many bytes can be
-        forwarded."""
+        """Receive the available bytes; return whether there were any, and how many bytes can be forwarded."""
         if self._head_got < SIZE:
             got = self._stream.take_some(memoryview(self._head)[self._head_got :])
             self._head_got += got

@@ -24,7 +24,7 @@ Flat = npt.NDArray[Any]
 
 
 class Kind(IntEnum):
-    """The basic operations, from which all others are built."""
+    """The basic operations of which all others are composed."""
 
     SUM = 1
     BROADCAST = 2

@@ -86,7 +86,7 @@ class Watch:
                 self._unequal(rank)
 
     def call(self, number: int) -> None:
-        """Call all ranks to a round, unless they were called to it already."""
+        """Call all ranks to a round, unless they have been called to it already."""
         if number > self.called:
             self.called = number
             self._send(News("call", self.rank, number=number), self._links)

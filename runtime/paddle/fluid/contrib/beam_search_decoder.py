@@ -92,7 +92,7 @@ class TrainingDecoder(_Decoder):
 
 
 class BeamSearchDecoder(_Decoder):
-    """Runs the cell over the best words so far, for inference: by `decode()`, or by a block that the script defines."""
+    """Runs the cell over the best words so far, for inference: by `decode()`, or by a block defined in the script."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class BeamSearchDecoder(_Decoder):
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Set the value for the next step, in place of the one that `read_array` returned.
+        """Set the value for the next step, replacing the one that `read_array` returned.
 
         Raises:
             FluidError: `read_array` did not return it.

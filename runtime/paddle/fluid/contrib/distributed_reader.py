@@ -16,8 +16,8 @@ __all__ = ["distributed_batch_reader"]
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
     """Return a reader of every n-th minibatch, beginning with this trainer's rank.
 
-    n is PADDLE_TRAINERS_NUM, the rank PADDLE_TRAINER_ID; without them all minibatches are read. A rest smaller than
-    one minibatch per trainer is dropped, so that all trainers take the same number of steps.
+    n is PADDLE_TRAINERS_NUM, the rank PADDLE_TRAINER_ID; without them all minibatches are read. If the last minibatches
+    are fewer than the trainers, they are dropped, so that all trainers take the same number of steps.
 
     Args:
         batch_reader: function that returns an iterator over minibatches, the same in all trainers.

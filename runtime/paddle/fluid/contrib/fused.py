@@ -26,7 +26,7 @@ def fused_elemwise_activation(
 ) -> Variable:
     """Return unary(binary(x, y)), or binary(x, unary(y)) if the binary function comes first in the list.
 
-    It appends the layers of these names; the executor fuses them where it can.
+    The function appends the layers with these names; the executor fuses them where it can.
 
     Args:
         x: first operand.

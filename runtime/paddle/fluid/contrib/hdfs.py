@@ -26,7 +26,7 @@ class _Listed(NamedTuple):
 
 
 class HDFSClient:
-    """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call, and waits for it.
+    """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call, and waits until it exits.
 
     Methods that change or copy files return whether they succeeded; the log has the reason for a failure.
     """
@@ -35,7 +35,7 @@ class HDFSClient:
         """Set the Hadoop installation and its configuration.
 
         Args:
-            hadoop_home: its folder.
+            hadoop_home: the folder of the Hadoop installation.
             configs: such as fs.default.name and hadoop.job.ugi.
         """
         options = [f"-D{name}={value}" for name, value in (configs or {}).items()]

@@ -32,12 +32,12 @@ class Inferencer:
         place: Place | None = None,
         parallel: bool = False,
     ) -> None:
-        """Build the program.
+        """Build the inference program and load its parameters.
 
         Args:
             infer_func: declares the layers; returns the prediction, or a list of variables.
-            param_path: directory of `Trainer.save_params`.
-            place: None: a GPU if there is one, else the CPU.
+            param_path: a directory written by `Trainer.save_params`.
+            place: the device; None: a GPU if there is one, else the CPU.
             parallel: run on CPU_NUM places, or on all selected GPUs.
 
         Raises:
@@ -60,7 +60,7 @@ class Inferencer:
 
         Args:
             inputs: name of a data variable -> array or LoDTensor.
-            return_numpy: False: LoDTensors, which can hold sequences.
+            return_numpy: whether to return numpy arrays; False: LoDTensors, which can hold sequences.
 
         Raises:
             FluidTypeError: inputs is not a dict.

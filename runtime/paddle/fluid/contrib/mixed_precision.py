@@ -44,8 +44,7 @@ _GRAY = (
 
 
 class AutoMixedPrecisionLists:
-    """The sets of operators that compute in float16, in float32, or in the dtype of their inputs; all others compute
-    in float32.
+    """Lists the operators that compute in float16, or in the dtype of their inputs; others use float32.
 
     Attributes:
         white_list: compute in float16.

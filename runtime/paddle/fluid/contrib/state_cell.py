@@ -18,7 +18,7 @@ Keep = Callable[[Variable], None]
 
 
 class InitState:
-    """The initial value of a state.
+    """A state's initial value.
 
     Attributes:
         value: the variable.
@@ -112,11 +112,11 @@ class StateCell:
         self._decoder, self._now, self._keeps = decoder, {}, {}
 
     def leave(self) -> None:
-        """Detach from the decoder."""
+        """Detach the cell from its decoder."""
         self._decoder = None
 
     def get_state(self, state_name: str) -> Variable:
-        """Return the current value of a state within the step.
+        """Return a state's current value within the step.
 
         Raises:
             FluidError: the state is unknown, or the cell is not in a decoder's block.

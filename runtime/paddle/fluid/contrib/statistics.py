@@ -50,8 +50,8 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Count the operators of block 0, and the pairs "first->second"; most frequent first.
 
-    A pair is the operator that last wrote an input of another one, and the latter. Parameters do not count as inputs.
-    Operators that write nothing but parameters are left out.
+    A pair consists of the operator that last wrote an input, and the operator that reads this input. Parameters do not
+    count as inputs. Operators that write only parameters are omitted.
 
     Raises:
         FluidTypeError: program is not a Program.

@@ -34,8 +34,8 @@ class FileReader:
     """One reader of a chain, stored in a scope like any value; thread-safe.
 
     Attributes:
-        shape: that of its variable.
-        dtype: that of its variable.
+        shape: the shape of the reader's variable.
+        dtype: the dtype of the reader's variable.
     """
 
     def __init__(self, batches: Callable[[], Batches], source: FileReader | None = None) -> None:
@@ -61,14 +61,14 @@ class FileReader:
         raise EndOfData("the reader has no more batches: reset it for another pass")
 
     def reset(self) -> None:
-        """Restart the whole chain."""
+        """Restart the whole chain of readers."""
         first = self
         while first._source is not None:
             first = first._source
         first._close()
 
     def around(self, name: str, wrap: Callable[[Callable[[], Batches]], Batches]) -> FileReader:
-        """Return the reader of this name that wraps this one; create it the first time.
+        """Return the reader of this name that wraps this one; the first call creates it.
 
         Args:
             wrap: turns a function that reads this reader into one that reads the new reader.

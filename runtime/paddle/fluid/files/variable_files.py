@@ -48,7 +48,7 @@ _RULE = "rule "
 def plain_wire_folders() -> tuple[Path, ...]:
     """Return the folders under which a server writes if the wire is plain.
 
-    A working directory of `/` is excluded, because it contains everything.
+    The working directory is excluded if it is `/`, because that contains every file.
     """
     here = Path.cwd().resolve()
     return tuple(each for each in (here, Path(tempfile.gettempdir()).resolve()) if each != Path("/"))

@@ -32,10 +32,10 @@ class Collective(Fleet):
         return DistributedOptimizer(self, optimizer, config)
 
     def init_worker(self) -> None:
-        """Do nothing: workers meet in their first step."""
+        """Do nothing, because workers meet in their first step."""
 
     def stop_worker(self) -> None:
-        """Do nothing: workers end independently."""
+        """Do nothing, because workers end independently."""
 
 
 fleet = Collective()

@@ -33,7 +33,7 @@ class DataGenerator:
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[_Sample | None]]:
         """Return a function that yields the samples in a line, each a list of (name of a slot, values).
 
-        Override this method. None is skipped.
+        Override this method. Samples that are None are skipped.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define generate_sample(line), which returns a function that yields "

@@ -113,7 +113,7 @@ class Fleet:
         return _joined(self._roles.get_pserver_endpoints(), to_string)
 
     def split_files(self, files: Sequence[str]) -> list[str]:
-        """Return this worker's part of a list: consecutive files; the first workers get one more if needed.
+        """Return this worker's part of a list: consecutive files; the first workers get one more if necessary.
 
         Raises:
             FluidError: the argument is not a list.
@@ -132,7 +132,7 @@ class Fleet:
         return DistributedOptimizer(self, optimizer, strategy or DistributeTranspilerConfig())
 
     def init_worker(self) -> None:
-        """Do nothing: a worker waits for its servers when `minimize` has created its program."""
+        """Do nothing, because a worker waits for its servers when `minimize` has created its program."""
         self._made("init_worker")
 
     def init_server(self, model_dir: str | None = None) -> None:
@@ -155,7 +155,7 @@ class Fleet:
         self._executor.run(program)
 
     def stop_worker(self) -> None:
-        """Leave the servers: they no longer wait for this worker."""
+        """Leave the servers, which then no longer wait for this worker."""
         program, _ = self._made("stop_worker")
         for connection in program._connections:
             if isinstance(connection, Connection):
@@ -183,7 +183,7 @@ class Fleet:
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None
     ) -> None:
-        """Write all values, including those on servers."""
+        """Write the values of all persistable variables, including those on servers."""
         io.save_persistables(executor, dirname, main_program or self.main_program)
 
     def _made(self, method: str) -> tuple[Program, Program]:

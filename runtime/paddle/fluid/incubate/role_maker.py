@@ -85,7 +85,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
         worker_num: int = 0,
         server_endpoints: Sequence[str] | None = None,
     ) -> None:
-        """Set the number of this process among those of its role, and the numbers of the job.
+        """Set the number of this process among those with its role, and the sizes of the job.
 
         Raises:
             FluidError: the role is unknown, a number is out of range, or there is no server or worker.
@@ -162,7 +162,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class MPISymetricRoleMaker(RoleMakerBase):
-    """Not available: it splits the ranks of an MPI job into workers and servers."""
+    """Not available in this package: splits the ranks of an MPI job into workers and servers."""
 
     def __init__(self) -> None:
         """Raise NotAvailableError: this role maker is not supported.

@@ -66,7 +66,7 @@ def parse_description(text: str, what: str) -> Description:
     """Parse a description; fields of later versions are ignored.
 
     Args:
-        what: its source, for messages.
+        what: the source of the description, for messages.
 
     Raises:
         ModelFileError: the description is malformed, or a slot has no name or an unknown type.

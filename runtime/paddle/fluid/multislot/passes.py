@@ -147,7 +147,7 @@ def printing(
 
 
 def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) -> int:
-    """Run a step for each batch, which a thread prepares, and return the number of samples.
+    """Run a step for each batch, which another thread prepares; return the number of samples.
 
     Args:
         steps: one step: batches run in sequence. Several: each has a thread, and each free one takes the next batch.

@@ -30,7 +30,7 @@ class SlotType(enum.Enum):
 
     @property
     def dtype(self) -> np.dtype[np.int64] | np.dtype[np.float32]:
-        """The dtype of its arrays."""
+        """The dtype of the slot's arrays."""
         return np.dtype(np.int64) if self is SlotType.UINT64 else np.dtype(np.float32)
 
 
@@ -98,7 +98,7 @@ def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """The values of one slot. Arrays can be views and are never modified.
+    """The values of one slot. The arrays may be views, and are never modified.
 
     Attributes:
         values: (all values,) int64 or float32.
@@ -123,7 +123,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """A column for each used slot.
+    """Samples as one column for each used slot.
 
     Attributes:
         slots: the used slots.
@@ -173,7 +173,7 @@ class Samples:
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Concatenate parts (at least one) with the same slots."""
+    """Concatenate one or several parts with the same slots."""
     if len(parts) == 1:
         return parts[0]
     columns = [

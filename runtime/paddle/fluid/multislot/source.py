@@ -56,7 +56,7 @@ class Pipe:
     hdfs: tuple[str, str] = ("", "")
 
     def blocks(self, path: str) -> Iterator[Lines]:
-        """Yield the lines of a file.
+        """Yield a file's lines.
 
         Raises:
             OSError: the file cannot be opened.

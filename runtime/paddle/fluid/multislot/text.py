@@ -39,7 +39,7 @@ class DataLineError(FluidError):
 
 @dataclass(frozen=True)
 class Lines:
-    """Whole lines.
+    """A block of whole lines of text.
 
     Attributes:
         text: the text of the lines.

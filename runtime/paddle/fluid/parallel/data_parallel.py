@@ -126,7 +126,7 @@ class DataParallel:
     def average(self, scope: Scope) -> None:
         """Wait until all trainers have called this or ended; then all have the same parameters and can continue.
 
-        If trainers sum gradients, their parameters are equal already: nothing happens.
+        If trainers sum gradients, their parameters are already equal, and the call does nothing.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.

@@ -49,7 +49,7 @@ class Compression:
             )
 
     def takes(self, parameter: Parameter, gradient: Variable) -> bool:
-        """Return whether a gradient is compressed: it must be dense, float32 and large enough."""
+        """Return whether a gradient is compressed, which requires it to be dense, float32 and large enough."""
         block = default_main_program().global_block()
         return (
             prod(parameter.shape) >= _LEAST

@@ -28,8 +28,7 @@ class GradientScaleStrategy(IntEnum):
 
 @dataclass
 class BuildStrategy:
-    """Options for building a data-parallel program; only `num_trainers`, `trainer_id` and `gradient_scale_strategy`
-    have an effect."""
+    """Options of a data-parallel program; only num_trainers, trainer_id and gradient_scale_strategy have effect."""
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice

@@ -81,7 +81,7 @@ class Block(graph.Block):
         """Add a variable, or return the existing one if it has the same description.
 
         Args:
-            name: None: a generated name.
+            name: the name of the variable; None: a generated name.
             shape: -1 stands for the batch; None: set by the operator that writes it.
             dtype: name, numpy dtype or number; None is float32.
             is_data: whether it is fed.
@@ -141,7 +141,7 @@ class Block(graph.Block):
 
     @property
     def run_ops(self) -> Sequence[graph.Operator]:
-        """Return the operators as executed: with own names even if memory_optimize shows others."""
+        """Return the operators as executed, under their own names even if memory_optimize shows others."""
         return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
 
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
@@ -169,8 +169,8 @@ class Block(graph.Block):
     def infer(self, op: graph.Operator) -> None:
         """Infer the outputs of an operator and declare them.
 
-        Scripts that test one operator declare all of its variables with one dtype; so a bare input may hold whole
-        numbers where the operator needs them.
+        Scripts that test one operator declare all of its variables with one dtype. Therefore, a bare input may hold
+        integers where the operator needs them.
         """
         try:
             super().infer(op)

@@ -14,7 +14,7 @@ from paddle.fluid.program.variable import Variable, VarType
 
 @contextmanager
 def around(block: Block) -> Iterator[Block]:
-    """Direct layers to the block that encloses the one being filled."""
+    """Add layers to the block that encloses the one being filled, within the context."""
     program = block.program
     program.current_block_idx = block.parent_idx
     try:
@@ -36,7 +36,7 @@ class Body(NamedTuple):
         outer: the enclosing block, to which the operator is added.
         reads: variables from outside that it reads.
         writes: variables from outside that it writes.
-        kept: those of `writes` that already have a value.
+        kept: the variables of `writes` that already have a value.
     """
 
     idx: int

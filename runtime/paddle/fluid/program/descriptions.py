@@ -75,7 +75,7 @@ class OpDesc:
         )
 
     def type(self) -> str:
-        """Return the type of the operator, such as "mul"."""
+        """Return the operator's type, such as "mul"."""
         return str(self._op.type)
 
     def input_names(self) -> list[str]:
@@ -117,11 +117,11 @@ class VariableDesc:
         self._variable = variable
 
     def name(self) -> str:
-        """Return the name of the variable."""
+        """Return the variable's name."""
         return str(self._variable.name)
 
     def shape(self) -> list[int]:
-        """Return the shape of the variable."""
+        """Return the variable's shape."""
         return list(self._variable.shape)
 
     def dtype(self) -> VarType:
@@ -129,7 +129,7 @@ class VariableDesc:
         return VarType.of(self._variable.dtype)
 
     def type(self) -> VarType:
-        """Return the kind of the variable, such as LOD_TENSOR."""
+        """Return the variable's kind, such as LOD_TENSOR."""
         return VarType(self._variable.type)
 
     def persistable(self) -> bool:
@@ -141,15 +141,15 @@ class VariableDesc:
         return int(self._variable.lod_level)
 
     def set_shape(self, shape: Sequence[int]) -> None:
-        """Set the shape of the variable."""
+        """Set the variable's shape."""
         self._changed(shape=tuple(int(size) for size in shape))
 
     def set_dtype(self, dtype: VarType) -> None:
-        """Set the dtype of the variable."""
+        """Set the variable's dtype."""
         self._changed(dtype=VarType.of(dtype).numpy)
 
     def set_type(self, type: VarType) -> None:
-        """Set the kind of the variable."""
+        """Set the variable's kind."""
         self._changed(type=VarType(type))
 
     def set_persistable(self, persistable: bool) -> None:
@@ -157,7 +157,7 @@ class VariableDesc:
         self._changed(persistable=bool(persistable))
 
     def set_lod_level(self, lod_level: int) -> None:
-        """Set the depth of its sequences."""
+        """Set the number of sequence levels (LoD) of the variable."""
         self._changed(lod_level=int(lod_level))
 
     def _changed(self, **fields: object) -> None:

@@ -30,8 +30,8 @@ def memory_optimize(
 ) -> None:
     """Move updates ahead, and show gradients of activations under names of dead ones of the same dtype and shape.
 
-    Every variable can be fetched as before. Clipping by the global norm needs all gradients together: then no update
-    can be moved.
+    Every variable can still be fetched. No update is moved if gradients are clipped by their global norm, because
+    clipping needs all of them.
 
     Args:
         input_program: changed in place; never a parameter server's, and a trainer's before it is transpiled.
@@ -52,7 +52,7 @@ def memory_optimize(
 
 
 def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
-    """Move updates ahead, and mark the last read of each variable with a delete_var operator.
+    """Move updates ahead, and mark each variable's last read by a delete_var operator.
 
     Args:
         skip_opt_set: variables that are not deleted, and whose updates are not moved.

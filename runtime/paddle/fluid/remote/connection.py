@@ -51,7 +51,7 @@ class Connection:
         self._incoming: dict[tuple[int, str], Value] = {}
 
     def begin(self, wanted: Sequence[_Names], *, trains: bool, scope: Scope) -> None:
-        """Begin a run.
+        """Begin a run of the program.
 
         Args:
             wanted: the values that it will receive: endpoint -> names, for each time that sending is finished.
@@ -90,7 +90,7 @@ class Connection:
         self._outbox.drop()
 
     def close(self) -> None:
-        """Leave the servers: they no longer wait for this trainer. Safe to call twice."""
+        """Leave the servers, which then no longer wait for this trainer. Safe to call twice."""
         self._closed = True
         self._outbox.drop()
         if self._client is not None:

@@ -42,7 +42,7 @@ def backup_name(param: str, trainer: int) -> str:
 
 
 class Compensation:
-    """The backups in a scope."""
+    """The backup values of parameters in a scope, for delay compensation."""
 
     def __init__(self, program: graph.Program, scope: Scope) -> None:
         self._block, self._scope = program.global_block(), scope
@@ -76,7 +76,7 @@ _LINE = 16  # elements that arrays begin at a multiple of
 
 
 class ServedProgram:
-    """Implements `pserver.server.program_service.Served` for the program of a server."""
+    """Implements `pserver.server.program_service.Served` for a server's program."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ServedProgram:
 
     @property
     def is_changed_by_answers(self) -> bool:
-        """Return whether the values sent to trainers affect later requests, which is so with delay compensation."""
+        """Return whether the values sent to trainers affect later requests, as they do with delay compensation."""
         return self._compensation is not None
 
     def kept(self) -> Iterator[tuple[str, Value]]:
@@ -179,7 +179,7 @@ class ServedProgram:
             )
 
     def begin_with(self, name: str, value: Value) -> None:
-        """Replace the value of a variable, in place, because trainers on this node may map the memory."""
+        """Replace a variable's value in place, because trainers on this node may map the memory."""
         if name in self._growing:
             self._growing[name].take_up(value)
             return
@@ -189,7 +189,7 @@ class ServedProgram:
             self._compensation.begin(name, entered)
 
     def is_agreed(self, names: Collection[str]) -> bool:
-        """Return whether all trainers send the same values under these names: sums of squares over all servers."""
+        """Return whether all trainers send equal values under these names, such as sums of squares over all servers."""
         return bool(names) and self._totals == {*names}
 
     def step(self, gradients: Mapping[str, Value]) -> None:

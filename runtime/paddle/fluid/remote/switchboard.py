@@ -33,7 +33,7 @@ class Switchboard:
 
     @contextmanager
     def connected(self, program: Program, scope: Scope) -> Iterator[None]:
-        """Connect a program's operators while it runs.
+        """Connect a program's operators to their servers while the program runs.
 
         Raises:
             PserverError: servers failed; raised as the servers reported it, not as the failure of an operator.
@@ -61,7 +61,7 @@ class Switchboard:
 
     @contextmanager
     def among(self, peers: Peers) -> Iterator[None]:
-        """Connect a program's operators to their peers while it runs."""
+        """Connect a program's operators to their peers while the program runs."""
         before, self.peers = self.peers, peers
         try:
             yield

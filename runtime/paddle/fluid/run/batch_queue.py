@@ -30,12 +30,11 @@ Batches = Callable[[], Iterable[list[Any]]]
 
 
 class BatchQueue:
-    """Holds a few batches; safe for several readers. It is stored in a scope like any value and has its own
-    description.
+    """Holds a few batches for several readers; stored in a scope, like any value, with its own description.
 
     Attributes:
-        shape: that of its variable.
-        dtype: that of its variable.
+        shape: the shape of a value's variable.
+        dtype: the dtype of a value's variable.
     """
 
     def __init__(self, capacity: int) -> None:

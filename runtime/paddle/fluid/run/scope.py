@@ -118,7 +118,7 @@ class Scope(graph.Scope):
         return Scope(self)
 
     def drop_kids(self) -> None:
-        """Do nothing: children are freed when they are no longer referenced."""
+        """Do nothing, because children are freed when they are no longer referenced."""
 
 
 class _Local(threading.local):

@@ -31,7 +31,7 @@ from paddle.threads import ServiceThread
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a program.
+    """A part of a program that runs on its own thread.
 
     Attributes:
         program: with the section's operators only.

@@ -26,7 +26,7 @@ class PSDispatcher(ABC):
 
     @property
     def eps(self) -> list[str]:
-        """The endpoints of the servers."""
+        """The servers' endpoints."""
         return self._eps
 
     def reset(self) -> None:
@@ -66,7 +66,7 @@ def _hash(name: str) -> int:
 
 @dataclass
 class DistributeTranspilerConfig:
-    """The settings of a transpiler.
+    """A transpiler's settings.
 
     Attributes:
         slice_var_up: cut large parameters into slices for several servers.
@@ -75,7 +75,7 @@ class DistributeTranspilerConfig:
         enable_dc_asgd: compensate for delay; asynchronous mode only.
         mode: "pserver" or "nccl2".
         print_log: ignored.
-        wait_port: False: `get_trainer_program` never waits for servers.
+        wait_port: whether `get_trainer_program` waits for the servers.
         runtime_split_send_recv: not supported: gradients are split by operators.
         sync_mode: None or True leaves it to `transpile`; False makes it asynchronous.
         nccl_comm_num: connections between ranks.

@@ -102,7 +102,7 @@ class DistributeTranspiler:
             program: the program after `minimize`; None: the default main program.
             trainers: number of trainers; in nccl2 mode "ip:port,ip:port" of all.
             sync_mode: servers, or in nccl2 mode trainers, wait for all trainers in every step.
-            startup_program: None: the default startup program.
+            startup_program: initialises the parameters; None: the default startup program.
             slice_var_up: old form of the setting with this name.
 
         Calls of 0.11 to 0.14 are accepted too: they pass the updates first, and settings as positional arguments.
@@ -197,7 +197,7 @@ class DistributeTranspiler:
         """Return the program that sets the initial values of a server's variables.
 
         Args:
-            pserver_program: its main program; None: it is created.
+            pserver_program: the server's main program; None: it is created.
             startup_program: ignored.
         """
         server = pserver_program or self.get_pserver_program(endpoint)

@@ -57,7 +57,7 @@ def norm_groups(updates: Sequence[Operator]) -> list[NormGroup]:
 
 
 def clip_on_trainers(program: Program, groups: Sequence[NormGroup]) -> None:
-    """Move the clipping of these groups from the updates to the trainer's program."""
+    """Move the clipping of these groups from the updates into the trainer's program."""
     ops = [op for group in groups for op in (*group.summing, *group.factors, *group.scaling)]
     block = program.global_block()
     for at, op in enumerate(block.ops):
@@ -79,8 +79,7 @@ def exchange_totals(
     trainer_id: int,
     after: Variable,
 ) -> list[Variable]:
-    """Append the operators that add up the servers' sums and send the totals back; return the variables sent
-    after.
+    """Append the operators that sum the servers' sums and send back the totals; return the variables sent.
 
     Args:
         block: a trainer's block, after the barrier of its gradients.

@@ -32,7 +32,7 @@ class InferenceTranspiler:
         Args:
             program: in test mode; its parameters have values in the scope.
             place: ignored.
-            scope: None: the global scope.
+            scope: where parameters are stored; None: the global scope.
 
         Raises:
             FluidError: a parameter has no value in the scope.

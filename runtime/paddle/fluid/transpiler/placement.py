@@ -48,7 +48,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """`<origin>.block<index>`, or the variable's own name if it is whole."""
+        """`<origin>.block<index>`, or the variable's own name if the slice is the whole variable."""
         return f"{self.origin}.block{self.index}" if self.count > 1 else self.origin
 
 
@@ -72,7 +72,7 @@ def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[S
 
 
 def block_sizes(shape: Sequence[int], slice_count: int, min_block_size: int) -> list[int]:
-    """Return the number of elements of each slice: whole rows, one slice per server, each of a minimum size."""
+    """Return the number of elements of each slice: whole rows, one slice per server, of at least a minimum size."""
     total = prod(shape)
     count = min(slice_count, max(1, total // min_block_size))
     size = ceil(total / count)
@@ -103,7 +103,8 @@ class PlacedSlice:
     def own(self, name: str) -> str:
         """Return the name on the server of a variable that this slice's update writes.
 
-        It keeps its name, as in the original, unless the update of another slice writes it on the same server.
+        The variable keeps its name, as in the original, unless the update of another slice on the same server writes it
+        too.
         """
         return name if self.alone else f"{name}.block{self.param.index}"
 

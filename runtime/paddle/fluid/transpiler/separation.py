@@ -34,7 +34,7 @@ def check_apart(
 ) -> None:
     """Check that servers support the updates, and that no update needs another parameter, which may be elsewhere.
 
-    Global norms of gradients are allowed: servers receive them.
+    Global norms of gradients are allowed, because servers receive them.
 
     Raises:
         FluidError: there is such an update.

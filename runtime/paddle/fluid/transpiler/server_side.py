@@ -39,7 +39,7 @@ def server_program(
     endpoints: Sequence[str],
     groups: Sequence[NormGroup],
 ) -> Program:
-    """Return the program of one server.
+    """Return one server's program.
 
     Args:
         origin: block 0 of the program for one machine, which has all variables.
@@ -329,7 +329,7 @@ def compensate(block: Block, param: str, grad: str, trainers: int) -> str:
 
 
 def begin_backups(startup: Block, server: Block) -> None:
-    """Initialize each backup to its parameter's initial value."""
+    """Initialize each backup with its parameter's initial value."""
     for name in list(server.vars):
         param, mark, _ = name.rpartition(".trainer_")
         if mark and name.endswith("_bak"):

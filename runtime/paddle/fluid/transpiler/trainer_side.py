@@ -75,9 +75,10 @@ def remove_updates(program: Program) -> None:
 
 
 def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operator]:
-    """Return the operators that compute learning rates: the marked ones, and those that they and the updates depend on.
+    """Return the operators that compute learning rates: the marked ones, and all that these and the updates depend on.
 
-    A schedule that a script creates without `_lr_schedule_guard` is not marked. The trainer keeps it as well.
+    A schedule that a script creates without `_lr_schedule_guard` is not marked. It then remains in the trainer's
+    program as well.
 
     Raises:
         FluidError: a learning rate depends on a variable that servers do not have.
@@ -225,7 +226,8 @@ def prefetchable(program: Program, params: Collection[str]) -> frozenset[str]:
 def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
     """Replace the operators that look up rows of a table by one that fetches them from servers, in place.
 
-    It takes the position of the first lookup. A later lookup whose ids are not available there gets its own.
+    The new operator takes the position of the first lookup. A later lookup whose ids are not available there gets its
+    own operator.
     """
     while True:
         found = [

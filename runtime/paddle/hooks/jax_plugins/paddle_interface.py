@@ -17,8 +17,7 @@ INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
 def initialize() -> None:
-    """Patch jaxlib so that it creates Gloo's collectives on this interface; a jaxlib without such a function is left
-    unchanged."""
+    """Patch jaxlib to create Gloo's collectives on this interface, if jaxlib has the function to patch."""
     interface = os.environ.get(INTERFACE_VARIABLE)
     jaxlib: Any = getattr(importlib.import_module("jax._src.xla_bridge"), "_jax", None)
     plain = getattr(jaxlib, "make_gloo_tcp_collectives", None)

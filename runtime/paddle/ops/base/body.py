@@ -36,9 +36,10 @@ class Body(Protocol):
         """The names of the variables that it writes."""
 
     def run(self, values: dict[str, Any], turn: int | None = None) -> None:
-        """Run all its operators: read inputs from `values` and store outputs there.
+        """Run all operators of the body: read inputs from `values` and store outputs there.
 
-        `turn` is the number of the iteration, None if the body does not loop: random operators draw by it.
+        `turn` is the number of the iteration, or None if the body does not loop; it selects the numbers that random
+        operators draw.
         """
 
     def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
@@ -49,7 +50,7 @@ class Peers(Protocol):
     """The places of all trainers that run one pass of a data-parallel program; all call the same operations."""
 
     def total(self, value: Array) -> Array:
-        """Return the sum of their values, which have one shape and dtype."""
+        """Return the sum of all peers' values, which have one shape and dtype."""
 
     def gather(self, value: Array) -> list[Array]:
         """Return the values of all places, in the order of trainers and of their places."""

@@ -124,8 +124,8 @@ class OpDef:
     Attributes:
         in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables differ, the
             kernel gets a copy.
-        has_effect: it has side effects, and runs even if its outputs are never read.
-        fresh: its outputs share no memory with each other or with its inputs, except spent ones.
+        has_effect: whether it has side effects, and therefore runs even if its outputs are never read.
+        fresh: whether its outputs share no memory with each other or with its inputs, except spent ones.
     """
 
     type: str
@@ -270,9 +270,9 @@ def gradient(
 def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Callable[..., list[GradOp]]]:
     """Register the decorated function to express the gradient of an operator by other operators.
 
-    It is called with (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the operators to
-    append. A maker with the keyword `bodies`, for an operator with a body, is passed an object that differentiates
-    blocks: see `graph.grad_builder.BodyGradients`.
+    The function is called with (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the
+    operators to append. A maker with the keyword `bodies`, for an operator with a body, is passed an object that
+    differentiates blocks: see `graph.grad_builder.BodyGradients`.
     """
 
     def add(maker: Callable[..., list[GradOp]]) -> Callable[..., list[GradOp]]:

@@ -47,7 +47,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...]:
-    """Return the common shape of two values; unknown sizes (-1) become known where one value knows them.
+    """Return the common shape of two values; a size that is unknown in one (-1) is taken from the other.
 
     Raises:
         ShapeError: the shapes differ.

@@ -83,7 +83,7 @@ def print_(
 ) -> Any:
     """Return X, and show its description and its first `summarize` values (-1: all), except in the other phase.
 
-    If `first_n` is positive, only the first `first_n` runs show it.
+    If `first_n` is positive, only the first `first_n` runs print.
     """
     if print_phase.upper() == ("BACKWARD" if is_forward else "FORWARD"):
         return x

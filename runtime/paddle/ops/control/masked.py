@@ -56,7 +56,7 @@ def _infer_merge(x: Spec, mask: Spec, true: Spec, false: Spec) -> Spec:
 def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) -> Any:
     """Return InTrue where Mask holds and InFalse where it does not, each in its order.
 
-    Out has their levels, after those of X above `level`.
+    Out has the levels of X above `level`, followed by those of InTrue and InFalse.
     """
     lod, order = _merged(mask, true, false)
     rows = array_module(plain(true)).concatenate([plain(true), plain(false)])

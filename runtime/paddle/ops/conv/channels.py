@@ -32,8 +32,8 @@ def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
     """Return images (N, b² C, H/b, W/b) with each block of pixels as channels, in the order of Paddle's kernel.
 
-    It first arranges the channels of X as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row i, column
-    j of each block of image c. The resulting numbers are then reshaped to the output's shape.
+    The operator first arranges the channels of X as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row
+    i, column j of each block of image c. The resulting numbers are then reshaped to the output's shape.
     """
     n, channels, height, width = x.shape
     blocks = x.reshape(n, blocksize, blocksize, channels // blocksize**2, height, width)

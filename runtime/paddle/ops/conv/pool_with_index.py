@@ -128,7 +128,7 @@ def _infer_unpool(
 def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: Sizes) -> Array:
     """Return images with each element of X at its position in Indices, and 0 elsewhere.
 
-    Their height is (H - 1) stride - 2 padding + kernel.
+    The height of the result is (H - 1) stride - 2 padding + kernel.
 
     Raises:
         InputError: a position is outside the image.

@@ -48,7 +48,7 @@ def images_of(value: Any, rows: int) -> Offsets:
 
 
 def host(value: Any) -> Array:
-    """Return the rows of a value on the host."""
+    """Return a value's rows on the host."""
     return to_host(plain(value))
 
 

@@ -65,7 +65,7 @@ def detection_map(
     Args:
         detected: (rows, 6) label, score and box, one sequence per image; boxes are clipped to [0, 1].
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
-        has_state: 0: start from zero; otherwise continue from the next three arguments.
+        has_state: whether there is state: 0: start from zero; otherwise continue from the next three arguments.
         pos_count: (class_num, 1) int32.
         true_pos: (n, 2) score and 0 or 1, one sequence per class; as is false_pos.
     """

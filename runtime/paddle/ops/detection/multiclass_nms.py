@@ -65,9 +65,7 @@ def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
 
 @operator("multiclass_nms2", "BBoxes+ Scores+ -> Out+ Index+", attrs=_ATTRS, infer=_infer_both)
 def multiclass_nms2(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the result of `multiclass_nms`, which has no rows if there are no detections, and the indices (n, 1)
-    int32.
-    """
+    """Return the result of `multiclass_nms`, without rows if nothing is detected, and the indices (n, 1) int32."""
     rows, places, lod = _found(boxes, scores, attrs)
     index = places.astype(_INT32)[:, None]
     return LoDArray(from_host(rows, plain(boxes)), lod), LoDArray(from_host(index, plain(boxes)), lod)

@@ -46,7 +46,7 @@ def placed(maps: Array, anchors: Any, downsample: int) -> tuple[Array, Array]:
 
 
 def expect_channels(x: Spec, anchors: int, classes: int) -> None:
-    """Check the shape of a feature map.
+    """Check a feature map's shape.
 
     Raises:
         ShapeError: the feature map does not have 5 + classes channels per anchor.

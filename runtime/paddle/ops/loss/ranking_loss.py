@@ -127,7 +127,7 @@ def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
 def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
     """Return dX: for each pair of documents, the gain of swapping them, scaled down by their difference in score.
 
-    It depends only on the size of dOut: it is the gradient of a cost that is never computed.
+    Only the size of dOut matters: dX is the gradient of a cost that is never computed.
     """
     dx = np.zeros(x.shape, np.float64)
     for rows, score, relevance in _lists(x, label):

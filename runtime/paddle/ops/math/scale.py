@@ -83,7 +83,7 @@ def _infer(x: list[Spec]) -> Spec:
 def sum_(x: list[Any]) -> Any:
     """Return the sum of all inputs. If all of them are sparse, so is the result, with unique ascending rows.
 
-    Arrays of values are added index by index.
+    Tensor arrays are added item by item.
     """
     if isinstance(x[0], TensorArray):
         return merged_arrays(x, sum_)

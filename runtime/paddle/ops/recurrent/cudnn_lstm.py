@@ -50,7 +50,7 @@ class Shape(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """The length of the vector."""
+        """The length of the weight vector."""
         return sum(4 * self.hidden * (size + self.hidden + 2) for size in self.sizes)
 
 

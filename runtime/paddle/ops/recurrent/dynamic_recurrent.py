@@ -30,7 +30,7 @@ _READ = ("Inputs", "Statics", "States", "Parameters")
 
 
 class Ran(NamedTuple):
-    """The record of the steps.
+    """The record of a forward run over all steps.
 
     Attributes:
         heights: rows of each state after each step.

@@ -85,7 +85,7 @@ def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[A
 
 
 def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
-    """Return the steps of the inputs.
+    """Return the time steps of the input sequences.
 
     Raises:
         InputError: an input has no sequences, or different ones from the first input.

@@ -35,7 +35,7 @@ def cvm(x: Any, counts: Array, *, use_cvm: bool) -> Any:
 def cvm_grad(x: Any, counts: Array, dy: Array, *, use_cvm: bool) -> Array:
     """Return dX: dY with the counts of CVM, of the row or of its sequence, as first columns.
 
-    These columns are not derivatives: tables add them to their counts.
+    These columns are not derivatives; tables add them to their counts.
     """
     data = plain(x)
     dx = array_module(data).empty_like(data)

@@ -36,7 +36,7 @@ def random_crop(
 ) -> tuple[Array, Array]:
     """Return crops (..., *shape) of X (..., *larger), each at its own position, and the next seed (1,) int64.
 
-    Positions are drawn with Seed (1,), or with startup_seed if that has not been set.
+    Positions are drawn with Seed (1,), or with startup_seed if Seed has not been set.
     """
     drawn = np.random.default_rng(
         (startup_seed if seed is None else int(to_host(seed).reshape(-1)[0])) % _BELOW

@@ -42,7 +42,7 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
 
     Args:
         w: the parameter, or rows of it.
-        g: its gradient, of the same shape.
+        g: the gradient of `w`, of the same shape.
         state: the rule's state variables by name, each of the same shape.
         eta: the learning rate, including bias correction if the rule has one.
     """

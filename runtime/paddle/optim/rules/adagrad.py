@@ -52,7 +52,7 @@ class Adagrad(Rule):
 class FluidAdagrad(Rule):
     """Fluid's AdaGrad: s += g²;  w −= η g/(√s + ε).
 
-    v2's has ε inside the root and ignores the schedule. s may start above 0.
+    v2's rule has ε inside the root and ignores the schedule. s may start above 0.
     """
 
     epsilon: float = 1e-6

@@ -66,8 +66,8 @@ class Adam(Rule):
 class FluidAdam(Adam):
     """Adam as Fluid uses it: the formula of `adam`, with L1 and L2 as terms of the gradient.
 
-    On rows Fluid moves all of them in every batch, which sparse parameters here cannot; its lazy mode, which moves the
-    touched rows alone, is `LazyAdam`. The correction by t counts all batches in either.
+    Fluid updates all rows in every batch, which sparse parameters cannot do here; its lazy mode, which updates only the
+    touched rows, is `LazyAdam`. In both, the correction by t counts all batches.
     """
 
     penalises_gradient = True

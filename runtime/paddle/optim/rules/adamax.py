@@ -53,7 +53,7 @@ class Adamax(Rule):
 class FluidAdamax(Rule):
     """Fluid's Adamax: m = β₁m + (1 − β₁)g;  u = max(β₂u + ε, |g|);  w −= η/(1 − β₁^t) · m/u.
 
-    Unlike v2's it follows the schedule, and ε keeps u above 0.
+    Unlike v2's rule, this one follows the schedule, and ε keeps u above 0.
     """
 
     beta1: float = 0.9

@@ -49,7 +49,7 @@ class DecayedAdagrad(Rule):
 class FluidDecayedAdagrad(Rule):
     """Fluid's AdaGrad with decay: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.
 
-    v2's gives the first g² weight 1 and has ε inside the root.
+    v2's rule gives the first g² the weight 1 and has ε inside the root.
     """
 
     decay: float = 0.95

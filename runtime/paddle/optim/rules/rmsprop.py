@@ -61,7 +61,8 @@ class RMSProp(Rule):
 class FluidRMSProp(Rule):
     """Fluid's RMSProp: G = ρG + (1 − ρ)g²;  m = μm + η g/√(G + ε);  w −= m.
 
-    Centred: F = ρF + (1 − ρ)g, and G − F² in place of G. v2's is always centred and gives the first g² weight 1.
+    Centred: F = ρF + (1 − ρ)g, and G − F² in place of G. v2's rule is always centred and gives the first g² the weight
+    1.
     """
 
     rho: float = 0.95

@@ -18,7 +18,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class Batch:
-    """The distinct rows of one sparse tensor that a batch needs. `rows[inverse]` are the rows of the given ids.
+    """The distinct rows of one sparse tensor that a batch needs. `rows[inverse]` gives the rows of the ids as given.
 
     Attributes:
         name: name of the tensor.

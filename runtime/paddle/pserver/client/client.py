@@ -120,8 +120,8 @@ class Client:
     ) -> None:
         """Create all tensors of the job, or attach to those of another trainer; wait until every trainer has connected.
 
-        The initial values of the first trainer to arrive are used, all of them from that trainer; `pull` then gives
-        them to every trainer. Servers that already have these tensors keep their values.
+        All initial values come from the first trainer to connect; `pull` then returns them to every trainer. Servers
+        that already have these tensors keep their values.
 
         Args:
             values: initial value of each tensor, float32, or a GrowingTable; names, shapes and options are the same
@@ -263,8 +263,8 @@ class Client:
     def batch(self, name: str | Mapping[str, Any], ids: Any = None) -> Batch | dict[str, Batch]:
         """Return the distinct rows of a sparse tensor that a batch needs; see `Batch`.
 
-        Sends nothing: rows are fetched at their first use, or with the answer to a push that names the batch in
-        `ahead`. One request fetches the rows of several tensors.
+        This call sends nothing: rows are fetched at their first use, or with the answer to a push that names the batch
+        in `ahead`. One request fetches the rows of several tensors.
 
         Args:
             name: name of the tensor; or a dict of ids by tensor name.
@@ -304,7 +304,7 @@ class Client:
         self._session.shrink(name, min_score)
 
     def barrier(self, wait_s: float | None = None) -> None:
-        """Wait for every trainer that has not left; meanwhile, the others take steps without this trainer.
+        """Wait for every trainer that has not left; while they wait, others take steps without this trainer.
 
         Args:
             wait_s: maximum time until all trainers have come and continued; None: the limit of all requests.
@@ -320,7 +320,7 @@ class Client:
         self.barriers += 1
 
     def close(self) -> None:
-        """Leave the job: the others no longer wait for this trainer. Waits at most 2 s; safe to call twice."""
+        """Leave the job, so that the others no longer wait for this trainer; waits at most 2 s. Safe to call twice."""
         self._session.close()
 
     def __enter__(self) -> Self:

@@ -143,7 +143,7 @@ class Declaration(NamedTuple):
 
     Attributes:
         parameters: tensors that have a value.
-        values: their values, by name.
+        values: the tensors' values, by name.
         tables: growing tables.
         starts: path and key of the initial rows of growing tables, by name.
     """

@@ -208,7 +208,7 @@ class Network(Protocol):
     endpoints: tuple[str, ...]
 
     def send(self, index: int, message: Message) -> None:
-        """Queue a message to one server."""
+        """Queue a message to one server; it must not block."""
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or restored connection; None after the timeout."""
@@ -321,7 +321,7 @@ class Exchange:
     def leave(self, timeout_s: float) -> None:
         """Inform every server that this trainer leaves, even after an error; wait at most `timeout_s`.
 
-        An exchange of another thread is aborted.
+        If another thread is in an exchange, that exchange is aborted.
 
         Raises:
             PserverError: not every server could be informed.

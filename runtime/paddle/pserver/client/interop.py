@@ -44,7 +44,7 @@ def host_array(array: Any, what: str) -> HostArray:
 
     Args:
         array: numpy, cupy, or anything with `__dlpack__` or an array interface, such as a PyTorch tensor.
-        what: its name in error messages.
+        what: the array's name in error messages.
 
     Raises:
         ConfigError: the value is not an array, or not one that numpy can read.
@@ -140,7 +140,7 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
     Args:
         ids: (...) int64 or int32.
         values: (..., width) float32.
-        what: its name in error messages.
+        what: the tensor's name in error messages.
         counts: shows and clicks, (...) numbers each; they become the last columns of the values.
 
     Raises:

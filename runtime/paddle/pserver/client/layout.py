@@ -28,9 +28,9 @@ class SlabPiece(NamedTuple):
     """Blocks of a parameter at equal distances, which are contiguous in a chunk.
 
     Attributes:
-        here: their slice of the chunk.
+        here: the slice of the chunk that these blocks occupy.
         start, step: element of the parameter at which the first one begins, and their distance.
-        blocks: their number; all are of one size.
+        blocks: the number of blocks; all are of one size.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Layout:
     def chunk(
         self, index: int, number: int, flat: Mapping[str, Array], *, check: bool = False
     ) -> tuple[Section, bool]:
-        """Return a chunk for one server, and whether it is a view; omitted parameters are 0.
+        """Return a chunk for one server, and whether it is a view; omitted parameters count as 0.
 
         Raises:
             ConfigError: with `check`, a gradient contains NaN or infinity.

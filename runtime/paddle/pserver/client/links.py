@@ -44,7 +44,7 @@ class Links:
         """Begin to connect to each "ip:port"; the servers need not listen yet.
 
         Args:
-            keys: None: connections are not encrypted.
+            keys: the keys for encryption; None: connections are not encrypted.
             patience_s: how long a known server can be unreachable before it is lost.
             within_node: whether memory can be shared with servers of this node.
             first_answer_s: how long the client waits for each server's first answer; meanwhile `receive` reports
@@ -102,7 +102,7 @@ class Links:
             self._due[index] = request
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
-        """Open the fastest transport of a server, in addition to the base; return the memory that it shares, if any.
+        """Open the fastest transport to a server, besides the base; return the memory that it shares, if any.
 
         Args:
             hello: carries the trainer's session.

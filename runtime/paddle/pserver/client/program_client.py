@@ -119,7 +119,7 @@ class ProgramClient:
         )
 
     def begin_step(self) -> None:
-        """Begin a step: servers discard the gradients that `push` sent for an unfinished one."""
+        """Begin a step; servers discard the gradients that `push` sent for an unfinished step."""
         self._begun.clear()
 
     def push(self, gradients: Mapping[int, Named]) -> None:

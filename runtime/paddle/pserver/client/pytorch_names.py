@@ -53,7 +53,7 @@ def SparseAdam(  # noqa: N802
 
 
 def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str]) -> None:
-    """Check that there are no unknown arguments.
+    """Refuse unknown arguments, and suggest the nearest known name.
 
     Args:
         what: name of the function, for the message.

@@ -53,7 +53,7 @@ _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EAD
 
 
 class Sight(Enum):
-    """The kinds of findings of a probe."""
+    """What a probe of an endpoint can find."""
 
     NOBODY = "nobody"
     CLOSES = "closes"
@@ -67,7 +67,7 @@ _CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
 
 
 class Finding(NamedTuple):
-    """The finding of one probe, and its message."""
+    """What one probe found, and the message that describes it."""
 
     sight: Sight
     text: str
@@ -113,7 +113,7 @@ class Reaching:
         return not self._unmet
 
     def met(self, index: int, reply: Message) -> None:
-        """Record the first answer of a server.
+        """Record a server's first answer.
 
         Raises:
             ConfigError: the server has other numbers of ports than the user specified.

@@ -22,7 +22,7 @@ from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Record, Status
 
 
 class Incoming(NamedTuple):
-    """An event on a network: a message of a server, or None when a request must be sent to it again."""
+    """An event on a network: a message from a server, or None when a request must be sent to it again."""
 
     server: int
     message: Message | None
@@ -87,7 +87,7 @@ class Request:
         return isinstance(message.record, Values) and self._is_due(message)
 
     def place(self, message: Message) -> memoryview | None:
-        """Return where the only array of a message belongs, if it can be written there before it is checked.
+        """Return where a message's only array belongs, if it can be written there before it is checked.
 
         Args:
             message: only its header has arrived.
@@ -131,8 +131,7 @@ class Request:
             yield self._message(which)
 
     def inquire(self) -> Iterator[Message]:
-        """Return the messages to send after a long silence: they ask which messages the server waits for and
-        which it has received."""
+        """Return messages that ask, after a long silence, which messages the server has and which it waits for."""
         yield self._numbered(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:

@@ -203,14 +203,14 @@ class TrainerSession:
             self._exchange.run({i: Message(Ready()) for i in turn})
 
     def wait_at_most(self, wait_s: float) -> None:
-        """Limit the time of each later call, which then raises WaitTimeout, after which the client can only leave."""
+        """Limit the time of each later call, which then raises WaitTimeout; after that the client can only leave."""
         self._exchange.wait_s = wait_s
 
     def rejoin(self) -> int:
         """Replace an earlier process of this trainer; return the number of finished passes.
 
-        That process may have reported the end of a pass to only some servers. The end is reported to the others too:
-        otherwise other trainers would wait for it forever.
+        The earlier process may have reported the end of a pass to only some servers. This call reports it to the others
+        too: otherwise other trainers would wait forever.
         """
         replies = self._exchange.run({i: Message(Pull(length=1)) for i in self._everyone})
         passes = {i: reply.expect(Ok).passes for i, reply in replies.items()}

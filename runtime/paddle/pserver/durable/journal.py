@@ -57,7 +57,7 @@ class Head(NamedTuple):
 
 
 def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
-    """Return the head of a record, and the frames that follow it in the file but are written first."""
+    """Return the head of a record, and the frames that follow it in the file but are written before it."""
     m = message
     description = json.dumps(
         [
@@ -141,7 +141,7 @@ class Journal:
     def read(self, after: int) -> Iterator[Message]:
         """Yield the requests after number `after`, in order, up to the first incomplete one.
 
-        Afterwards new requests are appended after the last one.
+        Afterwards, new requests are appended after the last complete one.
         """
         self.close()
         self.sequence = after

@@ -28,7 +28,7 @@ _SEQUENCE = "sequence"
 
 
 class Owner(Protocol):
-    """The engine that owns the state."""
+    """The engine whose state is saved."""
 
     @property
     def is_quiet(self) -> bool:
@@ -119,7 +119,7 @@ class SavedState:
         return True
 
     def give_way(self) -> None:
-        """Abandon the copy in progress in favour of another one, because a growing table supports one at a time."""
+        """Abandon the copy in progress in favour of another, because a growing table supports only one at a time."""
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 

@@ -30,7 +30,7 @@ _NAME = "server.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity of a server process, as trainers know it.
+    """A server process's identity, as trainers know it.
 
     Attributes:
         ports: ports of its routers, in their order.

@@ -29,14 +29,14 @@ _NAME = re.compile(r"copy-(\d{16})\Z")
 
 
 class Sent(NamedTuple):
-    """A message of a trainer for an unfinished step."""
+    """A trainer's message for an unfinished step."""
 
     trainer: int
     sections: tuple[Section, ...]
 
 
 class Copy(NamedTuple):
-    """A complete copy.
+    """A complete copy of a program's state.
 
     Attributes:
         sequence: number of the last request in it.

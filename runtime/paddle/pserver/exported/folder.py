@@ -54,7 +54,7 @@ class Description:
     """The contents of an exported folder.
 
     Attributes:
-        table: its name.
+        table: the name of the exported table.
         width: elements of a row.
         states: size of the rule's state of each row; None: states are not included.
         rule: rule of the optimizer.

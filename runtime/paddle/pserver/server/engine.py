@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class Engine:
-    """The state of one server. Not thread-safe.
+    """One server's state. Not thread-safe.
 
     Attributes:
         stamp: see `__init__`.
@@ -121,7 +121,7 @@ class Engine:
         return len(self._sessions.left) == self._sessions.num_trainers
 
     def is_deserted(self, asked_at: float) -> bool:
-        """Return whether no trainer needs this server any more: each has left, or has been disconnected for too long.
+        """Return whether no trainer needs this server any more: each has left or has been disconnected for too long.
 
         Args:
             asked_at: when this check became relevant; trainers can still connect until the barrier timeout after it.
@@ -170,7 +170,7 @@ class Engine:
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of an earlier process of this server, from its `facts` and a store."""
+        """Resume the state of this server's earlier process, from its `facts` and a store."""
         self._service.take_up(configuration, store, facts["training"])
         self.take_up_sessions(facts)
 
@@ -179,7 +179,7 @@ class Engine:
         sessions_from_json(self._sessions, facts["sessions"], self._service.values, self.stamp)
 
     def miss_everyone(self) -> None:
-        """Mark every trainer as disconnected: after a restart of this server they must reconnect."""
+        """Mark every trainer as disconnected: after a restart of this server, all of them must reconnect."""
         for session in self._sessions.all():
             session.lost_at = self._clock()
 
@@ -195,7 +195,7 @@ class Engine:
         return self._service.shared_slabs
 
     def lose(self, address: bytes) -> None:
-        """Record that the connection of an address broke; it may be restored."""
+        """Record that the connection from an address broke, which may be restored."""
         session = self._sessions.lose(address, self._clock())
         if session is not None:
             _log.warning("connection to trainer %d broke; waiting for it to reconnect", session.trainer)

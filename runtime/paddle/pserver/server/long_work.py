@@ -103,7 +103,7 @@ class Attended:
         return self.go_on()
 
     def lose(self, address: bytes) -> None:
-        """Record that the connection of an address broke; see `Engine.lose`."""
+        """Record that the connection from an address broke; see `Engine.lose`."""
         if self._work is None:
             self.engine.lose(address)
         else:

@@ -66,7 +66,7 @@ class Model:
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of an earlier process of this server."""
+        """Resume the state of this server's earlier process."""
         self.store, self.is_ready = store, True
         self._adapt(configuration)
         if self.lag is not None and facts["lag"] is not None:
@@ -227,7 +227,7 @@ class Model:
 
 
 def state_of(store: Store) -> Ok:
-    """Return the progress of a store."""
+    """Return a store's progress."""
     return Ok(store.version, store.pass_id)
 
 

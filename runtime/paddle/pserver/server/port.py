@@ -167,7 +167,6 @@ class Port:
 
 
 def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open a listener for every transport that is available in addition to a port; the port can replace any of
-    them."""
+    """Open a listener for every available transport besides a port, which can replace any of them."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]

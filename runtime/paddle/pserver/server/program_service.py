@@ -67,19 +67,19 @@ class Served(Protocol):
         """
 
     def check_first(self, name: str, value: Value) -> None:
-        """Check that the program accepts an initial value of a variable, from trainer 0.
+        """Check that the program accepts a variable's initial value, from trainer 0.
 
         Raises:
             PserverError: the program has no such variable, or one of another shape, dtype or kind.
         """
 
     def begin_with(self, name: str, value: Value) -> None:
-        """Replace the value of a variable by one that passed `check_first`."""
+        """Replace a variable's value by one that passed `check_first`."""
 
     def is_agreed(self, names: Collection[str]) -> bool:
         """Return whether all trainers send equal values under these names in a synchronous step.
 
-        Then no trainer waits: `apply` uses the first to arrive and ignores the later ones.
+        In this case no trainer waits: `apply` uses the first value to arrive and ignores later ones.
         """
 
     def step(self, gradients: Mapping[str, Value]) -> None:
@@ -98,7 +98,7 @@ class Served(Protocol):
     def share(self) -> list[SharedArray]:
         """Return memory that trainers of this node may map, with the variables that they request, if any.
 
-        The first call moves the variables there.
+        The first call moves the variables into this memory.
         """
 
     def lookup(self, name: str, ids: Ids) -> Value:

@@ -93,7 +93,7 @@ class Pushes:
         return True
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Return whether a chunk of a trainer's push is missing; if it was used, its answer is sent again."""
+        """Return whether a chunk of a trainer's push is missing; if the chunk was used, its answer is sent again."""
         gradient = self.arrived.get(trainer)
         if gradient is None or gradient.slab is not None or index >= len(gradient.chunks):
             return False
@@ -103,8 +103,7 @@ class Pushes:
         return gradient.chunks[index] is None
 
     def is_cut(self, trainer: int) -> bool:
-        """Return whether a trainer was asked to repeat its push but has not sent the chunks that it should have sent
-        by now."""
+        """Return whether a trainer was asked to repeat its push, but has not sent all chunks that are due."""
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
@@ -237,7 +236,7 @@ def _sections(store: Store, slab: Slab) -> list[Section | None]:
 
 @dataclass(slots=True)
 class AsyncPush:
-    """The push of one trainer, as far as it has arrived.
+    """The part of one trainer's push that has arrived.
 
     Attributes:
         gradient: the part that has arrived.

@@ -126,7 +126,7 @@ class Moments:
         return Message(Ok(copy.version), sections=(copy.part(start),))
 
     def lose(self, address: bytes) -> None:
-        """Forget a reader."""
+        """Forget the reader at an address."""
         for copy in self._copies:
             copy.reading.discard(address)
 

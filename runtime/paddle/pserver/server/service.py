@@ -135,7 +135,7 @@ class ReaderView(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Saves the state of a server. Called by the engine's thread only."""
+    """Saves a server's state. Called by the engine's thread only."""
 
     @property
     def doing(self) -> str:
@@ -276,7 +276,7 @@ class Service(Protocol):
         """Return the progress of the trainers, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of an earlier process of this server."""
+        """Resume the state of this server's earlier process."""
 
     def shown(self) -> ReaderView | None:
         """Return the values for readers; None until they are set.

@@ -103,7 +103,7 @@ class Sessions:
         return self._by_trainer.get(trainer)
 
     def lose(self, address: bytes, now: float) -> Session | None:
-        """Record that the connection of an address broke; return the session that used it."""
+        """Record that the connection from an address broke; return the session that used it."""
         for session in self._by_trainer.values():
             if session.address == address and session.lost_at is None and session.trainer not in self.left:
                 session.lost_at = now

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """The numbers of gradients that one server received from a trainer and discarded as too old."""
+    """The numbers of gradients that one server received from a trainer, and of those discarded as too old."""
 
     trainer: int
     pushed: int
@@ -89,5 +89,5 @@ class LagGate:
 
 
 def lag_ratio(wanted: float, minimum: float, default: float) -> float:
-    """Return the discard ratio to use: the requested one, or the default if it is not above the minimum."""
+    """Return the discard ratio to use: the requested one, or the default if that one is not above the minimum."""
     return default if wanted <= minimum else wanted

@@ -63,8 +63,7 @@ class Training(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether `facts` and the store together are the complete state: values are set and no gradient
-        waits."""
+        """Return whether `facts` and the store are the whole state: values are set, and no gradient waits."""
         is_between = not (self._pushes.arrived.arrived or self._shrink.arrived)
         return is_between and self._model.is_ready and not self._model.configured().failure
 
@@ -94,7 +93,7 @@ class Training(Service):
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of an earlier process of this server."""
+        """Resume the state of this server's earlier process."""
         self._model.take_up(configuration, store, facts)
         self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
         for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):

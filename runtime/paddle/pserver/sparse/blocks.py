@@ -52,7 +52,7 @@ class Block(NamedTuple):
         """Return the rows of a server as a block whose arrays are copies or views of those of `stored`.
 
         Args:
-            table: its name, for errors.
+            table: the name of the table, for errors.
             shape: parts and part.
             holds: returns which of ids (n,) are on the server.
 

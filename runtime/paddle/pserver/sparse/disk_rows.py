@@ -182,7 +182,7 @@ class DiskRows:
     def recall(self, ids: Ids, slots: Numbers) -> Floats:
         """Return the rows (parts, n, part) of ids (n,) at ascending slots (n,), not to be changed.
 
-        A batch that looks up its rows first finds them in memory when it changes them.
+        If a batch looks up its rows first, they are in memory when the batch changes them.
         """
         for known, parts in reversed(self._lately):
             at = np.minimum(np.searchsorted(known, slots), len(known) - 1)

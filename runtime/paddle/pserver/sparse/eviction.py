@@ -37,7 +37,7 @@ _REMEMBERED = 1 << 16
 
 
 def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit in memory: at least those that fill half of it (an eighth with a disk)."""
+    """Return how many rows fit in memory, which are at least as many as fill half of it (an eighth with a disk)."""
     least = budget.memory >> (3 if budget.disk else 1)
     return max(max(budget.memory - taken, least) // (row_bytes + INDEX_BYTES), 1)
 
@@ -83,7 +83,7 @@ class Counts:
         made: rows created.
         dropped: rows evicted, too old or below the lowest score.
         asked: distinct ids of batches.
-        found: those of them with a row in memory.
+        found: the number of these ids with a row in memory.
         brought: rows loaded from disk.
     """
 
@@ -102,7 +102,7 @@ class Hand:
     """
 
     def __init__(self, *, for_disk: bool = False) -> None:
-        """Start; rows to be moved to a disk are selected less carefully, because they can be loaded again."""
+        """Start at segment 0. Rows that move to a disk are selected less carefully, as they can be loaded again."""
         self.segment = 0
         self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
 
@@ -118,8 +118,7 @@ class Hand:
         clock: int,
         scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
-        """Return the ids and numbers of some rows, and which of them to evict: at least `count`, if there are that
-        many.
+        """Return the ids and numbers of some rows, and which to evict: at least `count`, if there are as many.
 
         Args:
             scores: returns the scores of rows (n,), the lowest of which are evicted first; None: there are none. Then

@@ -52,7 +52,7 @@ class HashTable:
 
         Args:
             spec: the table.
-            optimizer: its update rule.
+            optimizer: the update rule of the table.
             allocate: see `Slabs`.
 
         Raises:
@@ -111,8 +111,8 @@ class HashTable:
     def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """Take one step with the sum of gradients, added in the order given and, within each, in its own order.
 
-        Call it after `reserve` with the same arguments, without a change between. Ids can be in any order and may
-        repeat. An empty sequence is a batch too: the clock advances.
+        Call this after `reserve` with the same arguments, without any change in between. Ids can be in any order and
+        may repeat. An empty sequence is a batch too: the clock advances.
         """
         weights = self.spec.budget.weights(gradients, self.spec.width)
         ids, values = joined(gradients, self.spec.width)

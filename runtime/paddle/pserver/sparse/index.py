@@ -69,7 +69,7 @@ class Index:
         return self._facts()[1]
 
     def find(self, ids: Ids) -> Numbers:
-        """Return the number of each id (n,), ABSENT for missing ids."""
+        """Return the number of each id (n,), or ABSENT where the id is missing."""
         ids, numbers = np.ascontiguousarray(ids), np.empty(len(ids), np.uint32)
         self._loops.index_find(self.address, _of(ids), len(ids), numbers.ctypes.data)
         return numbers

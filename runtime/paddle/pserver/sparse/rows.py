@@ -210,7 +210,7 @@ class CompiledRows:
     ) -> bool:
         """Take a step of rows in place, all last decayed at batch `caught_up`; ABSENT ones are skipped.
 
-        Return whether it was taken: the plain form returns False.
+        Return whether the step was taken; the plain form returns False.
         """
         n = len(numbers)
         given = sums_struct(sums, self._width)

@@ -109,8 +109,7 @@ class Slabs:
 
     @property
     def nbytes(self) -> int:
-        """The memory in bytes of all rows used so far, freed ones included, with their ticks, and of the list of free
-        rows."""
+        """The bytes of memory of all rows used so far (also freed ones), their ticks, and the list of free rows."""
         return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int, index_bytes: int, arrays: int = 0) -> None:
@@ -139,7 +138,7 @@ class Slabs:
             ) from None
 
     def expect(self, count: int) -> None:
-        """Start to touch the memory of `count` rows that are needed soon, unless half of it has been touched."""
+        """Start to touch the memory of `count` rows needed soon, unless half of it has been touched already."""
         if count * self.row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
             self._touch(self._used, self._used + count)
 
@@ -209,7 +208,7 @@ class Slabs:
         return end, free[free < end]
 
     def end_at(self, end: int, free: Numbers) -> None:
-        """Release the numbers from `end` on, whose rows were moved; `free` are the numbers before it without a row."""
+        """Release the numbers from `end` on, whose rows have moved; `free` are the numbers before it without a row."""
         self._touched = max(self._touched, self._used)  # the next batch returns that memory
         self._used, self._free, self._num_free = end, free.copy(), len(free)
 

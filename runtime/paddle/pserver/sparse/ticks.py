@@ -56,7 +56,7 @@ def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
 def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
     """Return the arguments of rules for rows in batch `clock`, when all rows were decayed in batch `caught_up`.
 
-    For a row created in this very batch, the batch is the first one that counts.
+    For a row that this batch creates, this batch is the first that counts.
     """
     age = np.maximum(ages(ticks, clock), np.uint32(1)).astype(np.float32)[:, None]
     return Since(age, (ticks & np.uint32(_NEW) != 0)[:, None], np.minimum(age, np.float32(clock - caught_up)))

@@ -40,7 +40,7 @@ _MOST_LOADED = 256
 
 
 class TieredTable(HashTable):
-    """A `HashTable` whose rows are on disk where they exceed its memory."""
+    """A `HashTable` whose rows are on disk as far as they exceed its memory."""
 
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory

@@ -57,8 +57,7 @@ class WaitingRoom:
         return let_in
 
     def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Record a sighting of each of the distinct ids (n,); return which are admitted, and forget the admitted
-        ones."""
+        """Count a sighting of each distinct id (n,); return which ids are admitted, and forget those."""
         let_in = self.would_admit(ids)
         if self._entry == 1:
             return let_in

@@ -45,7 +45,7 @@ class TableRows(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, width: int, clock: int, *, with_states: bool) -> TableRows:
-        """Return the rows of a block, of a table with this clock."""
+        """Return a block's rows, for a table with this clock."""
         values, *states = block.parts
         kept = np.concatenate([values[:, width:], *states], axis=1) if with_states else None
         return cls(block.ids, np.ascontiguousarray(values[:, :width]), ages_of(block.ticks, clock), kept)

@@ -44,14 +44,14 @@ class DoubleBuffer:
         self._shared: list[SharedArray] = []
 
     def swap(self) -> None:
-        """Make the later values the current ones."""
+        """Make the later values the current values."""
         self.now, self.later = self.later, self.now
         self.number = 1 - self.number
 
     def share(self) -> list[SharedArray]:
         """Return the memory, which other processes can map; `number` is the part of it that `now` uses.
 
-        The arrays move there: references to the old arrays keep the old values.
+        The arrays move to this memory; references to the old arrays keep the old values.
 
         Raises:
             MemoryError: there is not enough memory.
@@ -78,7 +78,7 @@ class DenseThreads:
         """Prepare without starting threads.
 
         Args:
-            count: None: the number of this process's cores, up to a limit.
+            count: the number of threads; None: the number of this process's cores, up to a limit.
         """
         self.count = count or min(len(os.sched_getaffinity(0)), _MOST)
         self._pool: ThreadPoolExecutor | None = None
@@ -126,7 +126,7 @@ class DenseStep:
     def __init__(
         self, slabs: DoubleBuffer, parts: Sequence[DenseShare], optimizer: OptimizerSpec, cores: int | None
     ) -> None:
-        """Prepare.
+        """Prepare to compute steps.
 
         Args:
             cores: cores that add whole gradients; None: those of this process, up to a limit.
@@ -145,7 +145,7 @@ class DenseStep:
 
         Args:
             span: of the slab, at most `_PIECE` elements.
-            gradients: that span of each gradient.
+            gradients: this span of each gradient.
             worker: the calling thread.
             look: check whether the sum is finite; otherwise it is assumed to be.
         """

@@ -29,8 +29,7 @@ class Watch(Protocol):
         """Prepare for elements to be overwritten in the memory that has held them since `elements.version`."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Prepare for a change of rows of a sparse parameter; `rows`: their positions on this server, each at most
-        once."""
+        """Prepare for a change of rows of a sparse parameter: `rows` are their positions here, all distinct."""
 
 
 class _NoObserver:

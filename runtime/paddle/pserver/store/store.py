@@ -213,7 +213,7 @@ class Store:
     def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
         """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
 
-        They are views, which are valid until the step after the next one begins.
+        The values are views, which are valid until the step after the next one begins.
         """
         span = chunk_span(index, self._slabs.now.size)
         self._notify_of_step(span)
@@ -306,8 +306,7 @@ class Store:
             self.growing[name].share.spec.check_scored()
 
     def shrink(self, least: Mapping[str, float]) -> None:
-        """Drop the rows of growing tables whose scores are below the given minimum of each table; see
-        `check_scores`."""
+        """Drop the rows of growing tables whose scores are below their table's minimum; see `check_scores`."""
         self.shrunk_at = self.version
         with self._whole(_NO_MEMORY):  # a disk error precedes the change of its table
             for name, score in least.items():

@@ -52,7 +52,7 @@ class ServerOptimizer:
                 gradients are set to the servers' values.
             optimizer: optimizer of the tensors that do not specify one.
             client: a client that is connected to the servers; None: connect to those of this job.
-            dense: False: another optimizer, such as that of a DDP model, trains the dense parameters.
+            dense: whether to train dense parameters; False: another optimizer does, such as that of a DDP model.
             options: see `Client.create`.
 
         Raises:

@@ -165,8 +165,7 @@ class StreamReader:
 
     @property
     def has_more(self) -> bool:
-        """Return whether to check for another message immediately, because one is likely or the socket might not
-        report it."""
+        """Return whether another message may have arrived although polling the socket does not report it."""
         return self._start < self._stop or self._is_streaming or self._source.has_more
 
     def read(self) -> list[Frame] | None:

@@ -71,7 +71,7 @@ class Liveness:
         return self._down_since is not None
 
     def came_up(self) -> bool:
-        """Record that a connection is established; return whether an earlier one had broken."""
+        """Record that a connection has been established; return whether an earlier one had broken."""
         came_back = self.is_down
         if came_back and self._patience_s:
             _log.warning("pserver %s has reconnected", self._endpoint)
@@ -183,7 +183,7 @@ class ZmqConnection(Connection):
 
     @property
     def needs_care(self) -> bool:
-        """Return whether `watch` must be called soon, even if nothing arrives."""
+        """Return whether `watch` must be called soon even if nothing arrives."""
         return self.liveness.is_down or self._renew_at is not None
 
     def close(self, linger_ms: int = 0) -> None:

@@ -74,7 +74,8 @@ class Arrival:
 class ReusedMemory:
     """Memory for large arrays, reused when nothing refers to its old contents, because it is then cached and mapped.
 
-    A few pieces of one reader. Not thread-safe, but any thread can drop the messages that it took.
+    It belongs to one reader and holds a few pieces. Not thread-safe, but any thread can drop messages that use the
+    memory.
     """
 
     def __init__(self) -> None:

@@ -96,7 +96,7 @@ class Arriving(_Assembly):
                 start += len(held_by(part))
 
     def take(self, sections: Sequence[Section], check: Callable[[str, Value], None]) -> None:
-        """Add the values of a message; a refused message changes nothing.
+        """Add the values in a message; a refused message changes nothing.
 
         Args:
             sections: sections of the message.
@@ -137,7 +137,7 @@ class Gathering(_Assembly):
         ]
 
     def take(self, sections: Sequence[Section]) -> None:
-        """Add the values of an answer.
+        """Add the values in an answer.
 
         Raises:
             WireError: the answer contains no requested value, or a part that does not follow the previous one.

@@ -152,7 +152,7 @@ class Position:
 
     Attributes:
         version: batches applied; in asynchronous training, those of every trainer count.
-        in_pass: those of them in the current, unfinished pass.
+        in_pass: the trainers among these that are in the current, unfinished pass.
     """
 
     version: int

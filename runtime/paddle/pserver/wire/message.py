@@ -77,7 +77,7 @@ class Section:
         return cls(name, np.frombuffer(text.encode("utf-8", "replace"), np.uint8))
 
     def as_text(self) -> str:
-        """Return the text of a section made by `text`."""
+        """Return the text in a section made by `text`."""
         return bytes(self.array).decode("utf-8", "replace")
 
     @property

@@ -36,7 +36,7 @@ _MAX_DIGITS = 18  # of a row: it travels back as int64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """Rows of a tall array.
+    """Selected rows of an array with `height` rows.
 
     Attributes:
         ids: (n,) int64 row ids; values of repeated ids are summed.
@@ -104,7 +104,7 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
 
 
 def fingerprint(value: Value) -> str:
-    """Return a digest of a value's contents; equal values of one variable have equal digests."""
+    """Return a digest of a value; equal values of one variable have equal digests."""
     digest = hashlib.blake2b(digest_size=16)
     for each in (value.ids, value.values) if isinstance(value, Rows) else (value,):
         digest.update(np.ascontiguousarray(each).reshape(-1).view(np.uint8).data)

@@ -95,7 +95,7 @@ class Poller:
     """The sockets and descriptors of one thread, and which of them may have input. Not thread-safe.
 
     Attributes:
-        ready: those that may have input; `take` and `take_ready` remove them.
+        ready: the sockets that may have input; `take` and `take_ready` remove them.
     """
 
     def __init__(self, adaptive_wait: AdaptiveWait | None = None) -> None:
@@ -123,7 +123,7 @@ class Poller:
         self._sockets[descriptor] = descriptor
 
     def remove_descriptor(self, descriptor: int) -> None:
-        """Stop polling a descriptor; call this before it is closed."""
+        """Stop polling a descriptor. Call this before the descriptor is closed."""
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
         self.ready.discard(descriptor)
@@ -143,7 +143,7 @@ class Poller:
         return True
 
     def remove(self, sock: Any) -> None:
-        """Stop polling a socket; call this before it is closed."""
+        """Stop polling a socket. Call this before the socket is closed."""
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
@@ -160,7 +160,7 @@ class Poller:
                 self.ready.add(self._sockets[descriptor])
 
     def take(self, sock: Any) -> list[zmq.Frame] | None:
-        """Return the next message of a socket, not copied, or None; does not wait."""
+        """Return the next message from a socket, not copied, or None; does not wait."""
         if sock not in self.ready:
             return None
         try:
@@ -179,7 +179,7 @@ class MonitorEvent(NamedTuple):
 
 
 def monitor_event(parts: Sequence[zmq.Frame]) -> MonitorEvent:
-    """Parse a message of a monitor."""
+    """Parse a message from a monitor."""
     return MonitorEvent(*_EVENT.unpack(parts[0].bytes))
 
 

@@ -46,7 +46,7 @@ def mapped(descriptor: int, size: int | None = None) -> Floats:
     """Return another process's `SharedArray` of `size` elements, read-only; the descriptor can be closed afterwards.
 
     Args:
-        size: None: the whole array.
+        size: the number of elements; None: the whole array.
 
     Raises:
         WireError: the memory is not such an array, or its owner could shrink it and thereby kill its readers.

@@ -64,7 +64,7 @@ def row_sections(rows: TableRows) -> tuple[Section, ...]:
 
 
 def read_rows(message: Message) -> TableRows:
-    """Return the rows of a message.
+    """Return the rows in a message.
 
     Raises:
         WireError: a section is missing, or has another dtype or number of rows.

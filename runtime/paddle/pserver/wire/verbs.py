@@ -112,8 +112,8 @@ class PushPull(NamedTuple):
     Attributes:
         num_samples: number of samples in the trainer's batch.
         chunks: number of CHUNK messages that follow with the dense gradient; 0: it is in this message, or in place.
-        in_place: it is in memory that both ends share, and so will be the values.
-        wants_values: False: no dense values are returned. Only this field decides it.
+        in_place: whether the gradient is in memory that both ends share, as the values will be.
+        wants_values: whether dense values are returned. Only this field decides it.
         asked: number of sections at the end with ids of rows that the answer returns, with their values after
         the step.
         rows_as: dtype of these rows on the wire: an index into `half.WIRE_DTYPES`.

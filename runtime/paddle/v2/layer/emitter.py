@@ -30,7 +30,7 @@ Emit: TypeAlias = "Callable[[Emitter, LayerConfig], Variable | None]"
 
 
 class Layer(NamedTuple):
-    """One type of layer.
+    """The definition of one type of layer.
 
     Attributes:
         emit: appends operators and returns the value before activation and dropout, or None if it set the layer's value

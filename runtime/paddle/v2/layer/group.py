@@ -86,7 +86,7 @@ def memory(
 ) -> LayerOutput:
     """Declare, within the step of a group, the value that the layer `name` had in the previous step.
 
-    The value before the first step is zero, unless one of the `boot_` arguments is given.
+    The value before the first step is zero unless a `boot_` argument is given.
 
     Args:
         name: the name of a layer that the step declares; None: `set_input` of the memory names it.

@@ -46,8 +46,8 @@ def batch_norm(
 ) -> LayerOutput:
     """Declare batch normalisation per channel, or per column if the input is not an image; default activation Relu.
 
-    With ``img3D`` the input is a volume.
-    ``batch_norm_type`` chooses an implementation in the original and has no effect here.
+    With ``img3D``, the input is a volume. ``batch_norm_type`` chooses an implementation in the original and has no
+    effect here.
     """
     require_layer(input, "batch_norm")
     name = model.current().auto_name("batch_norm", name)

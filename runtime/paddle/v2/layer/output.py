@@ -198,8 +198,8 @@ def build(
     """Declare a layer of any type.
 
     Args:
-        kind: its type, an entry of LAYERS.
-        inputs: its inputs in order.
+        kind: the layer's type, an entry of LAYERS.
+        inputs: the layer's inputs, in order.
         size: width of its rows.
         prefix: prefix of its automatic name; the kind by default.
         weights: weights of the first inputs, one each.

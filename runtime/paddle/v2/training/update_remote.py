@@ -95,8 +95,7 @@ class RemoteUpdater(Updater):
         self._client.start_pass()
 
     def prepare(self, feed: Feed) -> None:
-        """Set the rows that a batch reads: those received with the previous update, and others that are
-        fetched now."""
+        """Set the rows that a batch reads: received with the previous update, or fetched now."""
         ahead = self._ahead
         is_here = ahead is not None and ahead.feed is feed
         for name, sources in self._ids.items():

@@ -29,8 +29,8 @@ class Tailed:
     """The progress of sending one file.
 
     Attributes:
-        changed: its modification time in nanoseconds at the last check.
-        size: its size at the last check.
+        changed: the file's modification time in nanoseconds at the last check.
+        size: the file's size at the last check.
         sent: the size and digest of the sent bytes.
         reset: whether it is sent from its start, regardless of the launcher's copy.
         is_partial: whether the launcher has only a beginning of it and waits for the rest.
@@ -110,8 +110,7 @@ class Tailed:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether the file has not changed since before its first byte was read, so that the sent bytes are the
-        file."""
+        """Return whether the sent bytes are the file: it is unchanged since before its first byte was read."""
         return self._read_as == self.changed
 
     def prove(self) -> None:

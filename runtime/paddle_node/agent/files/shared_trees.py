@@ -41,8 +41,7 @@ class SharedTrees:
         self._broken = broken
 
     def request(self, names: Sequence[str]) -> Dict[str, int]:
-        """Start to expect the missing files of these trees from other nodes; return their sizes by digest, in order
-        of need."""
+        """Start to expect these trees' missing files from other nodes; return sizes by digest, in order of need."""
         wanted: Dict[str, int] = {}
         for name in names:
             tree = self._trees.get(name)

@@ -12,7 +12,7 @@ Piece = Tuple[str, int, memoryview, bool]
 
 
 class Tree:
-    """The state of one tree.
+    """The state of one tree's transfer.
 
     Attributes:
         unpacked: the unpacked size of its files in bytes; None if the tree consists of the files themselves.

@@ -64,8 +64,7 @@ class Trees:
         )
 
     def manifest(self, asked: Manifest, body: bytes) -> None:
-        """Handle a part of a manifest; after the final one, report the missing files, or build the tree if it is
-        complete."""
+        """Handle a part of a manifest; after the last one, report the missing files or build the tree."""
         name = asked.tree
         tree = self._trees.get(name)
         if tree is None or asked.first:

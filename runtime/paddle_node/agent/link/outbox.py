@@ -116,8 +116,7 @@ class Outbox:
         self.soon()
 
     def soon(self) -> None:
-        """Send the queued frames: immediately if nothing was sent for `pace_s` or the queue is long, else after
-        `pace_s`."""
+        """Send queued frames now if none was sent for `pace_s` or the queue is long, else after `pace_s`."""
         wait_s = self._data_at + self.pace_s - time.monotonic()
         if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
             self.pump()

@@ -39,8 +39,7 @@ class SignOfLife:
         self._loop.after(BEAT_S, lambda: self.begin(lease_s))
 
     def end(self) -> None:
-        """Stop the heartbeats, because no process of the job runs any more and the remaining work has no time
-        limit."""
+        """Stop the heartbeats: no process of the job runs, and the remaining work has no time limit."""
         self._write(0.0)
 
     def _write(self, patience_s: float) -> None:

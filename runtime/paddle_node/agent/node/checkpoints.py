@@ -34,8 +34,7 @@ class _Numbers(NamedTuple):
 
 
 def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
-    """Return the parts in a folder of pservers' checkpoints (none if empty), and the checkpoints of scripts
-    below ROOT_DIR."""
+    """Return the parts in a folder of pserver checkpoints, if any, and scripts' checkpoints below ROOT_DIR."""
     return {"parts": pserver_parts(folder) if folder else [], "scripts": script_directories(root_dir)}
 
 

@@ -28,7 +28,7 @@ Done = Callable[[str, Any, str, float], None]
 
 
 class ProbeChild:
-    """Checks in progress.
+    """Runs checks in a child process.
 
     Args:
         checks: names, and the functions to run in the child, which return values that JSON can hold.

@@ -19,8 +19,9 @@ _MOST = 1 << 53
 class ScriptProgress:
     """The progress of one process.
 
-    If a script reports no step, its step is the number of its reports. If the step falls, counting continues from the
-    value before: a new epoch began. A negative step or sample count, or one beyond 2**53, is left out of its report.
+    If a script reports no step, its step is the number of its reports. If the step decreases, a new epoch has begun,
+    and counting continues from the previous value. A negative step or sample count, or one beyond 2**53, is left out of
+    its report.
 
     Args:
         tell: called with a message about each number that is left out.

@@ -33,7 +33,7 @@ def box_coder(
         prior_box_var: variances that codes are divided by, (M, 4), or 4 numbers, or None.
         target_box: boxes, or codes.
         code_type: encode_center_size or decode_center_size.
-        box_normalized: False: boxes count pixels, both ends included.
+        box_normalized: whether boxes are in fractions of the image; False: boxes count pixels, both ends included.
         axis: in decoding, 0: each column of codes belongs to a prior box; 1: each row does.
     """
     inputs = {"PriorBox": prior_box, "TargetBox": target_box}

@@ -71,7 +71,7 @@ def image_resize(
         resample: BILINEAR or NEAREST.
         actual_shape: a variable that holds (height, width); overrides the others.
         align_corners: the centres of the corner pixels coincide with those of the input.
-        align_mode: 0: positions are pixel centres; 1: pixel corners. Ignored if corners are aligned.
+        align_mode: what positions refer to: 0: pixel centres; 1: pixel corners. Ignored if corners are aligned.
 
     Raises:
         FluidError: resample is unknown, or no size is given.

@@ -116,7 +116,7 @@ def sampled_softmax_with_cross_entropy(
         remove_accidental_hits: leave out sampled classes that are true classes of the row.
         use_customized_samples: use the classes below instead of sampling.
         customized_samples: (rows, num_true + num_samples).
-        customized_probabilities: their probabilities, of the same shape.
+        customized_probabilities: the probabilities of these samples, of the same shape.
         seed: seed of the samples; 0: the program's.
 
     Raises:

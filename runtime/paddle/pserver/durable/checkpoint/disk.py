@@ -55,7 +55,7 @@ def go_past_cache(descriptor: int) -> bool:
 
 
 def go_through_cache(descriptor: int) -> None:
-    """Undo `go_past_cache`."""
+    """Make a file use the page cache again, after `go_past_cache`."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~getattr(os, "O_DIRECT", 0)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
 
@@ -87,7 +87,7 @@ class SpareMemory:
         return copy
 
     def close(self) -> None:
-        """Stop allocating."""
+        """Stop allocating spare memory."""
         self._is_closed.set()
 
     def _find(self, nbytes: int) -> None:

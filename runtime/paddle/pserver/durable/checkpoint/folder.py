@@ -54,7 +54,7 @@ class Checkpoint:
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Begin to check each file in parallel with a reader, so that each byte is read from disk only once.
+    """Begin to check each file in parallel with its reader, so that each byte is read from disk only once.
 
     `finish` raises CheckpointError if a file is missing or differs.
     """
@@ -68,7 +68,7 @@ def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
 
 
 def check_all(found: Checkpoint) -> None:
-    """Compare all files of a checkpoint with its manifests.
+    """Compare all of a checkpoint's files with its manifests.
 
     Raises:
         CheckpointError: a file is missing or differs.
@@ -173,7 +173,7 @@ def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[
 
 
 def clear_unfinished(root: Path, server: int) -> None:
-    """Remove the unfinished parts of an earlier process of this server."""
+    """Remove unfinished parts of this server's earlier process."""
     for path in root.glob(f"{UNFINISHED}{server}-*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -56,7 +56,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of pieces.
+    """A file that contains pieces of parameters.
 
     Attributes:
         path: relative to the folder of all checkpoints.
@@ -70,7 +70,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One server's part.
+    """The description of one server's part of a checkpoint.
 
     Attributes:
         job: id of the job that wrote it, or empty.

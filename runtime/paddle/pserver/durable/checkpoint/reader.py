@@ -81,7 +81,7 @@ class Reading:
     """Files being read; a context manager that stops reading on exit. Iterate once, in one thread."""
 
     def __init__(self, root: Path, files: Sequence[DataFile], *, past_cache: bool = False) -> None:
-        """Begin to read.
+        """Begin to read the files.
 
         Args:
             past_cache: see `Input`; for files that no other process of this machine reads.

@@ -206,7 +206,7 @@ class Periodic:
         )
 
     def fall_due(self) -> bool:
-        """Return whether a checkpoint must begin now, if the store is between two batches; log a skipped one.
+        """Return whether a checkpoint must begin now, if the store is between two batches; log each skipped one.
 
         A skipped checkpoint begins when there is room for it, if training has not continued, as at its end, and no
         table was shrunk meanwhile: another server's checkpoint of this batch has the rows that were dropped.

@@ -269,7 +269,7 @@ def _dense_pieces(store: Store) -> Iterator[Piece]:
 
 
 def numbers_of(store: Store) -> Numbers:
-    """Return the state of a store other than its arrays."""
+    """Return a store's state other than its arrays."""
     numbers: Numbers = {
         STORE: {
             "version": store.version,
