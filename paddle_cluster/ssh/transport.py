@@ -32,7 +32,7 @@ from paddle_node.contract.opening import marker
 
 BROKEN = (OSError, EOFError, paramiko.SSHException)  # errors of the library on a lost connection
 QUIET_S = 15.0  # after this many seconds without a byte, a connection checks that its peer is alive
-STACK_SIZE = 4 << 20  # Python 3.13 decodes JSON of a few thousand levels on less, then crashes
+STACK_SIZE = 512 << 10  # a node's JSON is decoded on it: checked_json limits the recursion
 JOIN_S = 1.0
 READ_AHEAD = 1 << 13
 

@@ -35,6 +35,7 @@ import numpy as np
 from paddle.errors import ConfigError
 from paddle.pserver.followed import Followed, StaleCopy
 from paddle.threads import ServiceThread
+from paddle_node.contract import checked_json
 from paddle_node.linux.inet import discard_unread
 
 MAX_IDS = 1 << 16
@@ -314,7 +315,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             ids = _json_ids(body) if kind == _JSON else np.frombuffer(body, "<i8")
-        except (ValueError, TypeError, OverflowError, RecursionError):
+        except (ValueError, TypeError, OverflowError):
             self._refuse(HTTPStatus.BAD_REQUEST, "the ids cannot be read: expected int64", is_read=True)
             return
         nbytes = 4 * len(ids) * table.width * (_ROWS_JSON if kind == _JSON else 1)
@@ -369,7 +370,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _json_ids(body: bytes) -> Any:
-    ids = json.loads(body)["ids"]
+    ids = checked_json.as_object(body).get("ids")
     if type(ids) is not list or not all(type(one) is int for one in ids):
         raise TypeError("expected a list of whole numbers")
     return np.array(ids, np.int64)

@@ -2,16 +2,20 @@
 """Reads JSON written by another process: a state file, a message, a server's answer.
 
 The result can always be compared, printed and written again: integers of more than 64 bits become floats, which can
-be infinite, and nesting deeper than DEPTH raises ValueError.
+be infinite. Nesting deeper than DEPTH raises ValueError before the text is decoded: the decoder recurses, and Python
+3.12 and later limit its depth only to what fits into a stack of several megabytes.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from typing import Any
 
 DEPTH = 64
 _DIGITS = 20  # of a 64-bit number, including its sign
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_IRRELEVANT = bytes({*range(256)} - {*_STEPS, ord('"')})
 
 
 def loads(data: bytes | str) -> Any:
@@ -20,14 +24,10 @@ def loads(data: bytes | str) -> Any:
     Raises:
         ValueError: the text is not JSON, or is nested too deeply.
     """
-    text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
-    try:
-        value = _DECODER.decode(text)
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    if text.count("[") + text.count("{") > DEPTH:
-        _check_depth(value)
-    return value
+    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    if encoded.count(b"[") + encoded.count(b"{") > DEPTH and _depth(encoded) > DEPTH:
+        raise ValueError(f"it is nested more than {DEPTH} levels deep")
+    return _DECODER.decode(encoded.decode("utf-8", "surrogatepass"))
 
 
 def as_object(data: bytes | str) -> dict[str, Any]:
@@ -42,7 +42,11 @@ def as_object(data: bytes | str) -> dict[str, Any]:
     return value
 
 
-_TOO_DEEP = f"it is nested more than {DEPTH} levels deep"
+def _depth(data: bytes) -> int:
+    """Return the depth of a text without decoding it; of a malformed one, at least that of its valid beginning."""
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside_strings = unescaped.translate(None, _IRRELEVANT).split(b'"')[::2]
+    return max(accumulate(map(_STEPS.__getitem__, b"".join(outside_strings))), default=0)
 
 
 def _whole(text: str) -> int | float:
@@ -51,17 +55,3 @@ def _whole(text: str) -> int | float:
 
 
 _DECODER = json.JSONDecoder(parse_int=_whole)
-
-
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(DEPTH + 1):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return
-    raise ValueError(_TOO_DEEP)

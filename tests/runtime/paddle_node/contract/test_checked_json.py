@@ -35,6 +35,20 @@ def test_what_is_nested_too_deeply_is_refused(depth: int, around: str) -> None:
     assert checked_json.loads((opening * 64 + "1" + closing * 64).encode())
 
 
+def test_nesting_is_refused_before_the_text_is_decoded() -> None:
+    with pytest.raises(ValueError, match="nested more than 64 "):
+        checked_json.loads(b"[" * 65 + b"no JSON")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 99, '"' + "[{" * 99, "\\" + "]" * 99 + "{" * 9, '\\"[' * 99, '"\\\\' * 99]
+)
+def test_brackets_in_strings_are_no_nesting(text: str) -> None:
+    value = [text] * 70 + [{text: [text]}]
+    assert checked_json.loads(json.dumps(value)) == value
+    assert checked_json.loads(json.dumps([[]] * 70)) == [[]] * 70
+
+
 @pytest.mark.parametrize("data", [b"", b"[", b"\xff", b"[1]", b"null", b'"x"', b"7"])
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

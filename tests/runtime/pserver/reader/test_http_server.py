@@ -94,6 +94,8 @@ def test_a_copy_that_is_too_old_is_not_answered_from(served: Served) -> None:
         ("POST", "/tables/t/rows", bytes(8 * (MAX_IDS + 1)), {}, 413),
         ("POST", "/tables/t/rows", bytes(3_000_000), {}, 413),
         ("POST", "/tables/t/rows", b'{"ids": [1.5]}', {"Content_Type": "application/json"}, 400),
+        ("POST", "/tables/t/rows", b"{}", {"Content_Type": "application/json"}, 400),
+        ("POST", "/tables/t/rows", b'{"ids":' + b"[" * 99999, {"Content_Type": "application/json"}, 400),
         (
             "POST",
             "/tables/t/rows",
