@@ -126,12 +126,12 @@ def _parse(path: Path, shown: str) -> ast.Module:
 
 
 def _check_encoding(source: bytes, shown: str) -> None:
-    """Refuse bytes that are not UTF-8, as `python conf.py` does: the parser accepts them in comments."""
+    """Refuse bytes that are not UTF-8, unless the file names another encoding: the parser accepts them in comments."""
     try:
         source.decode()
     except UnicodeDecodeError as error:
         named = _CODING.match(source)
-        if named and named[1].lower().replace(b"_", b"-") not in (b"utf-8", b"utf8"):
+        if named and not named[1].lower().replace(b"_", b"-").startswith((b"utf-8", b"utf8")):
             return  # the parser decodes it
         line = source.count(b"\n", 0, error.start) + 1
         raise ConfError(

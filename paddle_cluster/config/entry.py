@@ -7,7 +7,6 @@ The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. 
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside
@@ -87,7 +86,7 @@ def check(entry: Entry, package: Path) -> None:
     if entry.is_program:
         _check_program(file)
     else:
-        _check_content([file])
+        _check_content(file)
 
 
 def files(entry: Entry, package: Path) -> tuple[str, ...]:
@@ -102,17 +101,22 @@ def files(entry: Entry, package: Path) -> tuple[str, ...]:
 
 def _check_module(module: str, package: Path) -> None:
     names = files(Entry(module=module), package)
-    found = [package / name for name in names if (package / name).is_file()]
-    if names and not found:
-        raise WorkspaceError(f"{package} has neither {' nor '.join(names)}; --entry=-m{module} cannot run")
-    _check_content(found)
+    if not names:
+        return
+    script, main = (package / name for name in names)
+    is_package = main.with_name("__init__.py").is_file()  # Python prefers it to a script with the same name
+    runs = main if is_package or not script.is_file() else script
+    if not runs.is_file():
+        missing = f"no {names[1]}" if is_package else f"neither {' nor '.join(names)}"
+        raise WorkspaceError(f"{package} has {missing}; --entry=-m{module} cannot run")
+    _check_content(runs)
 
 
-def _check_content(found: Sequence[Path]) -> None:
+def _check_content(file: Path) -> None:
     """Refuse an empty script: it would end with 0, as if it had trained."""
-    if found and not any(file.stat().st_size for file in found):
+    if not file.stat().st_size:
         raise WorkspaceError(
-            f"{found[0]} is empty (0 bytes); save the script again, or name another with --entry"
+            f"{file} is empty (0 bytes); save the script again, or name another with --entry"
         )
 
 

@@ -82,3 +82,16 @@ def test_a_module_of_the_workspace_must_be_there(tmp_path: Path) -> None:
 def test_a_module_that_is_not_in_the_workspace_is_left_to_the_nodes(tmp_path: Path) -> None:
     check(read("-mxgboost_job.main"), tmp_path)
     assert files(read("-mxgboost_job.main"), tmp_path) == ()
+
+
+def test_of_a_script_and_a_package_with_one_name_the_one_that_python_runs_is_checked(tmp_path: Path) -> None:
+    made(tmp_path / "job.py")
+    made(tmp_path / "job/__main__.py", b"")
+    check(read("-mjob"), tmp_path)  # without __init__.py, the script is preferred
+    made(tmp_path / "job/__init__.py", b"")
+    assert f"{tmp_path}/job/__main__.py is empty (0 bytes)" in refused("-mjob", tmp_path)
+    (tmp_path / "job/__main__.py").unlink()
+    assert "has no job/__main__.py" in refused("-mjob", tmp_path)
+    made(tmp_path / "job/__main__.py")
+    made(tmp_path / "job.py", b"")
+    check(read("-mjob"), tmp_path)

@@ -186,8 +186,9 @@ def test_whatever_a_conf_raises_is_told_with_its_line(tmp_path: Path, name: str)
         read_conf(conf)
 
 
-@pytest.mark.parametrize("head", [b"", b"# coding: utf-8\n", b"# -*- coding: UTF_8 -*-\n"])
-def test_a_comment_in_another_encoding_is_refused_with_its_line(tmp_path: Path, head: bytes) -> None:
+@pytest.mark.parametrize("encoding", ["", "utf-8", "UTF_8", "utf8", "utf-8-unix", "utf-8-sig"])
+def test_a_comment_in_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+    head = f"# -*- coding: {encoding} -*-\n".encode() if encoding else b""
     conf = tmp_path / "conf.py"
     conf.write_bytes(head + b"HOSTS = ['a']\n# caf\xe9\n")
     line = 2 + head.count(b"\n")

@@ -45,11 +45,12 @@ def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[An
         ]
     if not os.access(path, os.W_OK | os.X_OK):
         return ["this user cannot write to %s" % path, True]
-    if entry is not None and not os.path.isfile(path + "/" + entry):
-        return [
-            "%s/%s does not exist, but trainers run it (--entry names another script)" % (path, entry),
-            True,
-        ]
+    if entry is not None:
+        script = path + "/" + entry
+        is_file = os.path.isfile(script)
+        if not is_file or not os.path.getsize(script):  # it would end with 0, as if it had trained
+            fault = "is empty (0 bytes)" if is_file else "does not exist"
+            return ["%s %s, but trainers run it (--entry names another script)" % (script, fault), True]
     unsafe = ownership.problem(path)
     # a team's directory elsewhere is the user's own choice
     below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")

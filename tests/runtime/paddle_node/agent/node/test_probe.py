@@ -177,9 +177,15 @@ def test_pings_are_answered_while_checks_run_with_the_nodes_clock(
     assert not [event for event in node.seen if getattr(event, "kind", "") == "probed"]
 
 
-def test_a_deployed_directory_without_its_entry_is_a_problem(idle: Node, tmp_path: Path) -> None:
+def test_a_deployed_directory_without_its_entry_or_with_an_empty_one_is_a_problem(
+    idle: Node, tmp_path: Path
+) -> None:
     assert what(probe(idle, workspace=str(tmp_path), entry="train.py")) == ["workspace"]
     (tmp_path / "train.py").write_text("")
+    ((kind, text),) = probe(idle, workspace=str(tmp_path), entry="train.py")["problems"]
+    assert kind == "workspace"
+    assert "train.py is empty (0 bytes)" in text
+    (tmp_path / "train.py").write_text("pass\n")
     assert what(probe(idle, workspace=str(tmp_path), entry="train.py")) == []
     assert what(probe(idle, workspace=str(tmp_path), entry=None)) == []
 
