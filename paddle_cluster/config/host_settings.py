@@ -45,7 +45,7 @@ class HostList:
 
     @property
     def called(self) -> str:
-        """Return the name of the list for messages."""
+        """Return the name that messages use for the list."""
         return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
 
     @property

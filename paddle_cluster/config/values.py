@@ -148,7 +148,7 @@ def utf8(token: str) -> str:
 
 
 def comma_separated(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Split a string at its commas."""
+    """Split a string into its parts between commas."""
     return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
 
 

@@ -76,7 +76,7 @@ class Variables:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names, sorted."""
+        """Return the variables' names, sorted."""
         return tuple(sorted(self._values))
 
     @property

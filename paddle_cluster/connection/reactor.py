@@ -174,7 +174,7 @@ class _Watched:
 
 
 class Reactor:
-    """The threads for any number of streams."""
+    """Watches any number of streams with a few threads."""
 
     def __init__(self) -> None:
         self._workers = WorkerThreads()

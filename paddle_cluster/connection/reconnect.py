@@ -35,7 +35,7 @@ def ping_s(lease_s: float) -> float:
 
 
 def new_key(lease_s: float) -> ReconnectKey:
-    """Return a new random key."""
+    """Return a new random key for reconnecting."""
     at = f"paddle-agent-{os.urandom(16).hex()}"
     return ReconnectKey(at, os.urandom(WORD_BYTES).hex(), ping_s(lease_s) + LOGIN_S)
 

@@ -294,7 +294,7 @@ class StateWriter:
         self._thread: QueueThread[None] = QueueThread(self._round, name="state", first_s=0.0)
 
     def start(self) -> None:
-        """Start to write."""
+        """Start writing the state directory."""
         self._thread.start()
 
     def poke(self) -> None:

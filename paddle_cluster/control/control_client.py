@@ -72,7 +72,7 @@ class ControlClient:
         return True
 
     def close(self) -> None:
-        """Disconnect; the job continues."""
+        """Disconnect from the launcher; the job continues."""
         with contextlib.suppress(OSError):  # the launcher may have closed it already
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(CONNECT_S)

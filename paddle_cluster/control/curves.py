@@ -63,7 +63,7 @@ class Curve:
         self._open: list[float] = []
 
     def add(self, at: float, value: float) -> None:
-        """Add the numbers of a report."""
+        """Add the numbers in a report to the curve."""
         while self.points and self.points[-1].at >= at:
             self.points.pop()
         self._open.append(value)
@@ -84,7 +84,7 @@ class CostHistory:
         self._batches = BatchCount()
 
     def add(self, step: Progress) -> None:
-        """Add the numbers of a report."""
+        """Add the numbers in a report to the history."""
         batches = self._batches.add(step)
         if step.cost is None:
             return

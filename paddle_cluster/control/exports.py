@@ -76,7 +76,7 @@ class JobMetrics:
             )
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening for scrapes."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -77,7 +77,7 @@ class LoginRecord(NamedTuple):
         )
 
     def settings(self) -> SshSettings:
-        """Return the settings."""
+        """Return the recorded login settings."""
         return SshSettings(
             config=Path(self.config),
             known_hosts=Path(self.known_hosts),

@@ -102,7 +102,7 @@ class KnownJob:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or None if none was recorded."""
+        """The job's exit code, or None if none was recorded."""
         code = self.status.get("exit_code")
         return code if isinstance(code, int) else None
 

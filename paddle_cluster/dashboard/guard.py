@@ -63,7 +63,7 @@ class Request:
 
 
 def new_token() -> str:
-    """Return an unguessable token."""
+    """Return a new, unguessable access token."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 

@@ -298,7 +298,7 @@ class Rendezvous:
         }
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening for callback agents."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which closes it

@@ -183,7 +183,7 @@ class Api:
         self._stopping = threading.Event()
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close the client's idle connections."""
         self._pool.clear()
 
     def interrupt(self) -> None:

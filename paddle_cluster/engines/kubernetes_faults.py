@@ -36,7 +36,7 @@ def node_of(pod: Object) -> str:
 
 
 def rank_of(pod: Object) -> int:
-    """Return the node of a pod; -1: unknown."""
+    """Return the ID of the node that a pod runs; -1 if unknown."""
     index = node_of(pod).removeprefix("pod-")
     return int(index) if index.isdigit() else -1
 

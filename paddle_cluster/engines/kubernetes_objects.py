@@ -45,7 +45,7 @@ UNKNOWN = CallbackAgent(("/bin/sh", "-c", HIDDEN), dict.fromkeys((INVITATION, AG
 
 
 class Objects(NamedTuple):
-    """The objects in order of creation."""
+    """A job's Kubernetes objects, in order of creation."""
 
     job: Object
     secret: Object
@@ -58,7 +58,7 @@ def job_name(job_id: str) -> str:
 
 
 def host_name(job_id: str, node_id: int) -> str:
-    """Return the host name of the pod of a node."""
+    """Return the host name of a node's pod."""
     return f"{job_name(job_id)}-{node_id}"
 
 

@@ -62,7 +62,7 @@ exit $code
 
 
 class SlurmEngine(CallbackEngine):
-    """Starts srun in the allocation of this process, or in its own."""
+    """Starts srun in this process's allocation, or in one of the engine's own."""
 
     @classmethod
     def allocation(
@@ -83,7 +83,7 @@ class SlurmEngine(CallbackEngine):
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """Add the command that requests the nodes."""
+        """Add the command that requests the nodes to a plan's text."""
         if not plan.settings.engines.waits_for_nodes:
             return text
         return (
@@ -96,7 +96,7 @@ class SlurmEngine(CallbackEngine):
     def time_limit(
         cls, settings: Settings, events: queue.SimpleQueue[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Apply the time limit of the allocation."""
+        """Stop the job before the allocation's time limit ends it."""
         return slurm_allocation.stopped_in_time(settings.engines.slurm_job, events)
 
     def callback_agents(self) -> CallbackAgents:
@@ -144,7 +144,7 @@ class Batch(NamedTuple):
 
 
 def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
-    """Return the submission of a job.
+    """Return the sbatch input that submits a job.
 
     Args:
         own: the command that runs this program.

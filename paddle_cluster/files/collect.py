@@ -229,7 +229,7 @@ class Collector:
 
     @property
     def has_output(self) -> bool:
-        """Return whether a file of output/ was received."""
+        """Return whether a file in output/ was received."""
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
 
     def compare(self, node_id: int, row: ListedRow) -> None:

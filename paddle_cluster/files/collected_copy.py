@@ -37,7 +37,7 @@ def fitting(path: str, folder: Path) -> Path:
 
 
 def fitting_name(name: str, limit: int) -> str:
-    """Return a name of at most `limit` bytes."""
+    """Shorten a file name to at most `limit` bytes."""
     data = os.fsencode(name)
     if len(data) <= limit:
         return name
@@ -232,7 +232,7 @@ class Copy:
         return (found.size, found.hexdigest()) == (self._received.size, digest)
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the file's descriptor."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)

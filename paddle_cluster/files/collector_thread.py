@@ -29,7 +29,7 @@ PATIENCE_S = 300.0  # without a successful write
 
 @dataclass(frozen=True)
 class Stored:
-    """Event: chunks of a node were written, or could not be.
+    """Reports that chunks from a node were written, or could not be written.
 
     Attributes:
         size: bytes to acknowledge, as `cost` counts them.

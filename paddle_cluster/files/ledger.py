@@ -124,7 +124,7 @@ class Ledger:
         return again
 
     def revoke(self, name: str, why: str) -> None:
-        """Mark a verified file as changed since."""
+        """Record that a verified file has changed since."""
         self.verified -= 1
         self.differing[name] = why
 

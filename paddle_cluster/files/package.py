@@ -114,7 +114,7 @@ class Package:
 
     @cached_property
     def files(self) -> tuple[TreeEntry, ...]:
-        """Return the regular files."""
+        """Return the package's regular files."""
         return tuple(entry for entry in self.entries if entry.digest)
 
     @cached_property

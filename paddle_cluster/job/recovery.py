@@ -185,7 +185,7 @@ class Recovery:
         self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 
     def is_idle(self) -> bool:
-        """Return whether no restart is pending."""
+        """Return whether no restart of a process is pending."""
         return not self._due
 
     def is_due(self) -> bool:

@@ -85,7 +85,7 @@ class RelayRun:
         self._send(now)
 
     def close(self) -> None:
-        """Close every relay."""
+        """Close the relays of all nodes."""
         for node_id in self._ports:
             self._roster.nodes[node_id].send("relay", open=False)
         self._ports.clear()

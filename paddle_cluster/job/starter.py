@@ -34,7 +34,7 @@ class Starter:
         self._known: dict[int, set[str]] = {}  # node ID -> pieces of long values already sent to it
 
     def pservers(self) -> tuple[Process, ...]:
-        """Return the pservers of the plan."""
+        """Return the plan's pserver processes."""
         return planning.pserver_processes(self._plan, self._addresses(), self._machines())
 
     def trainers(self, plan: Plan) -> tuple[Process, ...]:

@@ -69,7 +69,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class ConnectFailed:
-    """The node cannot be connected to."""
+    """An attempt to connect to a node failed."""
 
     node_id: int
     error: LauncherError

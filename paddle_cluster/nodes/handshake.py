@@ -105,7 +105,7 @@ class Introduction:
             self.clock.answered(pong.seq, pong.clock)
 
     def probed(self, probed: Probed, plan: Plan) -> None:
-        """Store the answers for preflight."""
+        """Store the node's answers for preflight."""
         answer = answer_of(probed)
         self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
 

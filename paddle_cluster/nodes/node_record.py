@@ -126,7 +126,7 @@ class Traces:
         return self.unread[kind] == 1
 
     def leave_out(self) -> None:
-        """Record that the job continues without the node."""
+        """Record that the job continues without this node."""
         self.left_out = True
 
 

@@ -61,7 +61,7 @@ def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
 
 
 def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
-    """Judge the answers of all nodes together."""
+    """Judge the answers of all nodes together; return the result of preflight."""
     found = tuple(
         dict.fromkeys(
             [*_reported(replies), *(finding for family in _FAMILIES for finding in family(replies, demands))]

@@ -76,7 +76,7 @@ class JsonLines(View):
         self._sink = sink
 
     def take(self, event: Event) -> None:
-        """Write one event."""
+        """Write one event as a line of JSON."""
         self._sink.write(json.dumps(to_fields(event)) + "\n")
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:

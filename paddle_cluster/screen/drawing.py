@@ -84,7 +84,7 @@ class View:
         raise NotImplementedError
 
     def width(self) -> int:
-        """Return the number of columns."""
+        """Return the number of columns on the screen."""
         raise NotImplementedError
 
     def phase(self, name: str, age_s: float = 0.0) -> None:

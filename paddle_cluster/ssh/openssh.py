@@ -200,7 +200,7 @@ class OpenSshStream:
 
 
 class OpenSshLogins(Logins):
-    """All logins of a job; thread-safe."""
+    """Logs in to all nodes of a job by `ssh`; thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)

@@ -69,7 +69,7 @@ class SshOutput:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Parse new output."""
+        """Parse new output of `ssh`."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-LONGEST_LINE:]
         for line in lines:

@@ -59,7 +59,7 @@ class RotatedFile:
             self._rotate()
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the file."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)

@@ -38,7 +38,7 @@ class PhaseEntered:
 
 @dataclass(frozen=True)
 class Noted:
-    """A note for the user; can have several lines."""
+    """A note for the user, of one or several lines."""
 
     text: str
 

@@ -75,7 +75,7 @@ class Greeting(NamedTuple):
     nonce: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the bytes on the wire."""
+        """Return the greeting's bytes on the wire."""
         return _GREETING.pack(_MAGIC, _VERSION, *self)
 
     @classmethod

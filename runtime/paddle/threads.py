@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def left_to_finish(error: Exception) -> None:
-    """Ignore an error; for the argument `failed` of a thread whose `finish` raises the error."""
+    """Ignore an error. Pass this as `failed` to a thread whose `finish` raises the error."""
 
 
 class ServiceThread(Generic[T]):

@@ -69,7 +69,7 @@ class NodeCheckpoints:
     left_out: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields for JSON output."""
+        """Return the answers as fields for JSON output."""
         return {
             "checkpoints": [one.as_json() for one in self.pservers],
             "directories": {

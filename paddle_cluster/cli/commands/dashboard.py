@@ -33,7 +33,7 @@ MOST = 65535
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Serve the page until a signal arrives."""
+    """Serve the dashboard until a signal arrives."""
     given = command_arguments.read("dashboard", argv, USAGE)
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:

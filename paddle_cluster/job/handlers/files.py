@@ -23,7 +23,7 @@ MOST_LINES = 1 << 20  # bytes that an agent sends at one time: a read, and the i
 
 
 class FileHandlers:
-    """Handles the logs and the output of nodes."""
+    """Handles the logs and output files from nodes."""
 
     def __init__(self, context: JobContext) -> None:
         self._collector = context.collector

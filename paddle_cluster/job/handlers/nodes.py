@@ -105,7 +105,7 @@ class NodeHandlers:
         self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
-        """Handle a node that cannot be connected to."""
+        """Handle a failed attempt to connect to a node."""
         record = self._roster.nodes[event.node_id]
         record.drop(event.error)
         self._context.node_state(record, "failed")
@@ -250,7 +250,7 @@ class ReconnectHandlers:
             )
 
     def reconnect_failed(self, event: ReconnectFailed) -> None:
-        """Handle a failed attempt."""
+        """Handle a failed attempt to reconnect."""
         record = self._context.roster.nodes[event.node_id]
         if record.link is not event.link:
             self._tries.pop(event.link, None)

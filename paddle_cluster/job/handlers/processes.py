@@ -76,7 +76,7 @@ class ProcessHandlers:
             self._roster.fail_node(record, f"refused {request}: {what}", FailureKind.REFUSED)
 
     def started(self, record: NodeRecord, started: Started) -> None:
-        """Record that a process runs."""
+        """Record that a process has started."""
         process = self._roster.process(record, started.proc)
         if process is not None:  # otherwise a messenger, or a process without which the job continues
             process.move(Stage.RUNNING)

@@ -39,7 +39,7 @@ def under_mpirun(environ: Mapping[str, str] | None = None) -> bool:
 
 
 class MpiRanks(Ranks):
-    """All ranks of MPI's world."""
+    """The ranks of MPI's world as a group."""
 
     def __init__(self, timeout_s: float) -> None:
         """Initialise MPI unless it is already initialised. Raises ConfigError: mpi4py is not installed."""

@@ -36,7 +36,7 @@ _TYPES = {
 
 
 class NcclRanks(Ranks):
-    """Ranks with one GPU each."""
+    """A group of ranks with one GPU each."""
 
     def __init__(self, host: Group, device: Device, timeout_s: float) -> None:
         """Create NCCL's communicator; all ranks do this at the same time.

@@ -63,7 +63,7 @@ class _Flat:
 
 
 class Rounds:
-    """One rank's side of the rounds: the background thread calls `serve`, the training thread everything else."""
+    """One rank's side of the rounds: the background thread calls `serve`, the training thread all other methods."""
 
     def __init__(self, group: Group, arrays: Sequence[Array], states: Sequence[Array], waits: bool) -> None:
         """Replace the arrays by those of rank 0, the first base.
@@ -175,7 +175,7 @@ class Rounds:
         os.eventfd_write(self._wake_up, 1)
 
     def close(self) -> None:
-        """Close the group; the thread has ended."""
+        """Close the group, after the background thread has ended."""
         self._group.close()
         os.close(self._wake_up)
 

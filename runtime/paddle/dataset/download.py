@@ -183,7 +183,7 @@ class Progress:
         return self
 
     def add(self, count: int) -> None:
-        """Count `count` more bytes."""
+        """Record that `count` more bytes have arrived."""
         self.done += count
         if self._total and self._stream.isatty():
             self._draw(min(WIDTH, WIDTH * self.done // self._total))

@@ -73,12 +73,12 @@ def test() -> Reader[list[Any]]:
 
 
 def user_info() -> dict[int, UserInfo]:
-    """Return all users by id."""
+    """Return information about all users, by user id."""
     return _users(_path())
 
 
 def movie_info() -> dict[int, MovieInfo]:
-    """Return all films by id."""
+    """Return information about all films, by film id."""
     return _movies(_path())
 
 

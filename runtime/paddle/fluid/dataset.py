@@ -89,7 +89,7 @@ class DatasetBase:
         self.thread_num = max(1, int(thread_num))
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """Set the files for a pass."""
+        """Set the files that a pass reads."""
         if isinstance(filelist, str):
             raise FluidTypeError(f"set_filelist: expected a list of files, got the string {filelist!r}")
         self._files = tuple(map(str, filelist))
@@ -221,7 +221,7 @@ class InMemoryDataset(DatasetBase):
         self._order = np.arange(self._held.count)
 
     def release_memory(self) -> None:
-        """Release the samples."""
+        """Discard all samples in memory."""
         self._held = self._order = None
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
@@ -229,7 +229,7 @@ class InMemoryDataset(DatasetBase):
         return 0 if self._held is None else self._held.count
 
     def get_shuffle_data_size(self, fleet: Any = None) -> int:
-        """Return the number of shuffled samples."""
+        """Return the number of shuffled samples; 0 before a shuffle."""
         return 0 if self._order is None else len(self._order)
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:

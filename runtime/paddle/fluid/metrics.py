@@ -38,7 +38,7 @@ class MetricBase(ABC):
                 setattr(self, name, np.zeros_like(value) if isinstance(value, np.ndarray) else type(value)(0))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the counts by name."""
+        """Return the metric's counts by name."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @abstractmethod
@@ -54,18 +54,18 @@ class CompositeMetric(MetricBase):
         self._metrics: list[Any] = []
 
     def add_metric(self, metric: MetricBase) -> None:
-        """Add a metric."""
+        """Add a metric to the group."""
         if not isinstance(metric, MetricBase):
             raise FluidTypeError(f"add_metric: expected a metric, got {metric!r}")
         self._metrics.append(metric)
 
     def reset(self) -> None:
-        """Reset all metrics."""
+        """Reset all metrics of the group."""
         for metric in self._metrics:
             metric.reset()
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Update all metrics."""
+        """Update all metrics with a minibatch's predictions and labels."""
         for metric in self._metrics:
             metric.update(preds, labels)
 
@@ -113,7 +113,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """The weighted mean of accuracies."""
+    """The mean of the accuracies of minibatches, weighted by their sizes."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -303,7 +303,7 @@ class WeightedAverage:
         self.reset()
 
     def reset(self) -> None:
-        """Discard all values."""
+        """Discard all values added so far."""
         self._sum: Any = None
         self._weight = 0.0
 

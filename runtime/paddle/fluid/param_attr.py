@@ -46,7 +46,7 @@ class ParamAttr:
         }
 
     def named(self, name: str) -> Self:
-        """Return a copy with a name."""
+        """Return a copy with the given name."""
         return replace(self, name=name)
 
 

@@ -84,7 +84,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
 
 
 def reset_profiler() -> None:
-    """Discard the recorded times."""
+    """Discard the run times recorded so far."""
     PROFILE.reset()
 
 

@@ -7,7 +7,7 @@ from paddle.errors import ConfigError, PaddleError
 
 
 class GraphError(ConfigError):
-    """The program is invalid as built."""
+    """The program is invalid."""
 
 
 class UnknownVariableError(GraphError):

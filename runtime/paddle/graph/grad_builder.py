@@ -45,7 +45,7 @@ class Builder:
     clipped: set[str] = field(default_factory=set)
 
     def seed(self, loss: Variable) -> None:
-        """Set the gradient of the loss itself to one."""
+        """Set the loss's own gradient to one."""
         attrs = {"shape": loss.shape, "value": 1.0, "dtype": VarType.of(loss.dtype)}
         attrs["op_role"] = int(OpRole.BACKWARD | OpRole.LOSS)
         self._emit(_Pending("fill_constant", {}, {"Out": [loss.name + GRAD]}, attrs))

@@ -53,7 +53,7 @@ class Profile:
         self.since_ns = 0
 
     def start(self, waits: bool) -> None:
-        """Start recording."""
+        """Start recording operators."""
         self.waits = waits
         self.reset()
         self.on = True
@@ -63,7 +63,7 @@ class Profile:
         self.on = False
 
     def reset(self) -> None:
-        """Discard all events."""
+        """Discard all recorded events."""
         self.events = []
         self.since_ns = time.perf_counter_ns()
 

@@ -18,7 +18,7 @@ from paddle.graph.errors import NotInitialisedError
 
 
 class Cell:
-    """Holds one value; None until it is set."""
+    """Holds one value, which is None until it is set."""
 
     __slots__ = ("value",)
 

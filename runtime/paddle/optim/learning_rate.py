@@ -103,7 +103,7 @@ class StepRates(NamedTuple):
     own: Mapping[str, float]
 
     def of(self, name: str) -> float:
-        """Return the rate for a parameter."""
+        """Return the learning rate of a parameter."""
         return self.own.get(name, self.job)
 
 

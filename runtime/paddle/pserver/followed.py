@@ -48,7 +48,7 @@ class Live(Source, Protocol):
         """Return a table's description."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close the reader's connections."""
 
 
 class LookupResult(NamedTuple):

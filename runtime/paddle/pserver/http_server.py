@@ -55,7 +55,7 @@ class Limits:
     """Bounds on what clients can use.
 
     Attributes:
-        connections: number of simultaneous connections; another one closes the connection that is idle for longest.
+        connections: number of simultaneous connections; one more closes the connection that has been idle longest.
         nbytes: memory of all requests and responses in progress.
         request_s: seconds from the first byte of a request to its last, and the same for its response.
         idle_s: seconds between two requests of a connection.

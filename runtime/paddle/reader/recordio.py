@@ -155,7 +155,7 @@ class Writer:
         self._file = self._part.open("wb")
 
     def write(self, record: bytes) -> None:
-        """Append a record."""
+        """Append a record to the file."""
         if self._records and self._bytes + len(record) > CHUNK_BYTES:
             self._flush()
         self._records.append(record)
@@ -172,7 +172,7 @@ class Writer:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """Discard the file."""
+        """Discard the incomplete file."""
         self._file.close()
         self._part.unlink(missing_ok=True)
 

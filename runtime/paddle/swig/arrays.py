@@ -58,7 +58,7 @@ class Matrix:
         return self.array.copy()
 
     def toNumpyMatInplace(self) -> Array:
-        """Return the array itself."""
+        """Return the matrix itself as a numpy array, not copied."""
         return self.array
 
     def copyFromNumpyMat(self, data: Array) -> None:
@@ -76,7 +76,7 @@ class Vector:
 
     @classmethod
     def create(cls, data: Sequence[float], useGpu: bool | None = None) -> Any:
-        """Return a vector of numbers."""
+        """Return a vector with the given numbers."""
         return cls(np.array(data, cls.dtype).reshape(-1))
 
     @classmethod
@@ -118,7 +118,7 @@ class Vector:
         return self.array.copy()
 
     def toNumpyArrayInplace(self) -> Array:
-        """Return the array itself."""
+        """Return the vector itself as a numpy array, not copied."""
         return self.array
 
     def copyFromNumpyArray(self, data: Array) -> None:

@@ -108,7 +108,7 @@ class GradientMachine:
         return len(self.parameters)
 
     def getParameter(self, i: int) -> Parameter:
-        """Return parameter number i."""
+        """Return the parameter with index i."""
         return self.getParameters()[i]
 
     def getParameters(self) -> list[Parameter]:

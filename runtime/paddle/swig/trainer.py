@@ -46,7 +46,7 @@ class Trainer:
             self._updater.start_pass(self._pass)
 
     def finishTrainPass(self) -> None:
-        """End a pass."""
+        """End the pass over the data."""
         self._pass += 1
         if self._updater is not None:
             self._updater.finish_pass()
@@ -74,7 +74,7 @@ class Trainer:
         return self._outputs
 
     def startTestPeriod(self) -> None:
-        """Begin a test."""
+        """Begin a test period."""
         self._cost = self._samples = 0.0
 
     def testOneDataBatch(self, size: int, args: Arguments) -> None:

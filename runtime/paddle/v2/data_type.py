@@ -28,7 +28,7 @@ class SequenceType(enum.IntEnum):
 
 
 class DataType(enum.IntEnum):
-    """The form of one item."""
+    """The form in which a column's items are given."""
 
     Dense = 0
     SparseNonValue = 1

@@ -246,12 +246,12 @@ _models: list[Model] = [Model()]
 
 
 def current() -> Model:
-    """Return the current namespace."""
+    """Return the current namespace of layers."""
     return _models[-1]
 
 
 def reset() -> None:
-    """Replace the current namespace by an empty one."""
+    """Replace the current namespace of layers by an empty one."""
     _models[-1] = Model()
 
 

@@ -65,7 +65,7 @@ class Parameters:
         self._holder: Holder | None = None
 
     def names(self) -> list[str]:
-        """Return the names in order of creation."""
+        """Return the parameters' names in order of creation."""
         return list(self._configs)
 
     keys = names
@@ -185,11 +185,11 @@ class Parameters:
             self._configs[config.name] = config
 
     def serialize(self, name: str, f: IO[Any]) -> None:
-        """Write one value with its 16-byte header."""
+        """Write one parameter's value with its 16-byte header."""
         binary(f).write(blob(self[name]))
 
     def deserialize(self, name: str, f: IO[Any]) -> None:
-        """Read one value that ``serialize`` wrote."""
+        """Read one parameter's value that ``serialize`` wrote."""
         config = self.config(name)
         raw = binary(f).read(HEADER.size + 4 * config.size)
         self[name] = read_blob(raw, config, str(getattr(f, "name", "parameter file")))

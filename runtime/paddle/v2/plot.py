@@ -26,12 +26,12 @@ class PlotData:
         self.value: list[float] = []
 
     def append(self, step: float, value: float) -> None:
-        """Add a point."""
+        """Add a point to the curve."""
         self.step.append(step)
         self.value.append(value)
 
     def reset(self) -> None:
-        """Discard all points."""
+        """Discard all points of the curve."""
         self.step, self.value = [], []
 
 

@@ -119,7 +119,7 @@ class SGD:
         self.first_pass = 0
 
     def get_topology_proto(self) -> NetworkMessage:
-        """Return the network as data."""
+        """Return the network's configuration as data."""
         return self._topology.proto()
 
     def train(

@@ -42,7 +42,7 @@ class Ready(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """A heartbeat of a process."""
+    """Reports that a process is alive: a heartbeat."""
 
 
 class Progress(NamedTuple):

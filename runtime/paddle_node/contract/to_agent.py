@@ -66,7 +66,7 @@ class ResidentRequest(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The first frame."""
+    """The first frame from the launcher."""
 
     job_id: JobId
     root_dir: str

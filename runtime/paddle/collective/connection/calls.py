@@ -69,14 +69,14 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
-    """Connect to a rank that listens now or will soon; log the reason when that takes long.
+    """Connect to a rank that listens now or soon; log the reason if this takes long.
 
     Args:
         greet: the handshake to use instead of the rendezvous's.
 
     Raises:
         PeerLate: the rank did not answer before the deadline.
-        CollectiveError: something other than a rank of this job answers there.
+        CollectiveError: a program other than a rank of this job answers.
     """
     endpoint = me.endpoints[rank]
     pause_s, why = _FIRST_PAUSE_S, ""

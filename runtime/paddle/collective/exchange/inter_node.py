@@ -67,7 +67,7 @@ class InterNode:
         self._pump(pieces, task, outgoing, incoming, adding=0, ready=0 if distance else pieces.nbytes)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to other nodes."""
         for stream in self._streams.values():
             stream.close()
 

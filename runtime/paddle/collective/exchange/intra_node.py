@@ -106,7 +106,7 @@ class IntraNode:
                 pieces.copy_from(start, stop, slots[place])
 
     def close(self) -> None:
-        """Release the shared memory."""
+        """Release the node's shared memory."""
         self._words.release()
         self._raw.release()
         self._slab.close()

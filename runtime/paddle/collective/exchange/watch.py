@@ -136,7 +136,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Close without a message."""
+        """Close the watch without sending a notice."""
         for stream in self._links.values():
             stream.close()
         self._links.clear()

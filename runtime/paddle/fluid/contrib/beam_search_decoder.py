@@ -76,7 +76,7 @@ class TrainingDecoder(_Decoder):
         return self.dynamic_rnn.static_input(x)
 
     def output(self, *outputs: Variable) -> None:
-        """Declare the outputs of a step."""
+        """Declare the outputs of each step."""
         self._inside("output")
         self.dynamic_rnn.output(*outputs)
 

@@ -42,7 +42,7 @@ class HDFSClient:
         self._begin = [os.path.join(hadoop_home, "bin", "hadoop"), "fs", *options]
 
     def is_exist(self, hdfs_path: str | None = None) -> bool:
-        """Return whether a path exists."""
+        """Return whether a path exists in HDFS."""
         return self._run(["-test", "-e", str(hdfs_path)]).returncode == 0
 
     def is_dir(self, hdfs_path: str | None = None) -> bool:

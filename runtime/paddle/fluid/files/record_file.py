@@ -72,11 +72,11 @@ class RecordIOWriter:
         self._values: list[Any] = []
 
     def append_tensor(self, tensor: LoDTensor) -> None:
-        """Add a tensor to the batch."""
+        """Add a tensor to the current batch."""
         self._values.append(tensor.value())
 
     def complete_append_tensor(self) -> None:
-        """Write the batch."""
+        """Write the current batch to the file."""
         self._writer.write(pack_batch(self._values))
         self._values = []
 
@@ -85,5 +85,5 @@ class RecordIOWriter:
         self._writer.close()
 
     def discard(self) -> None:
-        """Discard the file."""
+        """Discard the incomplete file."""
         self._writer.discard()

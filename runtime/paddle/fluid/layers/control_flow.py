@@ -230,12 +230,12 @@ class StaticRNN(_Unrolled):
         self._update(mem, var)
 
     def step_output(self, o: Variable) -> None:
-        """Add an output of a step."""
+        """Declare a variable as an output of each step."""
         self._open("step_output")
         self._outputs.append(o)
 
     def output(self, *outputs: Variable) -> None:
-        """Add several outputs of a step."""
+        """Declare several variables as outputs of each step."""
         for each in outputs:
             self.step_output(each)
 

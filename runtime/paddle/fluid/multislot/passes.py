@@ -206,6 +206,6 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) 
 
 
 def text(value: Any) -> str:
-    """Return the printed form of a fetched value."""
+    """Format a fetched value for printing."""
     held = value.value() if hasattr(value, "value") else value
     return np.array2string(np.asarray(to_host(plain(held))), threshold=20, separator=", ")

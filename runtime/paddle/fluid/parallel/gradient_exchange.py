@@ -116,7 +116,7 @@ class GradientExchange:
             )
 
     def close(self) -> None:
-        """End the thread."""
+        """End the exchange's thread."""
         if len(self._parcels) > 1:
             self._finalizer()
 

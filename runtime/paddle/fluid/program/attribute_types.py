@@ -9,7 +9,7 @@ from paddle.fluid.errors import ModelFileError
 
 
 class AttrType(IntEnum):
-    """The original's numbers of attribute types."""
+    """The attribute types, with the original's numbers."""
 
     INT = 0
     FLOAT = 1

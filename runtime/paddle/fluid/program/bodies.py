@@ -55,7 +55,7 @@ def end(block: Block) -> Body:
 
 
 def parent_of(block: Block) -> Block:
-    """Return the block that encloses a block."""
+    """Return the enclosing block of a block."""
     return cast(Block, block.program.blocks[block.parent_idx])
 
 

@@ -10,7 +10,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class ProgramDesc:
-    """The description of a program."""
+    """Describes a program, as scripts of the original read it."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
@@ -137,7 +137,7 @@ class VariableDesc:
         return bool(self._variable.persistable)
 
     def lod_level(self) -> int:
-        """Return the depth of its sequences."""
+        """Return the number of sequence levels (LoD) of the variable."""
         return int(self._variable.lod_level)
 
     def set_shape(self, shape: Sequence[int]) -> None:

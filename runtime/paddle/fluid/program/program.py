@@ -83,7 +83,7 @@ class Program(graph.Program):
         return len(self.blocks)
 
     def global_block(self) -> Block:
-        """Return block 0."""
+        """Return block 0, the outermost one."""
         return cast(Block, super().global_block())
 
     def block(self, index: int) -> Block:

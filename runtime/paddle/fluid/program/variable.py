@@ -50,7 +50,7 @@ def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
 
 
 def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
-    """Append a cast and return its output."""
+    """Append a cast of a variable to another dtype; return the result."""
     out = _temporary(variable)
     attrs = {"in_dtype": VarType.of(variable.dtype), "out_dtype": VarType.of(dtype)}
     _block(variable).append_op("cast", {"X": variable}, {"Out": out}, attrs)
@@ -192,7 +192,7 @@ class Variable(graph.Variable):
         return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
-        """Append a cast and return its output."""
+        """Append a cast to another dtype; return the result."""
         return cast_to(self, dtype)
 
     @property
@@ -204,7 +204,7 @@ class Variable(graph.Variable):
         self.error_clip = error_clip
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return a readable description."""
+        """Return a readable description of the variable."""
         return self.describe() + (
             f" type={self.type.name} lod_level={self.lod_level}" if with_details else ""
         )

@@ -85,7 +85,7 @@ class Connection:
             self._writes.note_first(scope)
 
     def give_up(self) -> None:
-        """End a run that failed."""
+        """End a run that has failed."""
         self._incoming = {}
         self._outbox.drop()
 

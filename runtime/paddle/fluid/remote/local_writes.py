@@ -57,7 +57,7 @@ class ServedVariables:
 
     @property
     def names(self) -> list[str]:
-        """The names on the trainer."""
+        """The variables' names on the trainer."""
         return [*self.parts, *self.tables]
 
     def cut(self, name: str, scope: Scope) -> dict[tuple[str, str], Value]:
@@ -103,7 +103,7 @@ class ServedVariables:
 
 
 class LocalWrites:
-    """Finds variables that were set on this trainer."""
+    """Finds served variables that were set on this trainer."""
 
     def __init__(self, served: ServedVariables) -> None:
         self.served = served
@@ -112,7 +112,7 @@ class LocalWrites:
         self._warned: set[str] = set()
 
     def note_first(self, scope: Scope) -> None:
-        """Record the values after a startup program."""
+        """Record the variables' values after a startup program."""
         self._first = {name: _digest(scope.get(name)) for name in self._held(scope)}
 
     def changed(self, scope: Scope) -> list[str]:
@@ -120,7 +120,7 @@ class LocalWrites:
         return [name for name in self._held(scope) if self._first.get(name) != _digest(scope.get(name))]
 
     def note_step(self, scope: Scope) -> None:
-        """Record the values after a step."""
+        """Record the variables' values after a step."""
         self._seen = {name: scope.get(name) for name in self._held(scope)}
 
     def warn_of_late(self, scope: Scope) -> None:

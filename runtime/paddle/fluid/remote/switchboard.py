@@ -69,7 +69,7 @@ class Switchboard:
             self.peers = before
 
     def close(self) -> None:
-        """Leave all connected servers."""
+        """Leave all servers to which this trainer is connected."""
         for connection in self._used.values():
             connection.close()
 

@@ -27,7 +27,7 @@ class RowsHandle:
         self._cell = cell
 
     def rows(self) -> list[int]:
-        """Return the row numbers."""
+        """Return the numbers of the selected rows."""
         numbers: list[int] = to_host(self._cell.value.rows).tolist()
         return numbers
 

@@ -141,7 +141,7 @@ class OperatorFactory:
         return SingleOperator(graph.Operator.make(type, inputs, outputs, attrs))
 
     def types(self) -> list[str]:
-        """Return all types of operators."""
+        """Return all operator types."""
         return list(registered())
 
     def get_op_inputs(self, type: str) -> list[tuple[str, bool]]:
@@ -153,15 +153,15 @@ class OperatorFactory:
         return [(slot.name, slot.many) for slot in lookup(type).outputs]
 
     def get_op_input_names(self, type: str) -> list[str]:
-        """Return the input slots of a type."""
+        """Return the input slots of an operator type."""
         return [slot.name for slot in lookup(type).inputs]
 
     def get_op_output_names(self, type: str) -> list[str]:
-        """Return the output slots of a type."""
+        """Return the output slots of an operator type."""
         return [slot.name for slot in lookup(type).outputs]
 
     def get_op_attr_names(self, type: str) -> list[str]:
-        """Return the attributes of a type."""
+        """Return the attributes of an operator type."""
         return list(lookup(type).attrs)
 
 

@@ -125,7 +125,7 @@ def tensor_of(value: Any) -> LoDTensor:
 
 
 class LoDTensorArray(list[LoDTensor]):
-    """A list of tensors."""
+    """A list of `LoDTensor`s."""
 
 
 def create_lod_tensor(

@@ -186,7 +186,7 @@ def table_fetched(names: Sequence[str], prefetch: Any) -> str:
 def send_gradient(
     block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int, sync: bool
 ) -> Variable:
-    """Insert split_ids and send after the operator that writes the gradient; return the dummy that send puts out."""
+    """Insert split_ids and send after the operator that writes the gradient; return the dummy output of send."""
     at = 1 + max(
         index
         for index, op in enumerate(block.ops)

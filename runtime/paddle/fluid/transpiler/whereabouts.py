@@ -89,7 +89,7 @@ class VarsDistributed:
         ]
 
     def overview(self) -> str:
-        """Return a line for each slice."""
+        """Return a line of text for each slice."""
         return "\n".join(
             f"{each.slice.name} {each.slice.shape} of {each.origin.name}, {each.vtype}, at {each.endpoint}"
             for each in self.distributed_vars

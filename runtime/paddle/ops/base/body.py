@@ -33,7 +33,7 @@ class Body(Protocol):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The names of the variables that it writes."""
+        """The names of the variables that the body writes."""
 
     def run(self, values: dict[str, Any], turn: int | None = None) -> None:
         """Run all operators of the body: read inputs from `values` and store outputs there.

@@ -208,7 +208,7 @@ class Network(Protocol):
     endpoints: tuple[str, ...]
 
     def send(self, index: int, message: Message) -> None:
-        """Queue a message to one server; it must not block."""
+        """Queue a message to one server."""
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or restored connection; None after the timeout."""
@@ -226,7 +226,7 @@ class Network(Protocol):
         """Return a possible reason why a server does not answer."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close the connections to all servers."""
 
 
 class Exchange:

@@ -105,7 +105,7 @@ class Destinations:
         return place
 
     def check(self, name: str, array: HostArray, what: str) -> None:
-        """Check an array for the whole of a tensor."""
+        """Check that an array can hold a whole tensor."""
         if name not in self._parameters:
             raise ConfigError(f"{what}: no such tensor was created; known: {', '.join(self._parameters)}")
         shape = self._parameters[name].shape

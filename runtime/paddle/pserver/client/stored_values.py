@@ -109,7 +109,7 @@ class StoredValues:
         All values of a server are from one point in time, unless others continue asynchronous training meanwhile.
 
         Raises:
-            PserverError: see `Client`; some may have been filled then.
+            PserverError: see `Client`; some parameters may already have been filled.
         """
         sizes = {i: size for i, size in enumerate(self._layout.sizes) if size}
         for _ in range(_TRIES):

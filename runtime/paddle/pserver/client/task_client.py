@@ -68,7 +68,7 @@ class TaskClient:
         )
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the task queue."""
         self._links.close()
 
     def _reply(self, until: float) -> dict[str, Any] | None:

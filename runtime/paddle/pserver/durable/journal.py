@@ -48,7 +48,7 @@ _GONE = "gone"
 
 
 class Head(NamedTuple):
-    """The contents of the head of a record."""
+    """The contents of a record's head."""
 
     crc: int
     sequence: int
@@ -117,7 +117,7 @@ class Journal:
         self.nbytes = 0
 
     def append(self, message: Message) -> None:
-        """Append one request."""
+        """Append one request to the journal."""
         if self._file < 0:
             self._open(self.sequence + 1)
         head, frames = encode(self.sequence + 1, message)
@@ -162,7 +162,7 @@ class Journal:
         self._firsts = [first for first in self._firsts if first <= self.sequence]
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the journal's file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -98,5 +98,5 @@ class Revival:
         return self._folder / f"{what}-{number}.log"
 
     def clear(self) -> None:
-        """Remove the folder."""
+        """Remove the state folder."""
         shutil.rmtree(self._folder, ignore_errors=True)

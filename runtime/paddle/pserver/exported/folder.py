@@ -84,7 +84,7 @@ class Description:
 
     @property
     def name(self) -> str:
-        """The name of the folder."""
+        """The name of the exported folder."""
         return f"{DELTA if self.since else BASE}-{min(self.clocks, default=0):012d}"
 
     @classmethod

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
-    """Write a file."""
+    """Write arrays to a safetensors file."""
     header, at = {}, 0
     for name, column in columns.items():
         end = at + column.nbytes

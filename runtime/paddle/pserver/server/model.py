@@ -232,7 +232,7 @@ def state_of(store: Store) -> Ok:
 
 
 def values_of(store: Store) -> Message:
-    """Return all dense values."""
+    """Return all of a store's dense values."""
     return Message(state_of(store), sections=(Section("", store.dense()),))
 
 
@@ -282,7 +282,7 @@ def _part_of_table(store: Store, message: Message) -> Message:
 
 
 def rows_of_tables(store: Store, message: Message) -> Message:
-    """Return the answer to PULL_ROWS."""
+    """Return the answer to a PULL_ROWS request."""
     store.check_requested((s.name, s.array) for s in message.sections)
     rows_as = check_number(message.expect(PullRows).rows_as)
     sections = tuple(

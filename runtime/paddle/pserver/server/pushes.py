@@ -60,7 +60,7 @@ class Pushes:
         return bool(self._members) and self._computed < len(self._used)
 
     def arrive(self, trainer: int, gradient: Gradient) -> None:
-        """Store a push, or the head of one."""
+        """Store a push, or a push's head."""
         self._given.pop(trainer, None)
         self._cut.discard(trainer)
         self.arrived.arrive(trainer, gradient)

@@ -92,7 +92,7 @@ class _Copy:
 
 
 class Moments:
-    """The copies of one store. Not thread-safe."""
+    """The copies of one store that readers use. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -50,7 +50,7 @@ class Barrier(Generic[T]):
         return [(trainer, self._arrived[trainer]) for trainer in sorted(self._arrived)]
 
     def withdraw(self, trainer: int) -> None:
-        """Forget a trainer's item."""
+        """Forget the item of a trainer."""
         self._arrived.pop(trainer, None)
 
     def missing(self, excused: Collection[int] = ()) -> list[int]:

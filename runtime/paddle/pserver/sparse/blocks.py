@@ -140,7 +140,7 @@ def new_generation() -> int:
 
 
 def ids_of(gradients: Sequence[RowGradient]) -> npt.NDArray[np.int64]:
-    """Return all ids (n,) in the order given."""
+    """Return the ids of all gradients, (n,), in the order given."""
     return np.concatenate([NO_IDS, *(gradient.rows for gradient in gradients)])
 
 

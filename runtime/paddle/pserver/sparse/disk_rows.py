@@ -75,7 +75,7 @@ class DiskRows:
 
     @property
     def nbytes(self) -> int:
-        """The memory in bytes."""
+        """The bytes of memory that the index of rows on disk takes."""
         return self.index.nbytes + self.ticks.nbytes + self._is_used.nbytes + self._counts.nbytes
 
     @property

@@ -78,7 +78,7 @@ class Index:
         """Add ids (n,), which are new and distinct, with their numbers (n,), none of which is ABSENT.
 
         Raises:
-            MemoryError: there is no memory for all of them; none was added.
+            MemoryError: there is not enough memory for all ids; none was added.
         """
         ids, numbers, n = np.ascontiguousarray(ids), np.ascontiguousarray(numbers), len(ids)
         given = _of(ids), library.address(numbers, np.uint32, n)

@@ -28,7 +28,7 @@ _OWNER_SALT = 0x5BF03635D1B54A33
 
 
 def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return the hash of each number, as a new array."""
+    """Return the hashes of numbers, as a new array."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
     mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))

@@ -121,7 +121,7 @@ class Slabs:
             arrays: bytes of the arrays.
 
         Raises:
-            RowMemoryError: there is no memory for them; no row was taken, and no memory.
+            RowMemoryError: there is not enough memory; neither rows nor memory were taken.
         """
         slabs = max(-(self._room - count >> self._bits), 0)
         more = max(slabs - len(self._next_slabs), 0) * self._slab_bytes

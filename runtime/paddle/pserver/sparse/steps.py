@@ -52,7 +52,7 @@ class DistinctRows(NamedTuple):
     fresh: Flags
 
     def part(self, which: Flags | Ids | slice) -> DistinctRows:
-        """Return a selection of the rows."""
+        """Return a selection of these rows."""
         return DistinctRows(self.ids[which], self.numbers[which], self.fresh[which])
 
 

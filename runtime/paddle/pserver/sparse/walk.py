@@ -68,7 +68,7 @@ class TableRows(NamedTuple):
         )
 
     def take(self, which: npt.NDArray[np.bool_] | slice) -> TableRows:
-        """Return a selection of the rows."""
+        """Return a selection of these rows."""
         kept = None if self.states is None else self.states[which]
         return TableRows(self.ids[which], self.rows[which], self.ages[which], kept)
 

@@ -107,7 +107,7 @@ class Store:
 
     @property
     def slab(self) -> Slab:
-        """All dense blocks, not copied."""
+        """All dense blocks as one array, not copied."""
         return self._slabs.now
 
     @property

@@ -129,7 +129,7 @@ class Message(NamedTuple):
 
     @property
     def verb(self) -> Verb:
-        """The type of its record."""
+        """The type of the message's record."""
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:

@@ -245,7 +245,7 @@ def _require_message(name: str, nbytes: int) -> None:
 
 
 def held_by(value: Value) -> Array:
-    """Return an array, or the values of rows."""
+    """Return a dense value's array, or the values of selected rows."""
     return value.values if isinstance(value, Rows) else value
 
 

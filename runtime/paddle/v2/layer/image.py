@@ -129,7 +129,7 @@ def _cross_channel_norm(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, out_size_x=None, out_size_y=None, name=None, layer_attr=None", prefix="bilinear_interp_layer"
 )
 def bilinear_interp(input: LayerOutput, out_size_x: int | None, out_size_y: int | None) -> Made:
-    """Declare images of another width and height, between whose corners pixels are interpolated linearly."""
+    """Declare images resized by bilinear interpolation between aligned corners."""
     image = geometry(input, None, "bilinear_interp")
     width, height = pair((out_size_x or 0, out_size_y or 0), None, "bilinear_interp: out_size", least=1)
     return made_of_image(input, image, Geometry(image.channels, height, width), {})

@@ -174,7 +174,7 @@ def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
 
 
 def register(layer: LayerOutput) -> None:
-    """Add a layer to the model."""
+    """Add a layer to the current model."""
     model.current().add_layer(layer.config)
 
 

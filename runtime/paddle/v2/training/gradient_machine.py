@@ -206,12 +206,12 @@ class GradientMachine:
                 self._rooms[gradient] = room.reshape(self.scope.get(name).shape)
 
     def newest(self, name: str) -> Value:
-        """Return the current value on the host."""
+        """Return a parameter's current value, on the host."""
         value: Value = to_host(self.flat(name))
         return value
 
     def replace(self, name: str, value: Value) -> None:
-        """Overwrite a value in place."""
+        """Overwrite a parameter's value in place."""
         flat = self.flat(name)
         flat[...] = from_host(value.reshape(-1), flat)
 

@@ -52,7 +52,7 @@ class Metric:
         return self._kind.measure(values, self.config.attrs)
 
     def add(self, part: Part) -> None:
-        """Add the contribution of a batch."""
+        """Add a batch's contribution."""
         self._part = part if self._part is None else self._kind.merge(self._part, part)
 
     def report(self) -> dict[str, float]:
@@ -79,7 +79,7 @@ class Metrics:
         ]
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Add the contributions of a batch."""
+        """Add a batch's contributions."""
         for metric, part in zip(self._metrics, parts, strict=True):
             metric.add(part)
 

@@ -90,7 +90,7 @@ class RemoteUpdater(Updater):
             raise
 
     def start_pass(self, pass_id: int) -> None:
-        """Wait for the other trainers."""
+        """Wait until the other trainers start the pass too."""
         self._ahead = None
         self._client.start_pass()
 

@@ -63,7 +63,7 @@ class Updater:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the updater's connections."""
 
 
 class LocalUpdater(Updater):
@@ -103,11 +103,11 @@ class LocalUpdater(Updater):
                 self._dense[name].update(self._machine.flat(name), gradient, rate)
 
     def finish_pass(self) -> None:
-        """Apply the pending decay of rows."""
+        """Apply the rows' pending decay."""
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Apply the pending decay of rows."""
+        """Apply the rows' pending decay."""
         rate = self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
         for name, updater in self._tables.items():
             updater.catch_up(self.table(name), rate)
@@ -147,11 +147,11 @@ class Averager:
         self._value_of, self._show = value_of, show
 
     def add(self) -> None:
-        """Add the values after an update."""
+        """Add the parameters' values after an update."""
         self._average.add({name: self._value_of(name) for name in self._names})
 
     def finish_pass(self) -> None:
-        """Record the length of a pass."""
+        """Record the end of a pass."""
         self._average.finish_pass()
 
     @contextmanager

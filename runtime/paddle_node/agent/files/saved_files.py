@@ -37,7 +37,7 @@ class SavedFiles:
         self._patterns = patterns
 
     def make(self) -> None:
-        """Create the directory if it does not exist."""
+        """Create the directory unless it exists."""
         disk.own_folder(os.path.dirname(self.path))
         disk.own_folder(self.path)
 

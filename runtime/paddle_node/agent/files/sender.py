@@ -93,7 +93,7 @@ class Sender:
         self._outbox.soon()
 
     def send_link(self, path: str) -> None:
-        """Queue one of the links."""
+        """Queue a symbolic link to be sent."""
         try:
             changed = _changed(os.lstat(self._absolute(path)))
         except OSError:

@@ -28,7 +28,7 @@ class Timer:
         self.callback: Optional[Callback] = callback
 
     def cancel(self) -> None:
-        """Cancel the callback."""
+        """Cancel the timer's callback."""
         self.callback = None
 
 

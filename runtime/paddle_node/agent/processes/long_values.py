@@ -18,7 +18,7 @@ Named = Mapping[str, Sequence[str]]  # variable -> digests of its pieces
 
 
 class LongValues:
-    """The pieces received so far."""
+    """The pieces of long values received so far."""
 
     def __init__(self) -> None:
         self._pieces: Dict[str, str] = {}

@@ -88,7 +88,7 @@ class Report:
         self._pass_on()
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading the process's reports."""
         if self._open:
             self._open = False
             self._loop.on_readable(self._fd, None)

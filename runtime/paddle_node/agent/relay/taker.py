@@ -68,12 +68,12 @@ class Taker:
         self._over = False
 
     def start(self) -> None:
-        """Contact the first source."""
+        """Start fetching from the first source."""
         self._empty_files()
         self._next_source("")
 
     def close(self) -> None:
-        """Stop; no callback is called any more."""
+        """Stop fetching; no callback is called any more."""
         self._over = True
         self._hang_up()
 

@@ -49,7 +49,7 @@ class Checkpoint:
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The files of all parts."""
+        """The files of all the checkpoint's parts."""
         return tuple(file for part in self.parts for file in part.files)
 
 

@@ -98,7 +98,7 @@ class Manifest:
         return f"v{self.version:012d}{dot}{self.job}/part-{self.server}-of-{self.count}"
 
     def to_bytes(self) -> bytes:
-        """Return the contents of the file."""
+        """Return the contents of the manifest's file."""
         body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return json.dumps({"crc32": crc32(body.encode()), "body": body}).encode()
 

@@ -178,7 +178,7 @@ class Pool:
         (self._blocks if len(memory) == BLOCK else self._spare).put(memory)
 
     def close(self) -> None:
-        """Wake up all waiting threads for good."""
+        """Wake up all waiting threads, and all that would wait later."""
         for each in (self._blocks, self._spare):
             each.put(None)
             each.put(None)

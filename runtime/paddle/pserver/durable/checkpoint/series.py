@@ -40,7 +40,7 @@ _LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The writer of checkpoints: see `Manifest`."""
+    """What a manifest records about the writer of checkpoints."""
 
     job: str
     server: int

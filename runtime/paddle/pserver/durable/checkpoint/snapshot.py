@@ -201,12 +201,12 @@ class Snapshot:
             self._copy_rows(name, left, left)
 
     def cancel(self) -> None:
-        """Stop copying."""
+        """Stop copying the store."""
         self._dense.cancel()
         self._growing.clear()
 
     def advance(self) -> None:
-        """Copy the next few megabytes."""
+        """Copy the next few megabytes of the store."""
         if not self._sink.has_thread and self._dense.is_waiting:
             self._dense.advance()
         elif self._cursor:

@@ -170,7 +170,7 @@ class MemoryOutput:
         """Return immediately: memory never blocks."""
 
     def write(self, frame: bytes | memoryview) -> None:
-        """Write bytes."""
+        """Write bytes to the file in memory."""
         rest = memoryview(frame)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -246,7 +246,7 @@ class PartWriter:
         return manifest
 
     def abandon(self) -> None:
-        """Remove the part."""
+        """Remove the unfinished part."""
         self._output.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
