@@ -60,7 +60,7 @@ class Option(NamedTuple):
         target: the field of Settings that it sets, such as "job.min_trainers"; several rows may share one. Empty: none.
         metavar: placeholder of the value; empty: a switch.
         read: converts a value to its typed form or raises ValueMismatchError.
-        default: in a form that `read` accepts; None and () are used unchanged.
+        default: the default value, in a form that `read` accepts; None and () are used unchanged.
         help: text for --help.
         against: options that cannot be combined with it -> why, or what to do.
         conf: the name in conf.py, or empty.

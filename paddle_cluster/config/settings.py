@@ -269,7 +269,7 @@ class Sources:
     Attributes:
         hosts: the option or file that names the hosts.
         total: the number of hosts that it names.
-        lines: for each host, the source with its line.
+        lines: the source and its line, for each host.
         names: name of conf.py -> the line, variable or option that set its value.
         remarks: other notes for the user.
     """

@@ -150,7 +150,7 @@ class TensorBoardLog:
     A tap of the console passes on steps and points. If the disk is too slow, some of them are dropped and counted.
 
     Args:
-        directory: for the job's event files; created with the first of them.
+        directory: the directory of the job's event files; created with the first of them.
         tell: receives the only message about a failure to write.
     """
 

@@ -39,8 +39,8 @@ class NodeEntry:
     """A node of a job.
 
     Attributes:
-        host: as written in conf.py.
-        roles: such as ("pserver 0", "trainer 0").
+        host: the host as written in conf.py.
+        roles: the processes on the node, such as ("pserver 0", "trainer 0").
     """
 
     node_id: Whole

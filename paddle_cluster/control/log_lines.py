@@ -55,7 +55,7 @@ class LineFilter:
         """Yield the matching lines of a file, newest first, until the lines are too old.
 
         Args:
-            deadline: in terms of `time.monotonic`; no line is examined after it.
+            deadline: a time according to `time.monotonic`; no line is examined after it.
         """
 
         def is_in_reach(line: str) -> bool:

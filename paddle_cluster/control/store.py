@@ -290,7 +290,7 @@ def move_unreadable_aside(directory: Path) -> bool:
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:
-    """Return the job with this ID, the running or else newest one with this name, or one whose ID begins or ends so.
+    """Return the job with this ID, the running or else newest one of this name, or one whose ID begins or ends with it.
 
     Raises:
         UsageError: no job matches, or several do.

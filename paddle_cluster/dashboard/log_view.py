@@ -56,7 +56,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
 
     Args:
         text: not a regular expression: some of these take forever.
-        process: as for `paddle.py logs --proc`; empty: all processes.
+        process: a process or role, as for `paddle.py logs --proc`; empty: all processes.
     """
     if process and not log_lines.PROCESS.fullmatch(process):
         return {

@@ -36,7 +36,7 @@ class Tool:
     Attributes:
         name: the tool's name in messages.
         argv: everything before the program's own argv; `INVITATION` and `AGENT_CODE` must reach the program.
-        ranks: variables with the rank of a process, which is its node's index.
+        ranks: variables that contain a process's rank, which is its node's index.
         hosts: content of the file that replaces the word HOSTS in argv.
         routes: addresses of nodes in the cluster, if it does not use their names.
     """

@@ -44,7 +44,7 @@ def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[
     """Yield the fields and bodies of the frames.
 
     Args:
-        offsets: by digest, the position from which a large file is to be sent.
+        offsets: the position from which to send a large file, by digest.
 
     Raises:
         ChangedError: a file has changed, or can no longer be read.
@@ -277,7 +277,7 @@ class Delivery:
     """The progress of one node in receiving the payload.
 
     Attributes:
-        dispatches: by tree, once offered.
+        dispatches: the transfers by tree, once the trees are offered.
         trees: tree name -> absolute path on the node, once committed.
         error: why the trees cannot be delivered.
         arrived: received bytes of the missing files, as regularly reported by the node.

@@ -64,7 +64,7 @@ class Bundle:
     """The runtime as the single file in which it is sent.
 
     Attributes:
-        digest: of the unpacked tree.
+        digest: the digest of the unpacked tree.
         items: the number of files and folders in the tree.
         unpacked_bytes: the space needed on a node: the file and its unpacked content.
         package: a tree that contains only that file.
@@ -124,7 +124,7 @@ class Payload:
     """The trees of one job.
 
     Attributes:
-        environments: by node ID, for a job that brings its packages; known after the nodes have answered.
+        environments: the wheels by node ID, for a job that brings its packages; known after the nodes have answered.
 
     Raises:
         WorkspaceError: an item of the workspace cannot be sent.

@@ -48,7 +48,7 @@ class SecondaryFailure:
     """A failure that another failure caused.
 
     Attributes:
-        why: for people: "connection to 10.0.0.7:7164 lost".
+        why: the reason, for people: "connection to 10.0.0.7:7164 lost".
     """
 
     failure: Failure
@@ -117,7 +117,7 @@ def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Fa
     """Return the ranks that all failed processes were waiting for, ordered by exit time.
 
     Args:
-        failures: at least one.
+        failures: one failure or more.
         ended: trainers that ended with exit code 0, as failures of the kind LEFT.
     """
     early = [failure for failure in failures if not failure.late]

@@ -26,7 +26,7 @@ class JobContext:
 
     Attributes:
         events: the queue of the loop; links post to it.
-        job_log: for messages that need not appear on the screen.
+        job_log: receives messages that need not appear on the screen.
         stopping: the job is being stopped: processes are ended by the launcher.
         asked_again: a request to stop that arrived while the job was already being stopped, or None.
     """

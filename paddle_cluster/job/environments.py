@@ -24,7 +24,7 @@ class Prepared:
     """The result of preparing the nodes' environments.
 
     Attributes:
-        environments: by node ID.
+        environments: the environments by node ID.
         problems: why the job cannot continue, one line each.
     """
 

@@ -37,7 +37,7 @@ class Undone:
     Attributes:
         unclean: processes that may still be running.
         missing: files that were not collected completely, and checkpoints that could not be written.
-        excused: both, for nodes that the job continued without, and processes that may remain.
+        excused: both kinds for nodes that the job left behind, and processes that may remain.
         is_proven: every file that the other nodes listed was verified.
     """
 

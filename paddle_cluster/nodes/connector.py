@@ -106,7 +106,7 @@ class Connector:
 
     Attributes:
         reactor: the threads for links over these streams.
-        engine: as given.
+        engine: the engine that starts the agents.
     """
 
     def __init__(self, events: queue.SimpleQueue[Any], engine: Engine) -> None:

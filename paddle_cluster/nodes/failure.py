@@ -36,7 +36,7 @@ class Failure:
     Attributes:
         node: the node's name on the screen; for embedded nodes, not a host.
         process: "trainer-2", or empty if the node itself failed.
-        what: for people: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
+        what: the failure, for people: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
         tail: the last lines of the process's log.
         log: the path of the whole log on the submitting machine, or empty.
         code, signal: the exit code or signal, if the process ended.

@@ -16,7 +16,7 @@ class Finding:
     """A problem (`serious`) or a warning.
 
     Attributes:
-        node: the node that it concerns, or empty for the job as a whole.
+        node: the node with the problem, or empty for the job as a whole.
         what: the family of checks: "port", "route", "python".
         text: what was expected, what was found, what to do next.
         shared: the text if several nodes have the same finding; `text` if empty.

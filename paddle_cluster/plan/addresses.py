@@ -67,8 +67,8 @@ def choose(answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]],
     """Choose an address for every node.
 
     Args:
-        answers: by node ID, of all nodes that answered.
-        routes: by node ID, the results of its probes of other nodes.
+        answers: the answers by node ID, of all nodes that answered.
+        routes: the results of each node's probes of other nodes, by node ID.
         nic: the value of PADDLE_NIC; the nodes have already applied it.
     """
     by_itself = {node_id: answer.address for node_id, answer in answers.items()}

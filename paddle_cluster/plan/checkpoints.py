@@ -105,7 +105,7 @@ class Checkpoint:
     """A checkpoint on all nodes.
 
     Attributes:
-        parts: by node ID, the parts that each node has; parts visible to several nodes appear several times.
+        parts: the parts that each node has, by node ID; parts visible to several nodes appear several times.
         nodes: IDs of the serving nodes.
     """
 

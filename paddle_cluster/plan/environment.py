@@ -240,7 +240,7 @@ class LongValues:
     Attributes:
         short: names and values that are sent unchanged.
         pieces: name -> digests of the value's pieces, in order.
-        in_files: the same, for values too large for any environment.
+        in_files: the values that are too large for any environment, likewise.
         texts: digest -> piece.
     """
 

@@ -254,7 +254,7 @@ class FabricLogins(Logins):
             let_go()
             if isinstance(error, BROKEN):
                 reason = f"logged in, but cannot run a command: {error}."
-                raise ConnectError(host.text, reason, "Check sshd's log there.") from error
+                raise ConnectError(host.text, reason, "Check sshd's log on this host.") from error
             raise
 
 

@@ -91,7 +91,7 @@ def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine
     """Return the login that options describe.
 
     Args:
-        options: as printed by `ssh -G`; missing ones have their defaults.
+        options: the options as printed by `ssh -G`; missing ones have their defaults.
         key_lines: the configuration's line for each key file, to report a missing one.
 
     Raises:

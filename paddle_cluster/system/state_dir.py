@@ -42,7 +42,7 @@ class StatePlaces:
 
     Attributes:
         jobs: contains one directory per job.
-        short: for sockets whose path would be too long, and for jobs if `jobs` cannot be written.
+        short: the directory for sockets whose path would be too long, and for jobs if `jobs` cannot be written.
     """
 
     jobs: Path

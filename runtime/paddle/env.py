@@ -104,7 +104,7 @@ class JobEnvironment:
         pserver_patience_s: how long a parameter server may be unreachable, because it is being restarted.
         pserver_state_dir: where the server of a program saves its state for its next process, or empty.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
-        sparse_endpoints: the same for sparse parameters.
+        sparse_endpoints: "ip:port" of each server for sparse parameters.
         server_hosts, server_ports: hosts of servers and their ports, one port for all or one for each host; scripts
             of Fluid 1.5 join the two.
         training_role, trainers, pserver_ips, pserver_port, trainer_ips, current_ip: role, number of trainers, servers,

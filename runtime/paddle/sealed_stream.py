@@ -237,7 +237,7 @@ class Handshake:
     """One side of one connection until both have proved that they know the job's key. Not thread-safe.
 
     Attributes:
-        token: token of the connection; on the called side empty until it is received.
+        token: the connection's token; on the called side, empty until it is received.
         source, sink: for messages, after `is_over`.
     """
 

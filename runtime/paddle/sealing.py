@@ -139,8 +139,8 @@ class Sealer(_Counted):
         """Write a piece to the beginning of `into`; return its length.
 
         Args:
-            plain: at most `PIECE` bytes, contiguous.
-            kind: see `LAST`.
+            plain: the plaintext: at most `PIECE` bytes, contiguous.
+            kind: the kind of the piece; see `LAST`.
             into: memory of at least `OVERHEAD` more bytes than `plain`.
         """
         length = len(plain)

@@ -96,7 +96,7 @@ def simple_transform(
     """Resize an image and crop a square: random and flipped half of the time in training, else from the centre.
 
     Args:
-        im: with or without colours.
+        im: the image, with or without colours.
         resize_size: pixels of the shorter edge before the crop.
         crop_size: pixels of the square.
         is_train: crop and flip at random.
@@ -143,7 +143,7 @@ def batch_images_from_tar(
 
     Args:
         data_file: the tar; the files are written into the folder "<data_file>_batch/<dataset_name>".
-        dataset_name: such as "train".
+        dataset_name: the name of the data set, such as "train".
         img2label: name within the tar -> label; other members are skipped.
         num_per_batch: images of a file; the last one may have fewer.
 

@@ -214,7 +214,7 @@ class ExponentialMovingAverage(_Averages):
         """Record the parameters of the default main program.
 
         Args:
-            decay: at least 0 and below 1.
+            decay: the decay, at least 0 and below 1.
             thres_steps: variable of the number of steps so far, (1,); limits the decay to (1 + steps) / (10 + steps).
             name: part of the names of the averages.
 

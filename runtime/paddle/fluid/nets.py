@@ -55,10 +55,10 @@ def img_conv_group(
         conv_num_filter: number of filters of each convolution.
         pool_size: size of the pooling window.
         conv_padding: one value for all convolutions, or one each; likewise the next ones.
-        conv_filter_size: see conv_padding.
+        conv_filter_size: the size of each filter; a list, or one size for all.
         conv_act: activation of all convolutions.
         param_attr: attributes of the parameters of all convolutions.
-        conv_with_batchnorm: see conv_padding.
+        conv_with_batchnorm: whether each convolution is followed by batch normalisation; a list, or one value for all.
         conv_batchnorm_drop_rate: dropout rate after batch norm; 0: no dropout.
         pool_stride: stride of the pooling.
         pool_type: type of the pooling.

@@ -319,7 +319,7 @@ class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
         """Create the optimizer.
 
         Args:
-            learning_rate: see `Optimizer`.
+            learning_rate: the learning rate; see `Optimizer`.
             momentum: momentum of updates before rampup_begin_step, then of the accumulated gradients.
             rampup_begin_step: first step with compressed gradients.
             rampup_step: number of steps over which `sparsity` is traversed.

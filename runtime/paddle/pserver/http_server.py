@@ -72,7 +72,7 @@ class TableHTTPServer(HTTPServer):
 
     Attributes:
         tables: the followed tables by name.
-        limits: see `Limits`.
+        limits: the bounds on what clients can use.
     """
 
     request_queue_size = 128

@@ -42,7 +42,7 @@ class TensorInfo:
     """One tensor of a job.
 
     Attributes:
-        shape: of the whole tensor; (0, width) for a growing table, which has no height.
+        shape: the shape of the whole tensor; (0, width) for a growing table, which has no height.
         dtype: always "float32".
         sparse: whether its rows can be looked up.
         growing: whether it has rows for any int64 id; such a table cannot be read as a whole array.

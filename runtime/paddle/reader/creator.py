@@ -71,7 +71,7 @@ def cloud_reader(
     In a restarted trainer, passes that the job has finished are empty.
 
     Args:
-        paths: as for `recordio`; the same files for all trainers, under the same paths.
+        paths: patterns, as for `recordio`; the same files for all trainers, under the same paths.
         etcd_endpoints: ignored: the job's first parameter server has the queue.
         timeout_sec: seconds to wait for an answer of the queue; at least 60.
         buf_size: prefetched samples.

@@ -50,7 +50,7 @@ class RecordFileError(PaddleError, ValueError):
     """A file is damaged, or not a recordio file.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
     """
 
     def __init__(self, path: str | PathLike[str], message: str) -> None:

@@ -172,7 +172,7 @@ class GradientMachine:
         """Return the network machine for arguments of these types, and its feed.
 
         Raises:
-            UsageError: there are fewer slots than inputs, or one does not match its data layer.
+            UsageError: there are fewer slots than inputs, or a slot does not match its data layer.
         """
         columns = given.columns()
         if len(columns) < len(self._inputs):

@@ -27,7 +27,7 @@ class TrainerConfig:
     """The contents of a configuration file, in the structure of the original's message.
 
     Attributes:
-        configuration: as set by the calls in the file.
+        configuration: the settings, as the calls in the file set them.
         model_config: the network, as data.
         opt_config: arguments of `settings` by name.
     """

@@ -21,7 +21,7 @@ def define_py_data_sources2(
 
     Args:
         train_list: a file with one path per line, or the paths; None: no training data.
-        test_list: the same for tests.
+        test_list: the file that lists the test data, as `train_list` does.
         module: Python module with the provider; two modules: for training and for tests.
         obj: name of the provider there, or two.
         args: arguments of its `init_hook`, a dict, or two.

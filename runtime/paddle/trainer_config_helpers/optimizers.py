@@ -166,9 +166,9 @@ def settings(given: dict[str, Any]) -> None:
         learning_rate: rate of a parameter with factor 1; gradients are sums over the batch.
         learning_rate_decay_a: argument of the schedule.
         learning_rate_decay_b: argument of the schedule.
-        learning_rate_schedule: see ``paddle.v2.optimizer``.
+        learning_rate_schedule: the name of the schedule; see ``paddle.v2.optimizer``.
         learning_rate_args: segments of the two manual schedules, "s0:r0,s1:r1,...".
-        learning_method: such as AdamOptimizer(); MomentumOptimizer() by default.
+        learning_method: the optimizer, such as AdamOptimizer(); MomentumOptimizer() by default.
         regularization: L2Regularization, or a list with one.
         is_async: whether parameter servers apply each gradient on arrival.
         model_average: ModelAverage, or None.

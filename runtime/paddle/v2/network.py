@@ -93,7 +93,7 @@ class Network:
         """Check that every layer reads only earlier layers and existing parameters.
 
         Raises:
-            ModelFileError: a layer does not.
+            ModelFileError: a layer reads a later layer or a missing parameter.
         """
         seen: set[str] = set()
         for layer in self.layers.values():

@@ -46,7 +46,7 @@ class SGD:
 
     Args:
         cost: cost layer, or several.
-        parameters: from ``paddle.parameters.create``; trained in place.
+        parameters: the result of ``paddle.parameters.create``; trained in place.
         update_equation: an optimizer.
         extra_layers: further layers, for evaluators; costs among them and behind them are trained too, their
             parameters are added to `parameters`, and `event.cost` leaves them out.

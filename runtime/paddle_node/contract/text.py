@@ -44,7 +44,7 @@ def relative_path(path: str) -> str:
     """Return a path that stays below its base folder.
 
     Raises:
-        ValueError: the path does not.
+        ValueError: the path is not relative, or contains `..`.
     """
     if not is_relative_path(path):
         raise ValueError("%.200r is not a relative path without `..`" % path)

@@ -68,7 +68,7 @@ def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsen
 def discard_unread(sock: socket.socket) -> None:
     """Close the sending side of a TCP connection, and read the peer's remaining data, within limits.
 
-    To be called before a server closes a connection: closing a socket that has unread data resets the connection, and
+    Call this before a server closes a connection: closing a socket that has unread data resets the connection, and
     the peer may lose the last response.
     """
     ends_at, left = time.monotonic() + UNREAD_S, UNREAD_BYTES

@@ -163,7 +163,7 @@ def sealing(
 
     Args:
         sock: a new connection; closed if the handshake fails or is stopped.
-        key: see `key_of`.
+        key: the session's key; see `key_of`.
         token: given by the connecting side only.
         admits: given by the accepting side only: returns whether it expects a token.
 

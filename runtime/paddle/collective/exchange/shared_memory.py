@@ -129,7 +129,7 @@ def _given(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadl
         while len(given) < 1 + len(ranks):
             data, more = descriptors.receive(sock, 16, _MAX_FDS)
             if not data:
-                raise ConnectionResetError(f"rank {ranks[0]} closed")
+                raise ConnectionResetError(f"rank {ranks[0]} closed its connection")
             given += more
     memory, *wake_ups = given
     try:

@@ -35,7 +35,7 @@ class Task(NamedTuple):
 
     Attributes:
         number: the number of operations of this group before this one.
-        dtype: see `dtype_code`.
+        dtype: the code of the arrays' dtype; see `dtype_code`.
         nbytes: the size of all arrays together.
         root: the rank whose values are broadcast; 0 in a sum.
     """

@@ -33,7 +33,7 @@ class News(NamedTuple):
         news: "lost", "differs" or "late": the state of a rank, with `why`; "left": without error, after `done`
             operations; "call": for round `number`; "overdue": asks which ranks are late; "where": asks which
             ranks are waiting; "waiting".
-        rank: the rank that it is about; None if that is unknown.
+        rank: the rank that the notice is about; None if unknown.
     """
 
     news: str

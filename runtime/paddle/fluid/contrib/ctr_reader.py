@@ -47,13 +47,13 @@ def ctr_reader(
             LoD, then the labels (batch, 1) int64; labels of svm are 1 where they are above 0, else 0.
         file_type: "gzip" or "plain".
         file_format: "csv" or "svm".
-        dense_slot_index: for csv: columns of dense values; the label's is 0.
-        sparse_slot_index: for csv: columns of ids.
+        dense_slot_index: the columns of dense values in csv files; the label's is 0.
+        sparse_slot_index: the columns of ids in csv files.
         capacity: number of prefetched batches.
         thread_num: ignored: one thread reads the files in order.
         batch_size: lines of a batch; the last one may be smaller.
         file_list: the files.
-        slots: for svm: the slots, in the order of the variables.
+        slots: the slots of svm files, in the order of the variables.
         name: name of the reader.
 
     Raises:

@@ -32,7 +32,7 @@ def fused_elemwise_activation(
         x: first operand.
         y: second operand, broadcast from `axis` on.
         functor_list: two names, or "first,second": elementwise_add or elementwise_mul, and scale, relu or tanh.
-        axis: see `layers.elementwise_add`.
+        axis: the dimension of x that y starts at; see `layers.elementwise_add`.
         scale: factor of "scale".
         save_intermediate_out: ignored.
 

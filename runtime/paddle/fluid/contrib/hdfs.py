@@ -36,7 +36,7 @@ class HDFSClient:
 
         Args:
             hadoop_home: the folder of the Hadoop installation.
-            configs: such as fs.default.name and hadoop.job.ugi.
+            configs: configuration variables, such as fs.default.name and hadoop.job.ugi.
         """
         options = [f"-D{name}={value}" for name, value in (configs or {}).items()]
         self._begin = [os.path.join(hadoop_home, "bin", "hadoop"), "fs", *options]

@@ -49,7 +49,7 @@ class AutoMixedPrecisionLists:
     Attributes:
         white_list: compute in float16.
         black_list: compute in float32.
-        gray_list: in float16 where an input is, else in float32.
+        gray_list: operators that compute in float16 where an input is float16, else in float32.
     """
 
     def __init__(

@@ -147,8 +147,8 @@ def basic_gru(
         batch_first: layout of the input and the output.
         param_attr: attribute of all weights; each layer appends a suffix to its name.
         bias_attr: attribute of all biases, likewise.
-        gate_activation: see `BasicGRUUnit`.
-        activation: see `BasicGRUUnit`.
+        gate_activation: the activation of the gates; see `BasicGRUUnit`.
+        activation: the activation of the candidate; see `BasicGRUUnit`.
         dtype: dtype of the parameters.
         name: prefix of the parameters' names.
 

@@ -38,11 +38,11 @@ class InitState:
 
         Args:
             init: the variable.
-            shape: without init: shape of the variable; its first dimension is that of init_boot.
-            value: without init: value of all elements.
-            init_boot: without init: a variable with the number of rows to create.
+            shape: the shape of the new variable; its first dimension is that of init_boot.
+            value: the value of all elements of the new variable.
+            init_boot: a variable with the number of rows to create.
             need_reorder: ignored.
-            dtype: without init: dtype of the variable.
+            dtype: the dtype of the new variable.
 
         Raises:
             FluidError: init is missing, and so is init_boot or shape.

@@ -252,7 +252,7 @@ def write_rows(
     """Write selected rows, given in blocks, like `write_value`; see `tensor_file.write_row_blocks`.
 
     Args:
-        rule: for the states of an update rule, its `rule_line`, which ends the file.
+        rule: the `rule_line` of the update rule whose states are written, which ends the file.
     """
     with _complete(Path(path)) as stream:
         write_row_blocks(stream, shape, height, rows, values)

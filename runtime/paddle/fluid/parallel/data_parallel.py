@@ -60,7 +60,7 @@ class DataParallel:
         """Split the program into passes and updates, without running anything.
 
         Args:
-            program: with its backward pass and updates, or without.
+            program: the program, with or without its backward pass and updates.
             places: one, or several on the processor.
             strategy: the number of trainers, and the gradient of the loss.
             loss_name: the loss, if a program has several.

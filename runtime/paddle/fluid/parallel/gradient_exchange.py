@@ -32,7 +32,7 @@ class Bucket:
     """Gradients that are summed together.
 
     Attributes:
-        names: in the order in which they are computed.
+        names: the gradients' names, in the order in which they are computed.
         after: the position of the operator that computes the last of them.
     """
 

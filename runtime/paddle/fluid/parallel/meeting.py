@@ -21,7 +21,7 @@ class Meeting:
     """The places of one trainer, each with its thread, and the group of trainers. See `ops.base.body.Peers`.
 
     Attributes:
-        group: the trainers; None: there is only this one.
+        group: the group of all trainers; None if there is only one.
     """
 
     def __init__(self, places: int) -> None:

@@ -112,7 +112,7 @@ def agree_on(program: Program, group: Ranks) -> None:
     """Check that all ranks train the same program.
 
     Raises:
-        PeerDiffers: a rank does not.
+        PeerDiffers: a rank trains another program.
     """
     group.agree("sync_mode or k_steps", str(program._averaging))
     block = program.global_block()

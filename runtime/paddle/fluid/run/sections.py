@@ -34,7 +34,7 @@ class Section:
     """A part of a program that runs on its own thread.
 
     Attributes:
-        program: with the section's operators only.
+        program: a program with only the section's operators.
         reads: the variables of a batch that it reads.
         makes: the variables of a batch that it writes.
         waits: numbers of later sections that must have finished the previous batch.

@@ -30,7 +30,7 @@ class InferenceTranspiler:
         """Fold batch norms into the convolutions before them, in place; values in between can no longer be fetched.
 
         Args:
-            program: in test mode; its parameters have values in the scope.
+            program: a program in test mode, whose parameters have values in the scope.
             place: ignored.
             scope: where parameters are stored; None: the global scope.
 

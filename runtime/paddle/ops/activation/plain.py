@@ -29,7 +29,7 @@ def elementwise(
     Args:
         backward: a kernel of the values listed in `of`, Out@GRAD and attributes; None: no gradient.
         of: "X", "Out" or "X Out".
-        attrs: see `operator`.
+        attrs: the attributes; see `operator`.
         fresh: see `OpDef`.
     """
     operator(op_type, "X -> Out", attrs=attrs, infer="X", fresh=fresh)(forward)

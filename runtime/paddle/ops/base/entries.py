@@ -17,13 +17,13 @@ def require_within(
 
     Args:
         ids: (rows, ...) whole numbers.
-        slot: the input that holds them.
-        what: the noun for one of them.
+        slot: the input that holds the numbers.
+        what: the noun for one number, for messages.
         of: the name of the range, such as "the rows of the table".
 
     Raises:
-        InputError: they are not whole numbers.
-        RowError: names the first one that is not.
+        InputError: `ids` are not whole numbers.
+        RowError: a number is out of range; the message names the first such number.
     """
     if ids.dtype.kind not in "iu":
         raise InputError(f"{slot}: expected whole numbers, got {ids.dtype}")

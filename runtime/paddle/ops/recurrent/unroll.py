@@ -96,7 +96,7 @@ def unroll_back(
         douts: output -> its gradient at each step.
         given: the inputs of each step that need a gradient.
         fixed: the shared inputs that need a gradient.
-        heights: from `unroll`.
+        heights: the result of `unroll`.
     """
     wanted = frozenset((*given, *fixed, *names.before))
     carried: list[Array | None] = [None] * len(names.before)

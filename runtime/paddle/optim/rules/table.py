@@ -45,7 +45,7 @@ class Fluid(NamedTuple):
         says: the optimizer's docstring.
         operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and the saved
         state.
-        attrs: of the operator: name -> default, or type where required.
+        attrs: the operator's attributes: name -> default, or type where required.
         kept: in the order of the outputs.
         names: attribute -> the rule's field, where they differ; "": none.
         arguments: attribute -> the constructor's argument, where it is neither the attribute nor the field.

@@ -66,7 +66,7 @@ class Conversation:
         """Prepare the requests without sending any.
 
         Args:
-            requests: by server, with numbered heads.
+            requests: the requests by server, with numbered heads.
             endpoints: "ip:port" of all servers, for errors.
         """
         self._endpoints, self._limits, self._open = endpoints, limits, dict(requests)
@@ -264,7 +264,7 @@ class Exchange:
 
         Raises:
             PserverLost: a server is unreachable; `endpoint` names it.
-            WaitTimeout: it took longer than `wait_s`; the exchange is aborted.
+            WaitTimeout: the exchange took longer than `wait_s`, and is aborted.
             PserverError: a server refused, an earlier exchange was aborted halfway, or this exchange is closed.
         """
         return self.carry({index: Request(message) for index, message in requests.items()})

@@ -73,10 +73,10 @@ def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str])
 
 
 def one_of(what: str, **given: Any) -> Any:
-    """Return the argument that is given among several names for it, or None.
+    """Return the argument that is given under one of several names, or None.
 
     Raises:
-        ConfigError: more than one is given.
+        ConfigError: more than one of the names is given.
     """
     found = {name: value for name, value in given.items() if value is not None}
     if len(found) > 1:

@@ -109,9 +109,9 @@ class TrainerSession:
 
         Args:
             endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node,
-                wire_dtype: see `Client`.
+                wire_dtype: the dtype of values on the wire; see `Client`.
             trainer_id: rank of this trainer; 0 provides initial values.
-            takes_over: see `__init__`.
+            takes_over: whether the trainer's earlier process is known to be dead; see `__init__`.
             ports: the dense and the sparse ports that each server must have been started with; None: any.
 
         Raises:
@@ -160,7 +160,7 @@ class TrainerSession:
         servers' values to every trainer.
 
         Args:
-            parameters: in the same order in every trainer; static ones are not sent.
+            parameters: the parameters, in the same order in every trainer; static ones are not sent.
             values: trainer 0: each parameter's value, float32 of its shape.
             first_comes: every trainer gives values, and those of the first trainer to arrive are used.
             tables: growing tables, which have no initial arrays.

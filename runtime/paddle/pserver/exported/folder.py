@@ -331,7 +331,7 @@ def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRow
     """Yield the initial rows of a table: of exported folders, or of one file of another program.
 
     Args:
-        key: see `read_file`.
+        key: the name of the matrix in the file; see `read_file`.
         width: width of the table.
         rule: rule of its optimizer; states of another rule are skipped, with a warning.
 

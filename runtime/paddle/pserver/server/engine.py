@@ -47,7 +47,7 @@ class Engine:
     """One server's state. Not thread-safe.
 
     Attributes:
-        stamp: see `__init__`.
+        stamp: identifies the server's process; see `__init__`.
         handled: number of requests received so far.
         ports: the section about the job's ports in an answer to HELLO, if there is one.
     """
@@ -64,7 +64,7 @@ class Engine:
         """Create a server without trainers or values.
 
         Args:
-            options: see `EngineOptions`.
+            options: the server's options.
             stamp: random number > 0 that distinguishes this server process from an earlier one at the same address.
             clock: monotonic seconds.
             keeper: saves the state.

@@ -176,7 +176,7 @@ class EngineInterface:
     """The interface of an engine to its service.
 
     Attributes:
-        options: see `EngineOptions`.
+        options: the engine's options.
         left: trainers that have left; the engine updates it.
         answer: sends a trainer the reply to its newest request.
         tell: sends a trainer a message that is not the reply.

@@ -238,7 +238,7 @@ class Training(Service):
         store.check(gradient)
         chunks = message.expect(PushPull).chunks
         if gradient.slab is None and chunks != store.num_chunks:
-            raise WireError(f"a push of {chunks} chunks, expected {store.num_chunks}")
+            raise WireError(f"the push has {chunks} chunks; expected {store.num_chunks}")
         if self._model.lag is None:
             self._pushes.arrive(trainer, gradient)
             self._advance()

@@ -101,7 +101,7 @@ class Header(NamedTuple):
         waiting: sightings of this period and of the one before.
         hand: the segment at which the next eviction begins.
         dropped: (n,) ids of rows that were dropped since the batch at which the snapshot's blocks begin.
-        generation: see `Lineage`; 0: unknown.
+        generation: the table's generation (see `Lineage`); 0: unknown.
     """
 
     clock: int

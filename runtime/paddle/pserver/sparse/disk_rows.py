@@ -39,7 +39,7 @@ class DiskRows:
     Attributes:
         index: slot of each id.
         file: the file.
-        ticks: by slot; replaced by another array when the number of slots grows.
+        ticks: the ticks by slot; replaced by another array when the number of slots grows.
     """
 
     def __init__(self, folder: str, table: str, parts: int, part: int, halves: int = 0) -> None:

@@ -49,7 +49,7 @@ class Index:
     """The compiled form of the map. Not thread-safe.
 
     Attributes:
-        address: of the kernels' `struct index`.
+        address: the address of the kernels' `struct index`.
     """
 
     def __init__(self) -> None:

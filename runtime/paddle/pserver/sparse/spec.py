@@ -28,13 +28,13 @@ class TableSpec:
     Attributes:
         parameter: name, decay, clipping and rate of the rows. Its shape is (1, width): the height is unknown.
         initial: initial values of rows.
-        entry: the entry-th batch with an id creates its row; until then, gradients for it are dropped.
+        entry: the entry-th batch with an id creates its row; until then, its gradients are dropped.
             1: the first batch creates it.
         max_age: a row without a gradient for more than this number of batches is dropped, at the latest 1024 batches
             later. 0: never.
         max_rows: maximum number of rows on one server; a batch that would need more is refused.
         budget: the memory on one server, and which rows are evicted when it is full.
-        dtype: of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.
+        dtype: the dtype of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.
     """
 
     parameter: ParameterSpec
@@ -111,7 +111,7 @@ class TableSpec:
         """Check that a rule can update single rows, at least lazily.
 
         Raises:
-            ConfigError: the rule cannot.
+            ConfigError: the rule cannot update single rows.
         """
         if optimizer.rule == "sparse_momentum" or rule_of(optimizer).needs_whole:
             raise ConfigError(

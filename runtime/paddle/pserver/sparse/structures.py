@@ -110,7 +110,7 @@ class FoundRows(NamedTuple):
     """Distinct ids of a batch; arrays are valid until the next batch.
 
     Attributes:
-        ids, numbers, fresh: of each, its row's number, or ABSENT, and whether the row is new and not initialized.
+        ids, numbers, fresh: each id, its row's number, or ABSENT, and whether the row is new and not initialized.
         order, starts: the occurrences of each: see `index.grouped`.
         made: number of rows created.
         is_changed: whether the step was already taken.

@@ -144,7 +144,7 @@ class DenseStep:
         """Add up a span of all gradients in the order given; see `descend`.
 
         Args:
-            span: of the slab, at most `_PIECE` elements.
+            span: a range of the slab, at most `_PIECE` elements.
             gradients: this span of each gradient.
             worker: the calling thread.
             look: check whether the sum is finite; otherwise it is assumed to be.

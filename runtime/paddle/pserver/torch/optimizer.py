@@ -53,7 +53,7 @@ class ServerOptimizer:
             optimizer: optimizer of the tensors that do not specify one.
             client: a client that is connected to the servers; None: connect to those of this job.
             dense: whether to train dense parameters; False: another optimizer does, such as that of a DDP model.
-            options: see `Client.create`.
+            options: options of single tensors; see `Client.create`.
 
         Raises:
             ConfigError: a tensor is not float32, or two modules describe one table differently.

@@ -140,7 +140,7 @@ class TcpListener(SocketListener[Stream]):
         """Listen on a free port of the same address.
 
         Args:
-            address: see `Site`.
+            address: the address of the port's host; see `Site`.
             keys: keys of the job; None: the wire is plain.
             within_s: time limit for a peer to show its token, and to prove that it knows the key.
 

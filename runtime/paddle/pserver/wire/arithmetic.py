@@ -107,7 +107,7 @@ def descend(
         w: (n,), not changed.
         gradients: one or more (n,), not changed.
         out: (n,), overwritten; another array than `w`.
-        scratch: at least (n,), overwritten.
+        scratch: an array of at least (n,), overwritten.
         look: check whether the sum is finite, without a checksum; otherwise the sum is assumed to be finite.
     """
     kernels = loops(w.nbytes)

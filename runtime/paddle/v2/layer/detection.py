@@ -145,11 +145,11 @@ def detection_output(
     """Declare the detected boxes: rows of sample, class, score, left, top, right, bottom; no rows without detections.
 
     Args:
-        input_loc: as in `multibox_loss`.
-        input_conf: as in `multibox_loss`.
-        priorbox: as in `multibox_loss`.
+        input_loc: the layers of location codes, as in `multibox_loss`.
+        input_conf: the layers of class scores, as in `multibox_loss`.
+        priorbox: the layer of prior boxes, as in `multibox_loss`.
         num_classes: the number of classes, including the background.
-        nms_threshold: of boxes of a class that overlap by more than this, only the best is kept.
+        nms_threshold: the overlap above which only the best of two boxes of a class is kept.
         nms_top_k: the number of boxes per class to consider.
         keep_top_k: the number of boxes to keep per image.
         confidence_threshold: boxes with a lower score are dropped.

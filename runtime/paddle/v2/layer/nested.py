@@ -50,7 +50,7 @@ def seq_slice(input: LayerOutput, starts: LayerOutput | None, ends: LayerOutput 
     Args:
         input: sequences.
         starts: a row of positions for each sequence, padded with -1; None: from the beginning.
-        ends: as many positions; None: to the end.
+        ends: the numbers of the last rows, as many as `starts`; None: to the end.
     """
     if starts is None and ends is None:
         raise UsageError("seq_slice: give starts, ends, or both")

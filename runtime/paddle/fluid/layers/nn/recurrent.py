@@ -164,7 +164,7 @@ def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
         hidden_size: H.
         dropout_prob: dropout rate of states between layers; the rest is scaled up. No dropout in tests.
         is_bidirec: each layer also runs from the last step to the first, so that there are two directions.
-        default_initializer: of the weights.
+        default_initializer: sets the initial values of the weights.
         seed: ignored: the program's seed is used.
     """
     helper, input, hidden = LayerHelper("cudnn_lstm", given["name"]), given["input"], given["hidden_size"]

@@ -36,7 +36,7 @@ class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
-        parts: in the order of servers; parts of other machines are missing if every machine has its own folder.
+        parts: the parts in the order of servers; those of other machines are missing if machines have separate folders.
     """
 
     root: Path

@@ -75,10 +75,10 @@ class Manifest:
     Attributes:
         job: id of the job that wrote it, or empty.
         server, count: number of the server, and of all servers.
-        configuration: as `Configuration.to_text` returns it.
+        configuration: the text that `Configuration.to_text` returns.
         version: batches applied; equal in all parts of one checkpoint.
         numbers: of the store, and of each parameter: the values that exist once for all of its elements.
-        files: in the order in which they are read: rows of a later one replace those of an earlier one.
+        files: the files in reading order: rows of a later file replace those of an earlier one.
         engine: the progress of the trainers: see `Engine.facts`.
     """
 
@@ -151,7 +151,7 @@ class Piece:
         place: of a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position
             among the elements of those blocks. Empty: the piece has rows, and their ids are the array "ids". Of
             ids that wait for their entry into a growing table: `waiting`, 0 for this period, 1 for the last.
-        arrays: by name; "value" is the parameter itself.
+        arrays: the arrays by name; "value" is the parameter itself.
     """
 
     parameter: str

@@ -175,7 +175,7 @@ class _Growth:
         """Restore the clock of the table, after all pieces.
 
         Args:
-            numbers: see `Manifest`, of each part.
+            numbers: the numbers in the `Manifest` of each part.
 
         Raises:
             CheckpointError: no part has the table.

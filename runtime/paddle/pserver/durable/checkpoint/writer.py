@@ -220,7 +220,7 @@ class PartWriter:
         """Rename the part to its final name; return its complete manifest.
 
         Args:
-            manifest: without files.
+            manifest: the manifest, without files.
             earlier: files of earlier parts that this one builds upon.
         """
         self._output.finish()
