@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resident agents: those that earlier jobs left on the nodes, and those that this job requests (`RESIDENT_S`).
 
-A record of this user's (0600) has an agent's address, with the certificate and the key that both sides
-present. The key was created only for that agent and sent to its node inside SSH. A record is valid as long as
-a login would be the
-same: same ssh config, known hosts, settings and agent. If anything differs or fails, the launcher logs in to the node
-as usual.
+A record of this user's (0600) has an agent's address, with the certificate and the key that both sides present. The key
+was created only for that agent and sent to its node inside SSH. A record is valid as long as a login would be the same:
+same ssh config, known hosts, settings and agent. If anything differs or fails, the launcher logs in to the node as
+usual.
 """
 
 from __future__ import annotations

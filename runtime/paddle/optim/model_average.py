@@ -2,8 +2,7 @@
 """Model averaging: the mean of a model's values over a window of the last updates.
 
 After each update sum1 += w. The window is too long when A ≥ min_window and A ≥ min(max_window, rate · U), A being the
-updates since the last cut and U all. Then sum3 = sum1 + sum2, sum1 = sum2 = 0, and A, saved as A', starts
-again. The
+updates since the last cut and U all. Then sum3 = sum1 + sum2, sum1 = sum2 = 0, and A, saved as A', starts again. The
 mean is (sum1 + sum2 + sum3)/(A + A'). sum2 takes sum1 in every 16384 updates, so that float32 sums stay small enough.
 """
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconnects a launcher: the command of a new login, which passes its connection to the running agent.
 
-It writes its marker, reads one frame, and passes its standard input and output to the agent. Then it only
-waits until
+It writes its marker, reads one frame, and passes its standard input and output to the agent. Then it only waits until
 the agent has closed them, because the login ends with its command.
 """
 

@@ -3,8 +3,7 @@
 
 A process belongs to the job if it descends from the supervisor (a subreaper, so that orphans do too) or if its
 environment names the job; its name never counts. A pid is signalled only while it is still the process that was found,
-as
-verified by pidfd or start time.
+as verified by pidfd or start time.
 """
 
 from __future__ import annotations

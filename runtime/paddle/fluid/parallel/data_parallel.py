@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DataParallel: runs a program's passes on several places simultaneously and its updates once.
 
-Each place computes the gradients of its part of the batch, on a thread with its own executor. They are
-summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum
-is the mean. Variables that a pass itself writes, such as the moving means of batch norm, exist once per place; the
-scope has those of place 0.
+Each place computes the gradients of its part of the batch, on a thread with its own executor. They are summed in the
+order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum is the mean. Variables
+that a pass itself writes, such as the moving means of batch norm, exist once per place; the scope has those of place 0.
 
 With several trainers, gradients are summed over the trainers too, during the backward pass if there is one place. Or
 each trainer updates its own parameters, and these are averaged. All start with the values of trainer 0.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values that a run sends to servers, and the thread that sends them while the run still computes.
 
-The thread sends the collected values as soon as they are large enough for a message; meanwhile more are
-collected, so the size of
-messages grows with the time that one takes on the wire. The thread ends when too little is left, which is sent with the
-step's last message. Small steps use neither a thread nor an additional message.
+The thread sends the collected values as soon as they are large enough for a message; meanwhile more are collected, so
+the size of messages grows with the time that one takes on the wire. The thread ends when too little is left, which is
+sent with the step's last message. Small steps use neither a thread nor an additional message.
 """
 
 from __future__ import annotations

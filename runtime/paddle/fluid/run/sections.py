@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sections of a program: each runs on its own thread, batch after batch, with the results of the uncut program.
 
-The inputs of a section that belong to a batch arrive with the batch from earlier sections. State between
-batches is stored in the scope: if a section shares state with a later one and either of them writes it, the
-section waits until the later
-one has finished the previous batch. All batches thus see the same state as in sequential execution.
+The inputs of a section that belong to a batch arrive with the batch from earlier sections. State between batches is
+stored in the scope: if a section shares state with a later one and either of them writes it, the section waits until
+the later one has finished the previous batch. All batches thus see the same state as in sequential execution.
 """
 
 from __future__ import annotations

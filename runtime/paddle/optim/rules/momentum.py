@@ -40,8 +40,7 @@ class FluidMomentum(Rule):
     """Fluid's momentum: v = μv + g; w −= ηv, or w −= η(g + μv) with Nesterov momentum.
 
     v2's rule accumulates ηg instead of g, so the two differ when the rate changes. Rows are not supported, because v
-    also
-    changes without a gradient.
+    also changes without a gradient.
     """
 
     momentum: float = 0.9

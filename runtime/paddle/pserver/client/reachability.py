@@ -4,10 +4,9 @@
 A server can be started later, so most findings are only reported. An error is raised before the deadline only if
 waiting cannot help: another program listens there, or the wire, the key or the ports differ.
 
-ZeroMQ retries without reporting why a connection fails. A probe connects one time over a separate socket and
-exchanges
-ZMTP's greeting
-(RFC 23), which distinguishes ZeroMQ from other protocols, and an encrypted wire from a plain one. It sends no more.
+ZeroMQ retries without reporting why a connection fails. A probe connects one time over a separate socket and exchanges
+ZMTP's greeting (RFC 23), which distinguishes ZeroMQ from other protocols, and an encrypted wire from a plain one. It
+sends no more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work of an engine that may take minutes: it is done in a separate thread, which has exclusive use of the engine.
 
-The port's thread continues to listen. It reports the server's current operation to waiting peers, so that
-they do not assume it is lost; the requests that arrive meanwhile are executed afterwards, in the order of
-arrival.
+The port's thread continues to listen. It reports the server's current operation to waiting peers, so that they do not
+assume it is lost; the requests that arrive meanwhile are executed afterwards, in the order of arrival.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a table in bounded pieces, without keeping state between them, for any number of readers at any speed.
 
-A walk visits the segments of the index, and each in the order of ids. Rows may change between two pieces:
-each piece has the rows of its time, and the next walk, from the clock at which this one began, returns the
-rows that
-changed meanwhile.
+A walk visits the segments of the index, and each in the order of ids. Rows may change between two pieces: each piece
+has the rows of its time, and the next walk, from the clock at which this one began, returns the rows that changed
+meanwhile.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
 
-Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map
-read-only. Only processes of the same user are accepted. The socket's name is derived from the server's stamp, which a
-trainer receives
+Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map read-only. Only
+processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
 over the base, its port and the job's key: a process that can connect to it is on the node, whichever address it uses
 for the server. A trainer that reaches the server through another port is behind a proxy and keeps to the base, as with
 streams.

@@ -6,8 +6,7 @@
                                     |               |               |
     server   server.port      ShmListener     TcpListener     ZmqListener      Listener: serve, send, tick
 
-The base (ZeroMQ) always exists. A faster connection is opened in addition and can end at any time: its
-pending messages
+The base (ZeroMQ) always exists. A faster connection is opened in addition and can end at any time: its pending messages
 are then sent again over the base.
 """
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates declared layers into operators of a Program.
 
-A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both
-are views of
-the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
+A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views
+of the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
 
 A softmax operator is emitted only if its result is read: a cross-entropy directly after it takes the logits, which is
 faster, and exact where a probability would round to 0.

@@ -6,10 +6,9 @@ pieces together are the state of one moment, and no request waits for more than 
 happens in the thread that owns the store. If the part has its own thread, that thread reads dense parameters
 in place, and rows of growing tables that the owner listed.
 
-That thread takes pieces from the end, without a copy. The owner changes arrays from the beginning, and passes
-on a copy of each unwritten piece just before it changes the piece. They meet in between: the owner waits at
-most for the one piece
-that is being written.
+That thread takes pieces from the end, without a copy. The owner changes arrays from the beginning, and passes on a copy
+of each unwritten piece just before it changes the piece. They meet in between: the owner waits at most for the one
+piece that is being written.
 """
 
 from __future__ import annotations
