@@ -111,6 +111,31 @@ class PreflightError(LauncherError):
     exit_code = ExitCode.PREFLIGHT
 
 
+class ThreadLimitError(LauncherError):
+    """This machine refuses the launcher another thread."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+    def __init__(self) -> None:
+        import resource
+
+        limits = {
+            name: resource.getrlimit(number)[0] >> shift
+            for name, number, shift in (("-u", resource.RLIMIT_NPROC, 0), ("-v", resource.RLIMIT_AS, 10))
+            if resource.getrlimit(number)[0] != resource.RLIM_INFINITY
+        }
+        given = " and ".join(f"`ulimit {name}` is {limit}" for name, limit in limits.items())
+        super().__init__(
+            f"the launcher's machine refuses another thread ({given or 'pids.max of its cgroup is reached'}); "
+            "raise the limit, or use fewer hosts at once"
+        )
+
+    @staticmethod
+    def is_cause(error: BaseException) -> bool:
+        """Return whether an error was raised by `Thread.start` for this reason."""
+        return isinstance(error, RuntimeError) and "start new thread" in str(error)
+
+
 class DispatchError(LauncherError):
     """The workspace or the runtime did not reach a node.
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from paddle_cluster.cli.command_arguments import OF_JOBS
 from paddle_cluster.cli.commands import COMMANDS, run, usage
 from paddle_cluster.config.values import near_miss, nearest
-from paddle_cluster.errors import ExitCode, LauncherError, UsageError
+from paddle_cluster.errors import ExitCode, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import IS_CHECKOUT, PROGRAM
@@ -41,9 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_packages(argv: Sequence[str]) -> ExitCode:
-    """Run the command, and explain what to do if this Python lacks a package."""
+    """Run the command, and explain what to do if this Python lacks a package, or the machine allows no thread."""
     try:
         return _run(argv)
+    except RuntimeError as error:
+        if ThreadLimitError.is_cause(error):
+            raise ThreadLimitError from error
+        raise
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("paddle_cluster", "paddle_node")):
             raise

@@ -75,13 +75,20 @@ class WorkerThreads:
             if len(self._waiting) <= self._idle:
                 return None
             if time.monotonic() - self._taken_at >= STUCK_S:
-                self._start()
+                with contextlib.suppress(RuntimeError):
+                    self._start()
             return STUCK_S
 
     def expect(self, work: bool) -> None:
-        """Set whether work is expected: if not, idle threads end now, and the others when they become idle."""
+        """Set whether work is expected: if not, idle threads end now, and the others when they become idle.
+
+        Raises:
+            RuntimeError: this machine refuses the first thread.
+        """
         with self._wake:
             self._may_idle = work
+            if work and not self._threads:
+                self._start()
             self._wake.notify_all()
 
     def join(self, timeout_s: float) -> None:
@@ -93,14 +100,15 @@ class WorkerThreads:
         self._waiting.append(task)
         # a thread that was woken counts as idle until it runs
         if self._idle < len(self._waiting) and self._threads < USUAL:
-            self._start()
+            with contextlib.suppress(RuntimeError):  # this machine refuses another thread: `help` tries again
+                self._start()
         elif self._idle:
             self._wake.notify()
 
     def _start(self) -> None:
         self._taken_at = time.monotonic()
-        self._threads += 1
         threading.Thread(target=self._work, name="reactor worker", daemon=True).start()
+        self._threads += 1
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
@@ -208,6 +216,11 @@ class Reactor:
         watched: _Watched
         watched = _Watched(reader, Task(lambda: self._turn(watched)))
         with self._lock:
+            if self._thread is None:
+                self._workers.expect(True)
+                thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
+                thread.start()
+                self._thread = thread
             self._watched[reader] = watched
             if reader.waits_until() is not None:
                 self._due.append(watched)
@@ -215,10 +228,6 @@ class Reactor:
                 watched.fd = reader.fileno()
                 self._polled[watched.fd] = watched
                 self._poll.register(watched.fd, _WATCHED)
-            if self._thread is None:
-                self._workers.expect(True)
-                self._thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
-                self._thread.start()
         self._nudge()
         return lambda: self.ask(watched.task)
 

@@ -314,7 +314,13 @@ class Rendezvous:
                 if not self._room.acquire(timeout=GREET_S):
                     connection.close()
                     continue
-                threading.Thread(target=self._greet, args=(connection,), name="greet", daemon=True).start()
+                try:
+                    threading.Thread(
+                        target=self._greet, args=(connection,), name="greet", daemon=True
+                    ).start()
+                except RuntimeError:  # this machine refuses another thread: the peer connects again
+                    self._room.release()
+                    connection.close()
 
     def _greet(self, connection: socket.socket) -> None:
         try:

@@ -13,6 +13,7 @@ import queue
 import resource
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from paddle_cluster.connection.link import Link
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectError, hand_over
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.errors import ConnectError, LauncherError, UsageError
+from paddle_cluster.errors import ConnectError, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.digests import MEMORIES
 from paddle_node.contract.classes import dataclass
@@ -113,8 +114,9 @@ class Connector:
         self.reactor = Reactor()
         self.engine = engine
         self._events = events
-        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._room = threading.Semaphore(MAX_AT_ONCE)
+        self._waiting: deque[Callable[[Exception | None], None]] = deque()
+        self._lock = threading.Lock()
+        self._threads = 0
         self._closed = False
         self._begun: dict[int, float] = {}
 
@@ -136,13 +138,13 @@ class Connector:
         """
         if node_id in self._begun:
             return self._begun.pop(node_id)
-        self._waiting.put(partial(self._attempt, Target(node_id, label, host, python)))
+        self._waiting.append(partial(self._attempt, Target(node_id, label, host, python)))
         self._start_a_thread()
         return time.monotonic()
 
     def reconnect(self, link: Link, host: Host, python: str) -> None:
         """Begin to give a link a new connection to its agent, which is still running; return immediately."""
-        self._waiting.put(
+        self._waiting.append(
             partial(self._attempt_reconnect, link, Target(link.node_id, link.name, host, python))
         )
         self._start_a_thread()
@@ -162,21 +164,32 @@ class Connector:
         return self.engine.close()
 
     def _start_a_thread(self) -> None:
-        if self._room.acquire(blocking=False):
+        with self._lock:
+            if self._threads == MAX_AT_ONCE:
+                return
+            self._threads += 1
+        try:
             threading.Thread(target=self._work, name="connect", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._threads -= 1
+                refused = None if self._threads or not self._waiting else self._waiting.popleft()
+            if refused is not None:  # otherwise another thread runs it
+                refused(error)
 
     def _work(self) -> None:
-        try:
-            while not self._closed:
-                self._waiting.get_nowait()()
-        except queue.Empty:
-            pass
-        self._room.release()
-        if not (self._closed or self._waiting.empty()):  # it was requested when there was no free slot
-            self._start_a_thread()
+        while True:
+            with self._lock:
+                if self._closed or not self._waiting:
+                    self._threads -= 1
+                    return
+                attempt = self._waiting.popleft()
+            attempt(None)
 
-    def _attempt(self, node: Target) -> None:
+    def _attempt(self, node: Target, refused: Exception | None) -> None:
         try:
+            if refused is not None:
+                raise refused
             stream = self.engine.connect(node)
         except Exception as error:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
             self._events.put(ConnectFailed(node.node_id, _explained(node, error)))
@@ -187,8 +200,10 @@ class Connector:
             return
         self._events.put(Connected(node.node_id, stream, self.engine.remark(node.node_id)))
 
-    def _attempt_reconnect(self, link: Link, node: Target) -> None:
+    def _attempt_reconnect(self, link: Link, node: Target, refused: Exception | None) -> None:
         try:
+            if refused is not None:
+                raise refused
             self._reconnect(link, node)
         except Exception as error:  # noqa: BLE001 - as above
             is_final = isinstance(error, ReconnectError) and error.is_final
@@ -210,6 +225,8 @@ class Connector:
 def _explained(node: Target, error: Exception) -> LauncherError:
     if isinstance(error, LauncherError):
         return error
+    if ThreadLimitError.is_cause(error):
+        return ConnectError(node.label, str(ThreadLimitError()), outcome="no thread")
     kind = "" if isinstance(error, ReconnectError) else f"{type(error).__name__}: "
     return ConnectError(node.label, f"{kind}{error}")
 

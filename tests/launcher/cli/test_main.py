@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -240,6 +241,26 @@ def test_a_python_without_the_packages_is_told_what_to_do(run: Run) -> None:
     done = run("-p", "ws", code=WITHOUT_FABRIC)
     assert done.returncode == ExitCode.USAGE
     assert b"cannot import fabric; run `sh run.sh` to set up .venv" in done.stderr
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY,
+    reason="the stack's hard limit is low",
+)
+@pytest.mark.parametrize("threads", [0, 3, 4, 5])
+def test_a_machine_that_refuses_a_thread_is_told_with_its_limit(
+    run: Run, package: Path, threads: int
+) -> None:
+    def allow_threads() -> None:
+        space = 2_048_000_000
+        resource.setrlimit(resource.RLIMIT_STACK, (int(space * 0.7 / (threads + 1)), resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (space, space))
+
+    (package.parent / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(package.parent)!r}\n")
+    done = run("-p", "ws", "--conf=conf.py", "--mode=collective", preexec_fn=allow_threads)
+    assert b"refuses another thread" in done.stderr + done.stdout
+    assert b"`ulimit -v` is 2000000" in done.stderr + done.stdout
+    assert (done.returncode, b"Traceback" in done.stderr) == (ExitCode.PREFLIGHT, False)
 
 
 def test_main_returns_its_code_and_reads_the_arguments_it_is_given(
