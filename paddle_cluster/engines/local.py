@@ -6,7 +6,9 @@ A child leads its own session, so that Ctrl+C at the terminal only reaches the l
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import selectors
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from paddle_cluster.plan.plan import Plan
 
 REAP_S = 2.0
 TURN_S = 0.05  # how long a write waits for a child that accepts no data
+STDERR_SIZE = 1 << 16  # of a full pipe
 STDERR_KEPT = 1000
 
 
@@ -50,7 +53,10 @@ class LocalStream:
         self._in, self._out, self._err = self._child.stdin, self._child.stdout, self._child.stderr
         for pipe in (self._in, self._out, self._err):
             os.set_blocking(pipe.fileno(), False)
-        self._fd = self._out.fileno()
+        self._poll = select.epoll(2)
+        for pipe in (self._out, self._err):
+            self._poll.register(pipe, select.EPOLLIN)
+        self._fd = self._poll.fileno()
         self._closing = threading.Event()
         self._stderr = b""
 
@@ -73,6 +79,7 @@ class LocalStream:
 
     def read(self, limit: int) -> bytes | None:
         """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now."""
+        self._read_errors()
         return self._out.read(limit)
 
     def write(self, data: bytes) -> int:
@@ -102,11 +109,20 @@ class LocalStream:
         if code is None:
             self._child.terminate()  # an agent handles it: it stops its job and exits
             code = self._wait()
-        said = (self._err.read() or b"")[-STDERR_KEPT:].decode("utf-8", "replace").strip()
-        for pipe in (self._out, self._err):
-            pipe.close()
+        self._read_errors()
+        said = self._stderr.decode("utf-8", "replace").strip()
+        for opened in (self._poll, self._out, self._err):
+            opened.close()
         ended = "did not exit" if code is None else f"exited with status {code}"
         return f"the node agent {ended}" + (f": {said}" if said else "")
+
+    def _read_errors(self) -> None:
+        data = self._err.read(STDERR_SIZE)  # a full pipe would block the child
+        if data:
+            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+        elif data == b"":
+            with contextlib.suppress(OSError):  # it was already removed
+                self._poll.unregister(self._err)
 
     def _wait(self) -> int | None:
         try:

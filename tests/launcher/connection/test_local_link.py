@@ -48,6 +48,15 @@ def test_a_child_that_ends_without_a_word_is_told_with_its_last_words() -> None:
     link.close()
 
 
+def test_a_child_that_fills_standard_error_is_not_blocked() -> None:
+    link, events = link_to("head -c 20000000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exec 2>&-; exit 3")
+    reason = lost(events)
+    assert "with status 3: x" in reason
+    assert reason.endswith("xthe end")
+    assert len(reason) < 2000
+    link.close()
+
+
 def test_a_login_shell_that_ends_in_silence_is_told_with_what_to_look_at() -> None:
     link, events = link_to("exit 0")
     reason = lost(events)
