@@ -362,8 +362,7 @@ class ProgramService(Service):
         self._desk.answer(trainer, Message(Ok(self.version), sections=sections))
 
     def _value(self, trainer: int, name: str, start: int) -> Value:
-        """Return a variable; if the values sent to trainers are tracked, later parts match the version of the first
-        one."""
+        """Return a variable; if values sent to trainers are tracked, all parts have the version of the first."""
         if start and self._program.is_changed_by_answers:
             return self._program.given(trainer, name)
         return self._program.value(trainer, name)

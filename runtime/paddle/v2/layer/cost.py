@@ -12,6 +12,7 @@ from paddle.v2 import evaluator as evaluators
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.lengths import require_sizes
 from paddle.v2.layer.output import (
     LayerAttr,
     LayerOutput,
@@ -241,7 +242,7 @@ def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_
 
 @_emits_cost("lambda_cost", sequences=(0, 1))
 def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
-    emitter.require_sizes(config, 1, 1)
+    require_sizes(emitter.layers, config, 1, 1)
     score, relevance = emitter.inputs(config)
     attrs = {key: config.attrs[key] for key in ("top", "compared")}
     return emitter.op("lambda_rank", {"X": score, "Label": relevance}, attrs)
@@ -268,7 +269,7 @@ def smooth_l1_cost(input: LayerOutput, label: LayerOutput) -> Made:
 @_emits_cost("huber_regression")
 def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
     size = emitter.layers[config.inputs[0].layer].size
-    emitter.require_sizes(config, size, size)
+    require_sizes(emitter.layers, config, size, size)
     value, label = emitter.inputs(config)
     sides = {"X": emitter.reshape(value, [-1, 1]), "Y": emitter.reshape(label, [-1, 1])}
     cost = emitter.ops("huber_loss", sides, {"delta": config.attrs["delta"]}, ["Out", "Residual"])[0]

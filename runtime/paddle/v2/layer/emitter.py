@@ -179,18 +179,6 @@ class Emitter:
         """Return the value of a layer's first input as rows."""
         return self.rows(config.inputs[0].layer)
 
-    def require_sizes(self, config: LayerConfig, *sizes: int) -> None:
-        """Check the sizes of a layer's first inputs.
-
-        Raises:
-            UsageError: an input has another size.
-        """
-        for link, size in zip(config.inputs, sizes, strict=False):
-            if self.layers[link.layer].size != size:
-                raise UsageError(
-                    f"{config.type}: layer {link.layer!r} has size {self.layers[link.layer].size}, expected {size}"
-                )
-
     def inputs(self, config: LayerConfig) -> list[Variable]:
         """Return the values of a layer's inputs as rows."""
         return [self.rows(link.layer) for link in config.inputs]

@@ -101,6 +101,19 @@ def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
     return [Meeting(layer, one, other) for (one, other), layer in found.items()]
 
 
+def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes: int) -> None:
+    """Check the sizes of a layer's first inputs.
+
+    Raises:
+        UsageError: one has another size.
+    """
+    for link, size in zip(config.inputs, sizes, strict=False):
+        if layers[link.layer].size != size:
+            raise UsageError(
+                f"{config.type}: layer {link.layer!r} has size {layers[link.layer].size}, expected {size}"
+            )
+
+
 def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
     """Check that combined sequences of a batch have equal lengths.
 

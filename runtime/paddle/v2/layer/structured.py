@@ -15,6 +15,7 @@ from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.lengths import require_sizes
 from paddle.v2.layer.mixed import weight_attrs
 from paddle.v2.layer.output import (
     LayerAttr,
@@ -199,7 +200,7 @@ def _crf(emitter: Emitter, config: LayerConfig) -> Variable:
 def _crf_inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
     link, tags = config.inputs[0], int(config.attrs["tags"])  # type: ignore[arg-type]
     transition = emitter.shaped_parameter(link.parameter, [tags + 2, tags])
-    emitter.require_sizes(config, tags)
+    require_sizes(emitter.layers, config, tags)
     return {"Emission": emitter.first(config), "Transition": transition}
 
 
