@@ -38,7 +38,7 @@ class NodeRequest(NamedTuple):
 
 
 class EngineRow(NamedTuple):
-    """The properties of one value of --engine.
+    """The properties of one --engine value.
 
     Attributes:
         start_timeout: the name of conf.py that limits the start of agents.

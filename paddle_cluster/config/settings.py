@@ -307,7 +307,7 @@ class Settings:
 
     @property
     def num_trainers(self) -> int:
-        """Return the number of trainer processes of the job."""
+        """Return the number of the job's trainer processes."""
         return sum(map(self.trainers_on, self.cluster.trainers))
 
     def trainers_on(self, node_id: int) -> int:

@@ -124,10 +124,10 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
 
 
 def welcome(first: Frame | ConnectionClosed | None, path: Path | str) -> dict[str, Any]:
-    """Return the fields of the first event of a connection.
+    """Return the fields of a connection's first event.
 
     Raises:
-        ControlLost: the event is not a welcome, or from another version.
+        ControlLost: the event is not a welcome, or from a different version.
     """
     if not isinstance(first, Frame):
         why = "no answer" if first is None else first.reason

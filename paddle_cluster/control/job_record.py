@@ -218,7 +218,7 @@ def from_json(fields: Fields) -> JobRecord:
     """Parse the result of `as_json`.
 
     Raises:
-        ValueError: the fields are invalid or from another version.
+        ValueError: the fields are invalid or from a different version.
     """
     if fields.get("version") != VERSION:
         raise ValueError(f"expected version {VERSION}, got {fields.get('version')!r}")

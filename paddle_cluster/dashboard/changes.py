@@ -164,7 +164,7 @@ def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def curves(job: KnownJob) -> dict[str, Any]:
-    """Return the costs of trainer 0 of a job, and the curves of other ranks and of scripts."""
+    """Return the costs of a job's trainer 0, and the curves of other ranks and of scripts."""
     return {name: job.status.get(name) for name in ("curve", "curves")}
 
 

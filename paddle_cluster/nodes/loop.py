@@ -70,7 +70,7 @@ class Loop:
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Handle events until `done()`; return False if `timeout_s` passed first.
 
-        `done` gets a tenth of the time at most: a check of thousands of processes is not run after each event.
+        `done` takes at most a tenth of the time, so a check of thousands of processes does not run after every event.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         ask_at, is_due = 0.0, True

@@ -34,7 +34,7 @@ class PhaseClock:
         self._current, self._since = phase, now
 
     def note_first_step(self) -> None:
-        """Record the time of the first step of any trainer since the command started."""
+        """Record the time of any trainer's first step since the command started."""
         if self._first_step is None:
             self._first_step = time.monotonic() - self._started
 

@@ -101,7 +101,7 @@ def destination(host: Host) -> list[str]:
 
 
 def jump_option(jump: str, host: Host) -> Iterator[str]:
-    """Yield the option that replaces the configuration's jump hosts by SSH_JUMP, if set."""
+    """Yield the option that replaces the configuration's jump hosts with SSH_JUMP, if set."""
     if not jump:
         return
     before = []

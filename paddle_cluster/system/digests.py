@@ -98,7 +98,7 @@ def file_digest(path: str) -> Hashed:
 
 
 def memory_of(root: Path, jobs: Path) -> Path:
-    """Return the path of the stored digests of a tree: one file per tree.
+    """Return the path of a tree's stored digests: one file per tree.
 
     Args:
         root: top of the tree.

@@ -17,7 +17,7 @@ class ConfigError(PaddleError, ValueError):
 
 
 class ModelFileError(ConfigError):
-    """A file of parameters or of a program is damaged or in another format."""
+    """A file of parameters or of a program is damaged or in a different format."""
 
 
 class FlagError(ConfigError):
@@ -61,7 +61,7 @@ class PortBusy(PserverError):
 
 
 class CheckpointError(PaddleError):
-    """A checkpoint is damaged, incomplete, or of another model; none of it was used."""
+    """A checkpoint is damaged, incomplete, or of a different model; none of it was used."""
 
 
 class NotAvailableError(PaddleError, NotImplementedError):

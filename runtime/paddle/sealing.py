@@ -83,7 +83,7 @@ class Greeting(NamedTuple):
         """Parse the greeting of `sender`; return None if more bytes may complete it.
 
         Raises:
-            SealError: the greeting is of another protocol, such as a plain stream, or version, or is this side's own.
+            SealError: the greeting is of a different protocol (such as a plain stream) or version, or this side's own.
         """
         if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
             raise SealError(f"not a sealed stream: expected {_MAGIC!r}, got {data[: len(_MAGIC)]!r}")

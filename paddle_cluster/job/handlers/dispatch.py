@@ -27,7 +27,7 @@ class DispatchHandlers:
         self._has_warned = False
 
     def offer(self, record: NodeRecord) -> None:
-        """Start, or restart, to send the payload to a node."""
+        """Start or restart sending the payload to a node."""
         assert record.link is not None
         self._relays.restart(record)
         record.delivery.begin(

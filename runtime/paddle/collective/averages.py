@@ -47,7 +47,7 @@ class Averages:
             group: used by this object alone from now on, and closed with it.
             arrays: floating-point arrays, with the same lengths and dtypes on all ranks; every method changes them in
                 place.
-            states: floating-point arrays that only `settle` replaces by their means over all ranks.
+            states: floating-point arrays that only `settle` replaces with their means over all ranks.
             k_steps: the number of steps between averages, 1 or more.
             waits: whether a rank waits for all others at each average.
 

@@ -151,7 +151,7 @@ def query_filter(querylists: Iterable[QueryList]) -> list[QueryList]:
 
 
 def load_from_text(filepath: str, shuffle: bool = True, fill_missing: float = -1) -> list[QueryList]:
-    """Return the queries of a file of the archive.
+    """Return the queries of a file in the archive.
 
     Args:
         filepath: the path within the archive, such as MQ2007/MQ2007/Fold1/train.txt.

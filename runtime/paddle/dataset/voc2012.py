@@ -88,7 +88,7 @@ _PALETTE = 3
 
 
 def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
-    """Return the palette index of each pixel of a PNG file, (height, width).
+    """Return the palette index of each pixel in a PNG file, (height, width).
 
     Raises:
         ValueError: the file is damaged, interlaced, or not a PNG file with a palette.

@@ -76,7 +76,7 @@ def visible_gpus(environ: Mapping[str, str], folder: str = "/dev") -> int:
 
 
 def _devices(selected: str | None, count: int | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the device number of each process of this node, as FLAGS_selected_gpus takes them.
+    """Return the device number of each process on this node, as FLAGS_selected_gpus takes them.
 
     Args:
         selected: the value of --selected_gpus, or None.

@@ -35,7 +35,7 @@ def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
     """Set variables in the current scope from a mapping of names to values.
 
     Raises:
-        FluidError: a name is missing, or a value has another shape.
+        FluidError: a name is missing, or a value has a different shape.
     """
     found = {each.name: np.array(values[each.name], each.dtype) for each in kept if each.name in values}
     for each in kept:

@@ -56,7 +56,7 @@ class DataFeeder:
         """Return a mapping from names to tensors for a minibatch.
 
         Raises:
-            FluidError: a sample has another number of fields, or a field does not fit its variable.
+            FluidError: a sample has a different number of fields, or a field does not fit its variable.
         """
         columns: list[list[Any]] = [[] for _ in self._variables]
         for number, sample in enumerate(iterable):

@@ -32,7 +32,7 @@ class Initializer(ABC):
 
 
 class _Operator(Initializer):
-    """Prepends an operator with these attributes; a seed of 0 is replaced by the program's."""
+    """Prepends an operator with these attributes; a seed of 0 is replaced with the program's."""
 
     def __init__(self, op_type: str, **attrs: object) -> None:
         self._type, self._attrs = op_type, attrs
@@ -136,7 +136,7 @@ class BilinearInitializer(Initializer):
 
 
 def fans(shape: Sequence[int]) -> tuple[float, float]:
-    """Return the numbers of inputs and outputs of one unit of a parameter with the given shape."""
+    """Return the numbers of a unit's inputs and outputs in a parameter with the given shape."""
     if len(shape) < 2:
         size = float(shape[0]) if shape else 1.0
         return size, size

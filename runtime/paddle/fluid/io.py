@@ -82,7 +82,7 @@ def get_parameter_value_by_name(
 def get_inference_program(
     target_vars: Sequence[Variable] | Variable, main_program: Program | None = None
 ) -> Program:
-    """Return the program that computes variables in test mode; 1.2 replaced it by `clone(for_test=True)`."""
+    """Return a program that computes variables in test mode; Fluid 1.2 replaced this with `clone(for_test=True)`."""
     return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
 
 

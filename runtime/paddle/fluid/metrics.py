@@ -113,7 +113,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """The mean of the accuracies of minibatches, weighted by their sizes."""
+    """The mean of minibatches' accuracies, weighted by their sizes."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)

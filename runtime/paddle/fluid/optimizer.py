@@ -152,7 +152,7 @@ class Optimizer:
         """Set the optimizer's state in the current scope from values by name; see `get_opti_var_name_list`.
 
         Raises:
-            FluidError: a name is missing, or a value has another shape.
+            FluidError: a name is missing, or a value has a different shape.
         """
         load_values(self._kept.values(), stat_dict)
 

@@ -47,7 +47,7 @@ class ParallelExecutor:
             scope: where variables are stored; None: the global scope.
 
         Raises:
-            FluidError: the program was transpiled for another number of trainers, or trainer_id is out of range.
+            FluidError: the program was transpiled for a different number of trainers, or trainer_id is out of range.
         """
         self._program = main_program or default_main_program()
         strategy = replace(

@@ -59,7 +59,7 @@ class Block:
         """Create a variable, or return the existing one if it has the same description.
 
         Raises:
-            GraphError: a variable of that name exists with another shape, dtype, level or lifetime.
+            GraphError: a variable of that name exists with a different shape, dtype, level or lifetime.
         """
         variable = self.variable_class(
             self,

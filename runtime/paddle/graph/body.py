@@ -99,7 +99,7 @@ class Tape:
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """Replace, in `grads`, the gradients of the outputs of the run by those of its inputs."""
+        """Replace, in `grads`, the gradients of the run's outputs with those of its inputs."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
             self._entry_back(entry, grads, required, products or {})

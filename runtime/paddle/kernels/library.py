@@ -100,7 +100,7 @@ def address(
         written: the kernel writes to an array that the caller did not create.
 
     Raises:
-        ValueError: the array has another dtype or size, or is strided, unaligned or, if written, read-only.
+        ValueError: the array has a different dtype or size, or is strided, unaligned or, if written, read-only.
     """
     flags = array.flags
     if written and not flags.writeable:

@@ -360,7 +360,7 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
     """Return the description on which all servers agree.
 
     Raises:
-        PserverError: they belong to several jobs, are incomplete, or are in another order than in the trainers.
+        PserverError: they belong to several jobs, are incomplete, or are in a different order than in the trainers.
     """
     found = {i: Configuration.from_text(reply.section("").as_text()) for i, reply in replies.items()}
     first = found[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input types for ``layer.data``: each describes the content of one column of a sample."""
+"""Input types for ``layer.data``: each describes one column of a sample."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_WORD = 0xFFFFFFFF
 
 
 class SequenceType(enum.IntEnum):
-    """The number of sequence levels of a sample."""
+    """The number of a sample's sequence levels."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1

@@ -35,7 +35,7 @@ Value = NDArray[np.float32]
 
 
 class Holder(Protocol):
-    """The interface of a trainer of the parameters, which has their newest values."""
+    """The interface of the parameters' trainer, which has their newest values."""
 
     def newest(self, name: str) -> Value:
         """Return the current value, in any shape with the right number of elements."""
@@ -174,7 +174,7 @@ class Parameters:
         """Replace the configurations by those of a network's message, such as ``Topology(layers).proto()``.
 
         Raises:
-            UsageError: a parameter has a value of another size here.
+            UsageError: a parameter has a value of a different size here.
         """
         for config in model_config.parameters:
             value = self._values.get(config.name)

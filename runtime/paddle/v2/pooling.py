@@ -57,14 +57,14 @@ class Avg(BasePoolingType):
 
 
 class Sum(Avg):
-    """Sum pooling: the sum of the items of a sequence."""
+    """Sum pooling: the sum of a sequence's items."""
 
     def __init__(self) -> None:
         super().__init__(self.STRATEGY_SUM)
 
 
 class SquareRootN(Avg):
-    """Square-root pooling: the sum of the items of a sequence, divided by the square root of its length."""
+    """Square-root pooling: the sum of a sequence's items, divided by the square root of its length."""
 
     def __init__(self) -> None:
         super().__init__(self.STRATEGY_SQROOTN)

@@ -232,7 +232,7 @@ class ResidentAgent:
 
 
 def _came(connection: ssl.SSLSocket) -> str:
-    """Return the addresses of the client and of this node in the form of sshd's SSH_CONNECTION."""
+    """Return the client's and this node's addresses in the form of sshd's SSH_CONNECTION."""
     ends: Tuple[Any, Any] = (connection.getpeername(), connection.getsockname())
     return " ".join("%s %d" % end[:2] for end in ends)
 

@@ -55,7 +55,7 @@ class Saved(NamedTuple):
 
 
 class ResidentRequest(NamedTuple):
-    """The agent that is to wait for the next job; the listening watcher replaces the key by address and port."""
+    """The agent that is to wait for the next job. The listening watcher replaces the key with an address and a port."""
 
     name: str = ""
     wait_s: Seconds = 0.0

@@ -46,7 +46,7 @@ def age_s() -> float:
 
 
 def boot_id() -> str:
-    """Return the ID of this boot of the machine; empty if the kernel has none."""
+    """Return the ID of the machine's current boot; empty if the kernel has none."""
     return read("/proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
 

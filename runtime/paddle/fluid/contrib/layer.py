@@ -136,7 +136,7 @@ class Layer:
         """Set parameters in the current scope to the values of their names; parameters without a value stay unchanged.
 
         Raises:
-            FluidError: a value has another shape.
+            FluidError: a value has a different shape.
         """
         for each in self.parameters(include_sublayers):
             if each.name in stat_dict:

@@ -206,7 +206,7 @@ class Trainer:
         reader: Callable[[], Iterable[Any]],
         feed_order: Sequence[str] | Mapping[str, int] | None = None,
     ) -> list[float]:
-        """Return the mean over minibatches of the first element of each output of `train_func`.
+        """Return the mean over minibatches of the first element of each `train_func` output.
 
         Raises:
             FluidError: the reader has no minibatch, or feed_order does not fit the program.

@@ -33,7 +33,7 @@ def check_rule(path: Path, line: str, rule: str, columns: int, width: int) -> No
         width: elements of a row of the table.
 
     Raises:
-        ModelFileError: the file has the states of another rule.
+        ModelFileError: the file has the states of a different rule.
     """
     wanted = len(rule_of(OptimizerSpec(rule.split()[0])).states(0.0))
     if line == rule:

@@ -172,7 +172,7 @@ def load_vars(
     """Read variables into the global scope; arguments as in `save_vars`.
 
     Raises:
-        ModelFileError: a file is missing, damaged, or contains a value of another shape or dtype; then nothing
+        ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype; then nothing
             is changed.
     """
     chosen = _chosen(main_program, vars, predicate)
@@ -224,7 +224,7 @@ def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
     """Read a file that contains `count` arrays, each with its sequences if it has any.
 
     Raises:
-        ModelFileError: the file is missing, damaged, or contains another number of arrays.
+        ModelFileError: the file is missing or damaged, or contains a different number of arrays.
     """
     with _opened(Path(path)) as stream:
         values = [read_tensor(stream, str(path)) for _ in range(count)]
@@ -236,7 +236,7 @@ def read_value(path: str | os.PathLike[str], variable: Variable) -> Any:
     """Read a file that contains one value, which must match a variable.
 
     Raises:
-        ModelFileError: the file is missing, damaged, or contains a value of another shape or dtype.
+        ModelFileError: the file is missing or damaged, or contains a value of a different shape or dtype.
     """
     return _only(Path(path), variable)
 

@@ -54,7 +54,7 @@ class Fleet:
         """Determine the role of this process.
 
         Raises:
-            FluidError: the argument is not a role maker, or is one for another kind of fleet.
+            FluidError: the argument is not a role maker, or is one for a different kind of fleet.
         """
         if not isinstance(role_maker, RoleMakerBase):
             raise FluidError(

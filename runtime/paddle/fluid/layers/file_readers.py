@@ -27,7 +27,7 @@ Shapes = Sequence[Sequence[int] | int]
 
 @dataclass(frozen=True)
 class Field:
-    """The declaration of one value of a batch."""
+    """The declaration of one value in a batch."""
 
     shape: tuple[int, ...]
     dtype: str

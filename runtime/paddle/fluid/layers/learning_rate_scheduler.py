@@ -65,8 +65,8 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """Return (η − end) (1 − min(t, steps)/steps)^power + end; with `cycle`, steps is replaced by its next multiple that
-    is at least t."""
+    """Return (η − end) (1 − min(t, steps)/steps)^power + end; with `cycle`, steps is replaced with its next
+    multiple that is at least t."""
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:

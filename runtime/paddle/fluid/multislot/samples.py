@@ -74,10 +74,10 @@ def slot_of(variable: Variable) -> Slot:
 
 
 def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
-    """Return slots with the shapes of the variables of the same names in a block.
+    """Return slots with the shapes of a block's variables of the same names.
 
     Raises:
-        FluidError: a used slot has no variable, or one with another dtype.
+        FluidError: a used slot has no variable, or one with a different dtype.
     """
     checked = []
     for slot in slots:

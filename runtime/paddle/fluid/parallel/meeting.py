@@ -46,7 +46,7 @@ class Meeting:
         return [run.result() for run in runs]
 
     def total(self, value: Array) -> Array:
-        """Return the sum of the values of all places, added in the order of places."""
+        """Return the sum of all places' values, added in the order of places."""
         return self._together(value, self._summed)
 
     def gather(self, value: Array) -> list[Array]:

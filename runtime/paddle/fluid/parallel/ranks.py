@@ -56,7 +56,7 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
 
     Raises:
         CollectiveError: not all trainers connected.
-        FluidError: the scope's trainers average parameters for another program.
+        FluidError: the scope's trainers average parameters for a different program.
     """
     if scope.has(_KEPT):
         group: Ranks = scope.get(_KEPT)
@@ -83,8 +83,8 @@ def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> Loca
     """Return the `LocalSteps` of a program's parameters in a scope; the first call waits for all trainers.
 
     Raises:
-        CollectiveError: not all trainers connected, or one has another program.
-        FluidError: the scope belongs to another program.
+        CollectiveError: not all trainers connected, or one has a different program.
+        FluidError: the scope belongs to a different program.
         RunError: the trainers are configured to use MPI.
     """
     if scope.has(_AVERAGED):
@@ -112,7 +112,7 @@ def agree_on(program: Program, group: Ranks) -> None:
     """Check that all ranks train the same program.
 
     Raises:
-        PeerDiffers: a rank trains another program.
+        PeerDiffers: a rank trains a different program.
     """
     group.agree("sync_mode or k_steps", str(program._averaging))
     block = program.global_block()

@@ -106,7 +106,7 @@ class OpDesc:
         block.infer(self)
 
     def attr_names(self) -> list[str]:
-        """Return the names of the attributes of the operator."""
+        """Return the names of the operator's attributes."""
         return list(self._op.attr_names)
 
 

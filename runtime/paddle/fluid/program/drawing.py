@@ -34,11 +34,11 @@ def pprint_block_codes(block: Block | BlockDesc, show_backward: bool = False) ->
 def draw_block_graphviz(
     block: Block, highlights: Collection[str] | None = None, path: str = "./temp.dot"
 ) -> None:
-    """Write a graph of the variables and operators of a block to a file.
+    """Write a graph of a block's variables and operators to a file.
 
     Args:
         highlights: variables to draw in red.
-        path: the file, for `dot -Tpdf`.
+        path: the output file, which `dot -Tpdf` can render.
     """
     Path(path).write_text(
         "\n".join(["digraph G {", *_graph(block, highlights or ()), "}", ""]), encoding="utf-8"

@@ -76,7 +76,7 @@ class Operator(graph.Operator):
 
     @property
     def attr_names(self) -> list[str]:
-        """Return the names of the attributes of the operator."""
+        """Return the names of the operator's attributes."""
         return list(self._shown_attrs)
 
     def attr(self, name: str) -> object:

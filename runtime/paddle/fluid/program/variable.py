@@ -61,7 +61,7 @@ def sliced(variable: Variable, item: Any) -> Variable:
     """Append a slice and return its output; an integer removes its axis.
 
     Raises:
-        FluidTypeError: an index has another type, or a step is not 1.
+        FluidTypeError: an index has an unsupported type, or a step is not 1.
         IndexError: an index is out of range, or there are more indices than axes.
     """
     items = list(item) if isinstance(item, tuple) else [item]

@@ -103,7 +103,7 @@ class Connection:
             self._outbox.put(self._number(endpoint), name, to_wire(value))
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """Mark the end of the values of this step, and wait until the servers have computed it."""
+        """Mark the end of this step's values, and wait until the servers have computed it."""
         everyone = {self._number(endpoint): () for endpoint in endpoints}
         self._step({**everyone, **self._numbered(self._wanted[0])})
         self._wanted = self._wanted[1:] or [{}]

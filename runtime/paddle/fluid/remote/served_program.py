@@ -37,7 +37,7 @@ TRAINER_ID = "@TRAINER_ID@"
 
 
 def backup_name(param: str, trainer: int) -> str:
-    """Return the name of the value of a parameter that a trainer received."""
+    """Return the name of a parameter's value that a trainer received."""
     return f"{param}.trainer_{trainer}_bak"
 
 
@@ -142,7 +142,7 @@ class ServedProgram:
         return to_wire(self._scope.get(name) if given is None else given)
 
     def check(self, name: str, value: Value) -> None:
-        """Check a gradient. Raises PserverError: the program has no such gradient, or one of another shape or dtype."""
+        """Check a gradient. Raises PserverError: there is no such gradient, or its shape or dtype differs."""
         expected = self._gradients.get(name)
         if expected is None:
             known = ", ".join(self._gradients) or "none"
@@ -167,7 +167,7 @@ class ServedProgram:
             raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
 
     def check_first(self, name: str, value: Value) -> None:
-        """Check an initial value from trainer 0. Raises PserverError: no such variable, or another shape or dtype."""
+        """Check trainer 0's initial value. Raises PserverError: no such variable, or its shape or dtype differs."""
         if name in self._growing:
             self._growing[name].check(name, value, is_first=True)
             return
@@ -210,7 +210,7 @@ class ServedProgram:
             self._scope.cell(WAITING).value = np.ones(1, np.int64)
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply the gradients of one trainer. Raises PaddleError: the gradients cannot be applied."""
+        """Apply one trainer's gradients; raise PaddleError if they cannot be applied."""
         if self.is_agreed(gradients.keys()):
             self._clip(gradients)
             return

@@ -97,7 +97,7 @@ def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> d
     """Store fed values of persistable variables permanently in the scope, and return the others.
 
     Raises:
-        RunError: a value has another dtype than its variable.
+        RunError: a value has a different dtype than its variable.
     """
     others = {}
     for name, value in values.items():

@@ -83,7 +83,7 @@ class VariableHandle:
         """Return a handle on the value, which must be selected rows; an empty variable becomes such, without rows.
 
         Raises:
-            FluidTypeError: the variable holds another kind of value.
+            FluidTypeError: the variable holds a different kind of value.
         """
         if self._cell.value is None:
             self._cell.value = SelectedRows(np.zeros(0, np.int64), np.zeros((0, 1), np.float32), 0)

@@ -139,7 +139,7 @@ def create_lod_tensor(
 
     Raises:
         FluidError: the lengths do not fit the rows.
-        FluidTypeError: the data has another type.
+        FluidTypeError: the data has an unsupported type.
     """
     if isinstance(data, list):
         lengths = [len(each) for each in data]

@@ -98,7 +98,7 @@ def load_persistables(
     those of the servers, which start with these values if they are loaded before the first step.
 
     Raises:
-        ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype.
+        ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype.
         FluidError: a server's variables would come from one file for all variables.
     """
     program = main_program or default_main_program()
@@ -160,7 +160,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
     """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, a file is damaged, some files have no states, or they are of another rule.
+        ModelFileError: there is no file, a file is damaged, some files have no states, or they are of a different rule.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
@@ -190,7 +190,7 @@ def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
         rule: `rule_line` of the program's table; None: the states are not read.
 
     Raises:
-        ModelFileError: a file is missing or damaged, or the states belong to other rows or to another rule.
+        ModelFileError: a file is missing or damaged, or the states belong to other rows or to a different rule.
     """
     rows, beside = read_table(path, name), path.with_name(f"{path.name}{TABLE_STATES}")
     if rule is None or not beside.exists():

@@ -33,7 +33,7 @@ def load_all() -> None:
 
 
 def modules() -> list[str]:
-    """Return the names of the modules of all families."""
+    """Return the names of all families' modules."""
     return list(_texts())
 
 

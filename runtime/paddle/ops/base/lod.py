@@ -31,7 +31,7 @@ Lod: TypeAlias = tuple[Offsets, ...]
 
 @dataclass(frozen=True, eq=False)
 class LoDArray:
-    """The rows of all sequences of a batch, with their offsets.
+    """The rows of a batch's sequences, with their offsets.
 
     Attributes:
         data: (rows, ...); the array is not copied.

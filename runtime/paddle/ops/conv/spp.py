@@ -37,7 +37,7 @@ def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
 
 @gradient("spp", "X Out Out@GRAD -> X@GRAD")
 def spp_grad(x: Array, out: Array, dout: Array, *, pyramid_height: int, pooling_type: str) -> Array:
-    """Return dX: the sum of the gradients of all pyramid levels, (N, C, H, W)."""
+    """Return dX: the sum of all pyramid levels' gradients, (N, C, H, W)."""
     dx, begin = array_module(x).zeros_like(x), 0
     for bins, window in _levels(x, pyramid_height):
         end = begin + x.shape[1] * bins * bins

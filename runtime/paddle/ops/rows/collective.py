@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allreduce, broadcast: combine a value over the places of all trainers of a data-parallel program.
+"""allreduce, broadcast: combine a value over all places of a data-parallel program's trainers.
 
 All of them must run these operators equally often. They have no gradient, as in the original.
 """

@@ -59,10 +59,10 @@ def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
     in_place={"ParamOut": "Param"},
 )
 def update_sparse_table(param: Any, grad: Any, rate: Array) -> Any:
-    """Update the rows of a growing table listed in Grad, by a rule of `optim.rules`, with Grad times `scale`.
+    """Apply a rule of `optim.rules`, with Grad times `scale`, to the rows of a growing table that Grad lists.
 
     Raises:
-        OpError: always.
+        OpError: always here; only Fluid servers run this operator.
     """
     raise OpError("update_sparse_table runs only on servers of paddle.fluid")
 

@@ -25,7 +25,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 def _reshaped(x: Shape, shape: Shape) -> Shape:
-    """Return the shape with 0 replaced by the input's size, and -1 by the remaining size, or -1 if that is unknown."""
+    """Return the shape with the input's size in place of 0, and the remaining size, if known, in place of -1."""
     sizes = [x[at] if size == 0 and at < len(x) else size for at, size in enumerate(shape)]
     if list(shape).count(-1) > 1:
         raise AttrError(f"shape {shape}: only one size may be -1")

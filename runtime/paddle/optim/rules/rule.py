@@ -69,7 +69,7 @@ class Rule(ABC):
         return {each.name: getattr(cls, each.name) for each in fields(cls)}
 
     def states(self, mu: float) -> tuple[str, ...]:
-        """Return the names of the state arrays of a parameter with the given momentum."""
+        """Return the names of a parameter's state arrays for the given momentum."""
         return (*self.keeps, "m") if self.has_momentum and mu else self.keeps
 
     @abstractmethod

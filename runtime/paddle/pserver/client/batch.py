@@ -123,7 +123,7 @@ def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> d
 
 
 def gradient_of(name: str, batches: Sequence[Batch]) -> RowGradient | None:
-    """Return the summed gradient of all batches of one tensor, or None if none has a gradient.
+    """Return the sum of one tensor's gradients over all batches, or None if none has a gradient.
 
     Raises:
         ConfigError: a batch belongs to another tensor.

@@ -93,7 +93,7 @@ class Destinations:
         """Return the destination of a whole tensor.
 
         Raises:
-            ConfigError: there is no such tensor, it is a growing table, or the array has another shape or dtype.
+            ConfigError: there is no such tensor, it is a growing table, or the array has a different shape or dtype.
         """
         what = f"out array of tensor {name}"
         if name in self._growing:
@@ -115,7 +115,7 @@ class Destinations:
 
 
 def put_rows(name: str, found: HostArray, out: Any) -> None:
-    """Fill `out` with rows of a tensor. Raises ConfigError: `out` has another shape or dtype."""
+    """Fill `out` with rows of a tensor. Raises ConfigError: `out` has a different shape or dtype."""
     place = target(out, f"out array of tensor {name}")
     if place.host.shape != found.shape or place.host.dtype != found.dtype:
         raise ConfigError(

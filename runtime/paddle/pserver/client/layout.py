@@ -144,7 +144,7 @@ class Layout:
         """Return the array of one parameter as (size,) float32; with `check`, also search it for NaN and infinity.
 
         Raises:
-            ConfigError: the array is missing, has another shape or dtype, or is not finite.
+            ConfigError: the array is missing, has a different shape or dtype, or is not finite.
         """
         if name not in arrays:
             raise ConfigError(f"{what} of parameter {name} is missing")
@@ -227,7 +227,7 @@ class Layout:
 
 
 def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:
-    """Return the pieces of each chunk of a server's slab."""
+    """Return the pieces of each chunk in a server's slab."""
     pieces: list[list[SlabPiece]] = [[] for _ in range(chunk_count(share.slab_size))]
     for dense in share.dense:
         for start, stop, at in dense.runs():

@@ -180,7 +180,7 @@ class Links:
 
         Raises:
             PserverLost: a server's connection broke and was not restored; `endpoint` names the server.
-            WireError: a server refused the key, has another wire version, or is not a server.
+            WireError: a server refused the key, has a different wire version, or is not a server.
             ConfigError: a server has other ports than the user specified.
         """
         deadline = time.monotonic() + timeout_s

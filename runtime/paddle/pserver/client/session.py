@@ -167,8 +167,8 @@ class TrainerSession:
             rows: trainer 0: initial rows of growing tables, by name; read once, and only if they are needed.
 
         Raises:
-            ConfigError: a value is missing or has another shape or dtype.
-            PserverError: a server is configured for another model, or does not support this one.
+            ConfigError: a value is missing or has a different shape or dtype.
+            PserverError: a server is configured for a different model, or does not support this one.
         """
         keep_freed_memory(MESSAGES)
         layout = Layout(
@@ -276,7 +276,7 @@ class TrainerSession:
         return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
 
     def look(self) -> None:
-        """Refresh `value_array` with the current values of the servers of this node, without a step."""
+        """Refresh `value_array` with the current values of this node's servers, without a step."""
         self._step.look()
 
     def value_array(self, name: str) -> Array | None:

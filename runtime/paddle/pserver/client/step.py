@@ -207,7 +207,7 @@ class TrainerStep:
         return replies
 
     def look(self) -> None:
-        """Refresh `WithinNode.value` with the current values of the servers of this node."""
+        """Refresh `WithinNode.value` with the current values of this node's servers."""
         near = [i for i in range(len(self._network.endpoints)) if self._shares_memory(i)]
         for i, reply in self._exchange.run({i: Message(Pull(in_place=True)) for i in near}).items():
             if self._shares_memory(i):

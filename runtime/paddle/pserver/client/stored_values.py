@@ -209,7 +209,7 @@ def reply_array(
     """Return the array with this name in a reply, as float32.
 
     Raises:
-        WireError: the array is missing, has another shape or was not requested.
+        WireError: the array is missing, has a different shape or was not requested.
     """
     array = reply.section(name).array
     if rows_as:

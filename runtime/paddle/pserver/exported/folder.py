@@ -336,7 +336,7 @@ def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRow
         rule: rule of its optimizer; states of another rule are skipped, with a warning.
 
     Raises:
-        ConfigError: the rows have another width, or cannot be read.
+        ConfigError: the rows have a different width, or cannot be read.
     """
     for pieces in _sources(path, key, rule):
         for piece in pieces:

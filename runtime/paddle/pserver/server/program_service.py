@@ -63,14 +63,14 @@ class Served(Protocol):
         """Check that the program accepts a gradient.
 
         Raises:
-            PserverError: the program has no such gradient, or one of another shape, dtype or kind.
+            PserverError: the program has no such gradient, or its shape, dtype or kind differs.
         """
 
     def check_first(self, name: str, value: Value) -> None:
         """Check that the program accepts a variable's initial value, from trainer 0.
 
         Raises:
-            PserverError: the program has no such variable, or one of another shape, dtype or kind.
+            PserverError: the program has no such variable, or its shape, dtype or kind differs.
         """
 
     def begin_with(self, name: str, value: Value) -> None:
@@ -235,7 +235,7 @@ class ProgramService(Service):
         self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Refuse the saved state of a server of the v2 API; see `Service.take_up`.
+        """Refuse a v2 server's saved state; see `Service.take_up`.
 
         Raises:
             PserverError: always; a program does not have its values in a store: see `go_on`.

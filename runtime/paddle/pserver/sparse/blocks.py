@@ -57,7 +57,7 @@ class Block(NamedTuple):
             holds: returns which of ids (n,) are on the server.
 
         Raises:
-            CheckpointError: the arrays are of a table of another dtype, or have other dtypes or shapes.
+            CheckpointError: the arrays are of a table of a different dtype, or have other dtypes or shapes.
         """
         if (_CELLS in arrays) != bool(halves):
             there, here = ("float16", "float32") if _CELLS in arrays else ("float32", "float16")

@@ -273,7 +273,7 @@ class _Given:
 
 
 def _kind_of(fd: int) -> str:
-    """Return the type of the file system of an open file; empty if it is not known."""
+    """Return the type of an open file's file system; empty if it is not known."""
     device = os.fstat(fd).st_dev
     name = f" {os.major(device)}:{os.minor(device)} "
     with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:

@@ -283,7 +283,7 @@ class HashTable:
         """Store rows; a later block replaces rows of an earlier one. Rows that exceed the budget are evicted.
 
         Raises:
-            PserverError, MemoryError: the block has another shape, or there is no room; nothing was changed.
+            PserverError, MemoryError: the block has a different shape, or there is no room; nothing was changed.
         """
         shape, ids = (self._slabs.parts, len(block.ids), self._slabs.part), plain(block.ids)
         if block.parts.shape != shape or block.ticks.shape != ids.shape:

@@ -36,7 +36,7 @@ _REACH = {"constant": 0.0, "uniform": 1.0, "normal": 6.661}  # of z
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """The distribution of the initial values of rows.
+    """The distribution of rows' initial values.
 
     Attributes:
         kind: one of `KINDS`.

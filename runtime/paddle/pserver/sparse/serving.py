@@ -170,7 +170,7 @@ class ServedTable:
         """Store those rows of a checkpoint's block that are on this server; `arrays`: see `Block.stored`.
 
         Raises:
-            CheckpointError: the block is of another dtype or shape.
+            CheckpointError: the block is of a different dtype or shape.
             PserverError: there is no room for them.
         """
         spec = self.share.spec

@@ -72,7 +72,7 @@ class WaitingRoom:
         return let_in
 
     def content(self) -> tuple[Sightings, Sightings]:
-        """Return copies of the sightings of this period and of the one before."""
+        """Return copies of this period's sightings and the previous one's."""
         return _copy(self._seen), _copy(self._before)
 
     def fill(self, content: tuple[Sightings, Sightings]) -> None:

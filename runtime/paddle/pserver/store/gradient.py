@@ -87,7 +87,7 @@ def read_gradient(message: Message) -> Gradient:
     If chunks follow, there is no slab. The ids at the end are those of requested rows.
 
     Raises:
-        WireError: the message has another structure. The store checks the contents of the arrays.
+        WireError: the message has a different structure. The store checks the contents of the arrays.
     """
     push = message.expect(PushPull)
     if push.asked > len(message.sections):

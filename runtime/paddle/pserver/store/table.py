@@ -35,7 +35,7 @@ class Table:
         """Overwrite the rows at positions start .. start+len(values)-1 on this server.
 
         Raises:
-            PserverError: the values are out of range, have another width or dtype, or are not finite.
+            PserverError: the values are out of range, have a different width or dtype, or are not finite.
         """
         stop = start + (len(values) if values.ndim else 0)
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:

@@ -99,7 +99,7 @@ def bags_of(given: TableIds, weights: Any, padding_idx: int | None) -> Bags:
     """Return bags without the padding. `weights` has the form of the ids, or is None.
 
     Raises:
-        ConfigError: flat ids have no offsets, or the weights have another shape than the ids.
+        ConfigError: flat ids have no offsets, or the weights have a different shape than the ids.
     """
     if given.offsets is not None:
         starts = given.offsets[:-1] if given.has_end else given.offsets

@@ -62,7 +62,7 @@ def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Return the address of the first byte of an array."""
+    """Return the address of an array's first byte."""
     address: int = array.__array_interface__["data"][0]  # `ctypes.data` takes twice as long
     return address
 

@@ -69,7 +69,7 @@ _LINE = 64  # bytes; arrays begin at a multiple of it
 
 
 def local_name(stamp: int, port: int, keys: WireKeys | None) -> bytes:
-    """Return the name of the local socket of a server's port. Only processes with the job's key can compute it."""
+    """Return the name of a server port's local socket. Only processes with the job's key can compute it."""
     key = keys.server.secret if keys is not None else b""
     return (
         b"\0paddle-pserver-"

@@ -106,7 +106,7 @@ def descend(
     Args:
         w: (n,), not changed.
         gradients: one or more (n,), not changed.
-        out: (n,), overwritten; another array than `w`.
+        out: (n,), overwritten; a different array than `w`.
         scratch: an array of at least (n,), overwritten.
         look: check whether the sum is finite, without a checksum; otherwise the sum is assumed to be finite.
     """

@@ -54,7 +54,7 @@ _FLOATS = DTYPES[0]
 
 
 class _Layout:
-    """The layout of the beginning of a header, for one verb.
+    """The layout of a header's beginning, for one verb.
 
     Attributes:
         kind: type of the record.
@@ -248,7 +248,7 @@ def _crc_of(header: Frame) -> int:
 
 
 def _layout(header: bytes) -> _Layout:
-    """Return the layout of the start of a header."""
+    """Return the layout of a header's beginning."""
     if len(header) < _BEFORE.size:
         raise WireError(f"expected a header of at least {_BEFORE.size} bytes, got {len(header)}")
     version, verb = header[len(_MAGIC)], header[_VERB_AT]

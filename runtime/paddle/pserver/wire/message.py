@@ -133,7 +133,7 @@ class Message(NamedTuple):
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:
-        """Return the record, which must have this type. Raises WireError: the record has another type."""
+        """Return the record, which must have this type. Raises WireError: the record has a different type."""
         if not isinstance(self.record, kind):
             raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
         return self.record

@@ -19,7 +19,7 @@ _LINEAGE = "lineage"
 
 
 def lineage_section(lineage: Lineage) -> Section:
-    """Return the section of the first answer to a walk that identifies the table's batches."""
+    """Return the section that identifies the table's batches; it is sent in the first answer to a walk."""
     return Section(_LINEAGE, np.array(lineage, np.int64))
 
 
@@ -67,7 +67,7 @@ def read_rows(message: Message) -> TableRows:
     """Return the rows in a message.
 
     Raises:
-        WireError: a section is missing, or has another dtype or number of rows.
+        WireError: a section is missing, or has a different dtype or number of rows.
     """
     found = {name: message.section(name).array for name in _SECTIONS}
     states = message.section(_STATES).array if message.has_section(_STATES) else None

@@ -116,7 +116,7 @@ class Body:
         self._outer.append_op(op.type, op.inputs, op.outputs, op.attrs)
 
     def _around(self, name: str, inner: Block) -> Variable:
-        """Return the variable that holds the values of all steps of a variable of the body."""
+        """Return the variable that holds the values of all steps of a body's variable."""
         found = inner.vars[name]
         return self._outer.create_var(
             name,

@@ -33,7 +33,7 @@ class Window(NamedTuple):
     dilations: Sizes
 
     def places(self, sizes: Sizes, trans: bool) -> Sizes:
-        """Return the output size of a convolution of an image, or of its transpose."""
+        """Return the output size of an image's convolution, or of its transpose."""
         reaches = [
             (size - 1) * dilation + 1 for size, dilation in zip(self.filter, self.dilations, strict=True)
         ]

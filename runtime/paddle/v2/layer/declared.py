@@ -41,7 +41,7 @@ def declares(
     has_bias: bool = False,
     finish: Callable[[str, dict[str, Any], Made], Made] | None = None,
 ) -> Callable[[Callable[..., Made]], Callable[..., LayerOutput]]:
-    """Turn a function into the declaration of a layer of its name.
+    """Turn a function into the declaration of the layer with its name.
 
     Args:
         arguments: the arguments of the declaration in Python syntax, with literal defaults.

@@ -105,7 +105,7 @@ def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes
     """Check the sizes of a layer's first inputs.
 
     Raises:
-        UsageError: one has another size.
+        UsageError: one has a different size.
     """
     for link, size in zip(config.inputs, sizes, strict=False):
         if layers[link.layer].size != size:

@@ -174,7 +174,7 @@ def _eos(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="maxid_layer")
 def max_id(input: LayerOutput) -> Made:
-    """Declare the index of the largest value of each row. Infer reads it with field='id'."""
+    """Declare the index of each row's largest value. Infer reads it with field='id'."""
     return Made([input], input.size)
 
 

@@ -103,7 +103,7 @@ gather = layer(
 )
 scatter = layer(
     "scatter(input, index, updates, name=None, overwrite=True)",
-    "input with the rows that index names replaced by the updates, or increased by them with overwrite=False",
+    "input with the rows that index names replaced with the updates, or increased by them with overwrite=False",
 )
 pad = layer(
     "pad(x, paddings, pad_value=0.0, name=None)",

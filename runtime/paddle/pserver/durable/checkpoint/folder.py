@@ -130,7 +130,7 @@ def read_manifest(part: Path) -> Manifest:
     """Read the manifest of one part.
 
     Raises:
-        CheckpointError: the manifest is missing or damaged, or belongs to another part.
+        CheckpointError: the manifest is missing or damaged, or belongs to a different part.
     """
     try:
         if part.is_symlink() or part.parent.is_symlink():

@@ -107,7 +107,7 @@ class Manifest:
         """Parse the output of `to_bytes` strictly.
 
         Raises:
-            CheckpointError: the bytes are not a manifest, or have another format version.
+            CheckpointError: the bytes are not a manifest, or have a different format version.
         """
         if len(data) > MAX_MANIFEST_BYTES:
             raise CheckpointError(f"the manifest is larger than {MAX_MANIFEST_BYTES} bytes")

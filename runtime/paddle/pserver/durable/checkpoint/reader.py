@@ -50,7 +50,7 @@ def open_plain(path: Path) -> io.FileIO:
 
 
 def open_file(root: Path, file: DataFile) -> io.FileIO:
-    """Open a checkpoint file, unbuffered. Raises CheckpointError: the file is missing, or has another size."""
+    """Open a checkpoint file, unbuffered. Raises CheckpointError: the file is missing, or has a different size."""
     data = open_plain(root / file.path)
     size = os.fstat(data.fileno()).st_size
     if size != file.nbytes:

@@ -38,7 +38,7 @@ def load(
         told: called with a description of the progress, once per file.
 
     Raises:
-        CheckpointError: a file is missing, damaged, or of another model. The store is then unusable.
+        CheckpointError: a file is missing, damaged, or of a different model. The store is then unusable.
     """
     for name, served in store.growing.items():
         if not served.is_untouched:
@@ -156,7 +156,7 @@ class _Growth:
 
         Raises:
             CheckpointError: the piece contains something other than rows.
-            PserverError: the rows have another shape, or there is not enough room for them.
+            PserverError: the rows have a different shape, or there is not enough room for them.
         """
         if IDS not in piece.arrays:
             raise CheckpointError(f"table {self._name}: expected rows with ids, found {sorted(piece.arrays)}")
