@@ -30,7 +30,7 @@ from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.digests import MEMORIES
 from paddle_node.contract.classes import dataclass
 
-A_NODE = 3  # a connection, and both ends of the pipe that wakes its reader; three pipes of a child
+A_NODE = 4  # a local agent: three pipes and their epoll; others need fewer
 OURS = 128  # files of the workspace being sent, collected logs, the terminal, the control socket
 
 

@@ -101,8 +101,9 @@ class CheckpointConfig:
         """Save a checkpoint if one is due after this step, and delete those that are too old."""
         if epoch % self.epoch_interval or step % self.step_interval:
             return
-        serials = self._serials()
-        folder = self._folder(serials[-1] + 1 if serials else 0)
+        serials, names = self._serials(), Path(self.checkpoint_dir).glob("checkpoint_*")
+        numbers = [int(match[1]) for match in (_NAME.fullmatch(path.name) for path in names) if match]
+        folder = self._folder(max(numbers, default=-1) + 1)
         partial = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(partial, ignore_errors=True)
         own = partial / f"trainer_{trainer_id}"
@@ -115,7 +116,7 @@ class CheckpointConfig:
             _synchronize(path)
         partial.rename(folder)
         _synchronize(folder.parent)
-        for serial in serials[: len(serials) + 1 - self.max_num_checkpoints]:
+        for serial in serials[: max(0, len(serials) + 1 - self.max_num_checkpoints)]:
             self._remove(serial)
 
     def end(self) -> None:
@@ -135,8 +136,10 @@ class CheckpointConfig:
         return Path(self.checkpoint_dir, f"checkpoint_{serial}")
 
     def _remove(self, serial: int) -> None:
-        old = self._folder(serial)
-        shutil.rmtree(old.rename(old.with_name(f".{old.name}.old")))
+        folder = self._folder(serial)
+        old = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(folder.rename(old))
 
 
 def _listed(folder: Path) -> list[str]:
@@ -155,7 +158,7 @@ def _check_files(folder: Path) -> None:
         ModelFileError: a file is missing, or has other contents.
     """
     expected = (folder / _COMPLETE).read_text().splitlines(keepends=True)
-    wrong = set(expected).symmetric_difference(_listed(folder)) if expected else set()
+    wrong = set(expected).difference(_listed(folder)) if expected else set()
     if wrong:
         raise ModelFileError(f"{min(wrong).split(maxsplit=2)[-1].strip()} does not match {_COMPLETE}")
 

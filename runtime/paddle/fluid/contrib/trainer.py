@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from paddle.fluid import io
 from paddle.fluid.compiler import CompiledProgram
 from paddle.fluid.contrib.step_checkpoint import CheckpointConfig
 from paddle.fluid.data_feeder import DataFeeder
-from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor
 from paddle.fluid.optimizer import Optimizer
 from paddle.fluid.program.defaults import program_guard
@@ -29,6 +30,8 @@ from paddle.graph import unique_name
 __all__ = [
     "BeginEpochEvent", "BeginStepEvent", "CheckpointConfig", "EndEpochEvent", "EndStepEvent", "Trainer",
 ]  # fmt: skip
+
+_log = logging.getLogger(__name__)
 
 
 class BeginEpochEvent:
@@ -92,7 +95,8 @@ class Trainer:
         Args:
             train_func: declares the layers; returns the loss, or a list that begins with it.
             optimizer_func: returns the optimizer.
-            param_path: a directory of `save_params` with the same optimizer, to continue from; None: random values.
+            param_path: a directory of `save_params` with the same optimizer, to continue from; None, or with a
+                warning a missing directory: initial values.
             place: the device; None: a GPU if there is one, else the CPU.
             parallel: run on CPU_NUM places, or on all selected GPUs; each batch needs a sample for each of them.
             checkpoint_config: saves checkpoints during training, and continues after the last of them; for one trainer.
@@ -100,7 +104,6 @@ class Trainer:
         Raises:
             FluidTypeError: a function returns a value of the wrong type, or an argument has the wrong type.
             FluidError: a variable of the job's environment is missing, or several trainers have a checkpoint_config.
-            ModelFileError: param_path is not a directory of `save_params` with this optimizer.
         """
         if checkpoint_config is not None and not isinstance(checkpoint_config, CheckpointConfig):
             raise FluidTypeError(
@@ -129,12 +132,12 @@ class Trainer:
             self.exe.run(self.startup_program)
             if self._role == "PSERVER":
                 return  # its values come from trainer 0
-            if param_path:
-                if not os.path.isdir(param_path):
-                    raise ModelFileError(
-                        f"Trainer: param_path: {param_path!r} is not a directory of save_params"
-                    )
+            if param_path and os.path.isdir(param_path):
                 io.load_persistables(self.exe, param_path, self.train_program)
+            elif param_path:
+                _log.warning(
+                    "param_path %r is not a directory: training starts with initial values", param_path
+                )
             if self.checkpoint_cfg is not None:
                 self.checkpoint_cfg.restore(self.exe, self.train_program, self._trainer_id)
 

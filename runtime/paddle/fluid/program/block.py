@@ -169,8 +169,8 @@ class Block(graph.Block):
     def infer(self, op: graph.Operator) -> None:
         """Infer the outputs of an operator and declare them.
 
-        Scripts that test one operator declare all of its variables with one dtype. Therefore, a bare input may hold
-        integers where the operator needs them.
+        Scripts that test one operator declare all of its variables with one dtype. Therefore, a bare input that no
+        other operator reads may hold integers where the operator needs them.
         """
         try:
             super().infer(op)
@@ -181,7 +181,7 @@ class Block(graph.Block):
     def _inferred_with_numbers(self, op: graph.Operator, name: str) -> bool:
         variable = cast(Variable, self.reach(name))
         declared = variable.dtype
-        if declared.kind != "f" or not variable.is_bare:
+        if declared.kind != "f" or not self._may_change(variable, op):
             return False
         variable.dtype = np.dtype("int64")
         try:
@@ -193,9 +193,24 @@ class Block(graph.Block):
 
     def _declare(self, op: graph.Operator, slot: str, name: str, spec: Spec) -> None:
         found = cast("Variable | None", self.find(name))
-        if found is not None and found.dtype != spec.dtype and found.is_bare:
-            found.dtype = spec.dtype
-        super()._declare(op, slot, name, spec)
+        if found is None or found.dtype == spec.dtype or not self._may_change(found, op):
+            super()._declare(op, slot, name, spec)
+            return
+        declared, found.dtype = found.dtype, spec.dtype
+        try:
+            super()._declare(op, slot, name, spec)
+        except OpError:
+            found.dtype = declared
+            raise
+
+    def _may_change(self, variable: Variable, op: graph.Operator) -> bool:
+        """Return whether a variable may take another dtype: it is bare, and only this operator reads it."""
+        return (
+            variable.is_bare
+            and len(self.program.blocks) == 1
+            and variable.block is self
+            and not any(variable.name in (*each.reads, *each.writes) for each in self.ops if each is not op)
+        )
 
     def _remove_op(self, index: int) -> None:
         del self.ops[index]

@@ -14,7 +14,6 @@ import numpy as np
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
-from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.block import Block
 from paddle.graph.in_place import copied
@@ -27,8 +26,7 @@ def entering(value: Any, block: Block, name: str) -> Any:
     """Return a fed value for a variable of a block.
 
     Python numbers take the variable's dtype. Arrays must have it, or integers (or shorter floating point numbers) that
-    it can represent exactly, which are converted; the run refuses all others. A bare variable takes the dtype of a
-    LoDTensor, since scripts that test operators declare all variables of an operator with one dtype.
+    it can represent exactly, which are converted; the run refuses all others.
 
     Raises:
         RunError: the value is a list of arrays, which has no shape.
@@ -37,7 +35,6 @@ def entering(value: Any, block: Block, name: str) -> Any:
     variable = block.find(name)
     if isinstance(value, LoDTensor):
         value = value.value()
-        _settle(variable, value)
     if isinstance(value, LoDArray):
         if type(value.data) is np.ndarray and variable is not None and value.data.dtype == variable.dtype:
             return value
@@ -62,16 +59,6 @@ def entering(value: Any, block: Block, name: str) -> Any:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise FluidTypeError(f"{name!r} was fed a value that is not an array of {dtype}: {error}") from error
-
-
-def _settle(variable: graph.Variable | None, value: Any) -> None:
-    """Give a bare variable the dtype of its value; whole numbers keep the declared size, which an operator may need."""
-    dtype = getattr(value, "dtype", None)
-    if not isinstance(variable, Variable) or dtype is None or not variable.is_bare:
-        return
-    if dtype != variable.dtype and not dtype.kind == variable.dtype.kind == "i":
-        variable.dtype = dtype
-        variable.block.program.touch()
 
 
 def _fitting(value: Any, variable: graph.Variable | None) -> Any:

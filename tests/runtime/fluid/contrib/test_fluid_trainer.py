@@ -174,9 +174,32 @@ def test_a_second_training_runs_all_steps(tmp_path: Path) -> None:
     assert counts == [1, 4]
 
 
-def test_a_missing_directory_of_parameters_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"param_path: .*missing' is not a directory"):
+def test_a_missing_directory_of_parameters_causes_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"):
         trainer(param_path=str(tmp_path / "missing"))
+    assert "missing' is not a directory" in caplog.text
+
+
+def test_old_checkpoints_are_removed_whatever_a_killed_process_left(tmp_path: Path) -> None:
+    made = trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path), 5, 1, 1))
+    for name in (".checkpoint_0.old", "checkpoint_3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rest").touch()
+
+    def handle(event: Any) -> None:
+        if isinstance(event, fluid.EndStepEvent) and (event.epoch, event.step) == (1, 2):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        made.train(2, handle, reader)
+    assert sorted(path.parent.name for path in tmp_path.glob("*/_SUCCESS")) == [
+        "checkpoint_10", "checkpoint_6", "checkpoint_7", "checkpoint_8", "checkpoint_9",
+    ]  # fmt: skip
+    (tmp_path / "checkpoint_10" / ".nfs0001").touch()
+    again = trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path)))
+    assert again.checkpoint_cfg.load_serial == 10
 
 
 def test_checkpoints_of_several_trainers_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
