@@ -94,7 +94,7 @@ def test_a_trainer_waits_longer_than_its_deadline_for_servers_that_start_late_an
     late = job.start("PSERVER", 1, second)
     losses, error = trainer.communicate(timeout=DEADLINE_S)
     assert trainer.returncode == 0, error
-    assert "all pservers are listening" in error
+    assert "all pservers are now listening" in error
     assert len(losses.split()) == 2
     ends = [process.communicate(timeout=DEADLINE_S) for process in (server, late)]
     assert [server.returncode, late.returncode] == [0, 0], ends
