@@ -58,7 +58,7 @@ class OpProtoHolder:
         """Return the description of an operator.
 
         Raises:
-            UnknownOpError: there is no operator of that type.
+            UnknownOpError: the type is unknown.
         """
         return _proto(lookup(type))
 
@@ -129,7 +129,7 @@ class OperatorFactory:
         """Return an operator: `Operator("scale", X="x", Out="y", scale=2.0)`.
 
         Raises:
-            UnknownOpError: there is no operator of that type.
+            UnknownOpError: the type is unknown.
             AttrError: an attribute is unknown, missing or has the wrong type.
             SlotError: a required slot is missing, or a slot has too many variables.
         """
