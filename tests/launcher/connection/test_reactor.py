@@ -105,7 +105,7 @@ class _Again(Reports):
         return Next.BYTES if self.is_done.is_set() else Next.TASK
 
 
-@pytest.mark.parametrize("may_block", [True, False], ids=["it may block", "its turn goes on elsewhere"])
+@pytest.mark.parametrize("may_block", [True, False], ids=["it may block", "its turn continues elsewhere"])
 def test_reported_data_is_read_while_the_usual_workers_are_blocked(reactor: Reactor, may_block: bool) -> None:
     reader = _Again(may_block)
     reactor.watch(reader)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 from weakref import ref
 
 import numpy as np
@@ -26,9 +26,6 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph.block import Name
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import Spec
-
-if TYPE_CHECKING:
-    pass
 
 _PACKAGE = str(Path(paddle.__file__).parent) + os.sep
 
@@ -204,7 +201,7 @@ class Block(graph.Block):
             raise
 
     def _may_change(self, variable: Variable, op: graph.Operator) -> bool:
-        """Return whether a variable may take another dtype: it is bare, and only this operator reads it."""
+        """Return whether a variable may take another dtype: it is bare, and no other operator uses it."""
         return (
             variable.is_bare
             and len(self.program.blocks) == 1
