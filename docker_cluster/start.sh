@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Starts a node: takes the mounted keys, makes a host key if none is mounted, runs sshd in the foreground.
+# Starts a node: installs the mounted public key, creates a host key unless one is mounted, and runs sshd in the
+# foreground.
 #
-# It needs no root: sshd then lets in the user that it runs as. NODE_USER is who may log in where it runs as root.
-# MAKE_KEY, if it is not empty: this user gets a key to log in to others with, made when the container first starts.
+# Root is not required: without it, only the user that runs this script can log in. As root, NODE_USER can log in.
+# If MAKE_KEY is not empty, that user also gets a key pair for logins to other nodes when the container first starts.
 set -eu
 
 secrets=${SECRETS_DIR:-/run/secrets}
@@ -12,10 +13,10 @@ home=$(getent passwd "$user" | cut -d: -f6)
 host_keys=$home/.ssh
 
 if [ ! -s "$secrets/authorized_keys" ] || [ ! -r "$secrets/authorized_keys" ]; then
-    echo "node: nobody may log in: mount your public key at $secrets/authorized_keys, readable for $(id -un)" >&2
+    echo "node: no user could log in: mount your public key at $secrets/authorized_keys, readable by $(id -un)" >&2
     exit 1
 fi
-# A copy, because sshd wants a file that nobody else can write, and a mounted one belongs to whoever mounted it.
+# sshd requires a file that only this user or root can write. The mounted file can have another owner, so copy it.
 mkdir -p "$home/.ssh"
 chmod 700 "$home/.ssh"
 cat "$secrets/authorized_keys" >"$home/.ssh/authorized_keys"

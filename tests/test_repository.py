@@ -38,7 +38,7 @@ def tracked_files() -> list[Path]:
 
 
 @pytest.mark.parametrize("what", BANNED)
-def test_no_tracked_file_holds(what: str) -> None:
+def test_no_tracked_file_contains(what: str) -> None:
     here = Path(__file__).resolve()
     found = []
     for path in tracked_files():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates the input of train.py: word_dict.pickle, train.txt and test.txt, and one piece of each text per trainer.
 
-Each line of the text files is one 5-gram: the ids of five consecutive words. The same corpus and options give the
-same bytes; files that are up to date are not touched, the others are replaced by a rename.
+Each line of the text files is one 5-gram: the ids of five consecutive words. The same corpus and options always give
+the same bytes. Files that are up to date are not changed; all others are replaced by a rename.
 
     python prepare.py                       text that comes with Python, no network needed
     python prepare.py --corpus=imikolov     Penn Treebank (35 MB), downloaded unless it is in PADDLE_DATA_HOME
@@ -123,7 +123,7 @@ def imikolov_corpus() -> Corpus:
 
 
 def python_docs() -> Iterable[str]:
-    """Return the sentences of the reference that `help()` shows, without duplicates: topics repeat each other."""
+    """Return the sentences of the reference that `help()` shows, without duplicates, because its topics overlap."""
     try:
         from pydoc_data.topics import topics
     except ModuleNotFoundError:
@@ -158,7 +158,7 @@ def numbered(sentences: Iterable[list[str]]) -> Corpus:
 
 
 def frequent(counts: Counter[str]) -> list[str]:
-    """Return the words that occur at least twice, most frequent first; of too many, fewer than MAX_WORDS."""
+    """Return fewer than MAX_WORDS words that occur at least twice, most frequent first."""
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     least = max(2, counts[ranked[MAX_WORDS - 1]] + 1) if len(ranked) >= MAX_WORDS else 2
     return [word for word in ranked if counts[word] >= least]

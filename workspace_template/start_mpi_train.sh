@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The program of each rank of mpirun: one parameter server and one trainer of the job, which end together.
+# Runs as each rank of mpirun: starts one parameter server and one trainer of the job, which end together.
 #
 #   mpirun -hostfile machines -n 3 --map-by ppr:1:node --bind-to none /home/tutorial/start_mpi_train.sh [arguments of train.py]
 #
-# Every host needs it in the same directory, next to train.py, the data of that host, and the file `machines`, whose
-# first hosts are those that mpirun uses, one rank each. Logs go to logs/ in that directory. Variables that mpirun can
-# pass (-x NAME):
+# Copy this script to the same directory on every host, with train.py, that host's data and the file `machines`. The
+# ranks run on the first hosts in `machines`, one rank per host. Logs are written to logs/ in that directory. mpirun
+# can pass these variables (-x NAME):
 #
 #   PYTHON            the hosts' Python (python3), with numpy and pyzmq; set PYTHONPATH if `paddle` is not installed
 #   PADDLE_INIT_*     flags: PADDLE_INIT_NUM_PASSES, PADDLE_INIT_PORT (7164), PADDLE_INIT_USE_GPU (False), ...
-#   PADDLE_JOB_KEY    64 hex digits; traffic between trainers and parameter servers is then encrypted
-#   SHARED_HOME       not empty if the hosts share this directory: logs go to logs/node_<rank>/
+#   PADDLE_JOB_KEY    64 hex digits; encrypts the traffic between trainers and parameter servers
+#   SHARED_HOME       set it if the hosts share this directory; logs are then written to logs/node_<rank>/
 set -eu
 
 fail() {
@@ -50,5 +50,5 @@ export PADDLE_INIT_PSERVERS="$hosts"
 
 logs=logs
 [ -z "${SHARED_HOME:-}" ] || logs=logs/node_$rank
-# $PPID is mpirun, or its orted on this host: when that process exits for any reason, pserver and trainer end.
+# $PPID is mpirun, or orted on this host. When that process exits for any reason, the pserver and the trainer end.
 exec "${PYTHON:-python3}" -P -m paddle launch_v2 --parent="$PPID" --log_dir="$logs" train.py "$@"

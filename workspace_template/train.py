@@ -47,7 +47,7 @@ cluster = os.getenv("PADDLE_CLUSTER_TRAIN", "") in ("true", "True", "TRUE", "1",
 
 
 def own_files(name, trainer_id, trainers):
-    """Return this trainer's pieces of a file: those whose number modulo `trainers` is its id. Alone: the whole file."""
+    """Return the pieces whose number modulo `trainers` is this trainer's id, or the whole file outside a cluster."""
     if not cluster:
         return [name]
     pieces = sorted(

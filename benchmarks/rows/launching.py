@@ -90,7 +90,7 @@ def _lines(work: Work) -> Iterator[Sides]:
 def _command(count: int, turns: int) -> Row:
     return Row(
         f"whole_{count}",
-        f"`true` on {count} hosts, the whole command, all cached",
+        f"run `true` on {count} hosts (whole command, cached)",
         "s",
         partial(_whole, count=count),
         (
@@ -121,15 +121,15 @@ ROWS = (
     _command(64, 3),
     _sent(
         "cold_2MB",
-        "2 MB in 200 files to 16 hosts that have nothing",
+        "send 200 files (2 MB) to 16 hosts that have none of them",
         SMALL,
         COLD,
         Versus("ours", "openssh_tar", 0.67),
-        f"{_SENDING}; the runtime goes along",
+        f"{_SENDING}; the runtime is sent too",
     ),
     _sent(
         "unchanged_2MB",
-        "the same once more, unchanged",
+        "send the same files again, unchanged",
         SMALL,
         UNCHANGED,
         Versus("ours", "rsync", 0.67),
@@ -137,7 +137,7 @@ ROWS = (
     ),
     _sent(
         "unchanged_100MB",
-        "100 MB to 16 hosts that have them already",
+        "send 100 MB to 16 hosts that already have these files",
         BIG,
         UNCHANGED,
         Versus("ours", "rsync", 0.67),
@@ -145,7 +145,7 @@ ROWS = (
     ),
     Row(
         "first_step",
-        "first trained batch on 3 hosts, 3 trainers and 3 pservers, all cached",
+        "first trained batch with 3 trainers and 3 pservers on 3 hosts, all files cached",
         "s",
         partial(_first_step, is_first=False),
         (Versus("ours", "rsync_ssh", 1.0),),
@@ -154,7 +154,7 @@ ROWS = (
     ),
     Row(
         "first_step_first_job",
-        "the same on hosts that never ran a job",
+        "the same on hosts that have never run a job",
         "s",
         partial(_first_step, is_first=True),
         (Versus("ours", "rsync_ssh", 0.91),),
@@ -164,7 +164,7 @@ ROWS = (
     ),
     Row(
         "line",
-        "a line from `print` on 3 hosts to the screen, median",
+        "a line from `print` on one of 3 hosts to the screen (median)",
         "ms",
         _lines,
         (Versus("ours", "openssh"),),

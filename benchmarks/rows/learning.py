@@ -103,7 +103,7 @@ def _network(name: str, what: str, reach: float, threads: int, why: str = "") ->
 ROWS = (
     Row(
         "job_3_trainers",
-        "README's job: 3 trainers and 3 servers on this node, samples a second of all",
+        "the job in README: 3 trainers and 3 servers on one machine",
         "samples/s",
         _job,
         (Versus("ours_3_trainers", "alone", 0.7), Versus("ours_3_trainers", "torch_ddp", 1.5)),
@@ -113,15 +113,15 @@ ROWS = (
     ),
     _network("resnet20", "training ResNet-20, batches of 128", 0.7, 2, "batch norm and sums on numpy"),
     _network(
-        "vgg16", "training VGG-16, batches of 32", 0.7, 2, "convolutions of 512 channels on 4 x 4 places"
+        "vgg16", "training VGG-16, batches of 32", 0.7, 2, "convolutions with 512 channels on images of 4 x 4"
     ),
     _network("lenet", "training LeNet, batches of 128", 0.9, 2),
     _network(
         "lstm",
-        "training an LSTM (PyTorch pads), 32 sentences",
+        "training an LSTM on 32 sentences (PyTorch pads them)",
         1.0,
         1,
-        "fresh memory: 4,200 page faults a step",
+        "fresh memory: 4,200 page faults per step",
     ),
     _network("decoder", "training the book's decoder in a DynamicRNN", 1.0, 1),
     Row(

@@ -19,7 +19,7 @@ from benchmarks.launching.run import Run
 from benchmarks.report import Report
 from benchmarks.timing import Contender, interleave
 
-_TIMES = ("s", "ms", "us")  # units of which less is better; of all others, more is better
+_TIMES = ("s", "ms", "µs")  # units of which less is better; of all others, more is better
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Row:
 
     Attributes:
         what: a description for people.
-        unit: unit of the sides' results; for "s", "ms" and "us", less is better.
+        unit: unit of the sides' results; for "s", "ms" and "µs", less is better.
         sides: the sides that take turns, available while the context is active.
         versus: the comparisons.
         at_most: side -> its target, if no rival does the same.

@@ -88,7 +88,7 @@ def _push(name: str, trainers: int, versus: Sequence[Versus], why: str = "", tur
     return Row(
         f"push_{name}_w{trainers}",
         f"push and pull {name[:-2]} {name[-2:]}, {who}, one server",
-        "us" if _SIZES[name] < _SMALL else "GB/s",
+        "µs" if _SIZES[name] < _SMALL else "GB/s",
         partial(_pushes, name=name, trainers=trainers, ways=ways),
         tuple(versus),
         turns=turns,
@@ -101,7 +101,7 @@ def _sum(name: str, ranks: int, versus: Sequence[Versus], what: str, why: str = 
     return Row(
         f"sum_{name}_r{ranks}",
         what,
-        "us",
+        "µs",
         partial(_sums, name=name, ranks=ranks, ways=ways),
         tuple(versus),
         turns=5,
@@ -116,7 +116,7 @@ _LARGE = (
     Versus("plain", "gloo"),
     Versus("node", "sockets"),
 )
-_SEALED = "AES-GCM at both ends, and 8 us of Python a message"
+_SEALED = "AES-GCM at both ends, and 8 µs of Python per message"
 ROWS = (
     _push(
         "40MB",
@@ -161,12 +161,12 @@ ROWS = (
         "all-reduce of 40 MB between 2 hosts, encrypted and plain",
         "gloo does not encrypt",
     ),
-    _sum("4KB", 4, (Versus("node", "mpi", 0.5),), "all-reduce of 4 KB, 4 ranks in a node", _PYTHON),
+    _sum("4KB", 4, (Versus("node", "mpi", 0.5),), "all-reduce of 4 KB, 4 ranks on one node", _PYTHON),
     _sum(
         "1MB",
         4,
         (Versus("node", "mpi", 1.2),),
-        "all-reduce of 1 MB, 4 ranks in a node",
+        "all-reduce of 1 MB, 4 ranks on one node",
         "4 ranks on these cores",
     ),
 )

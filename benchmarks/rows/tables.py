@@ -106,7 +106,7 @@ _MEMORY = "this machine provides fresh memory at 0.4 GB/s"
 ROWS = (
     Row(
         "table",
-        "10 M rows x 64: lookups of 50,000 ids, updates by AdaGrad, one thread",
+        "a table of 10 million rows of 64 floats: look up 50,000 ids, or update them by AdaGrad, one thread",
         "rows/s",
         _batches,
         (
@@ -121,7 +121,7 @@ ROWS = (
     ),
     Row(
         "table_growth",
-        "the same: longest stop while the table grows to 10 M rows, its batch included",
+        "longest batch while the table grows to 10 million rows",
         "ms",
         _growth,
         at_most={"ours": 50.0},
@@ -131,7 +131,7 @@ ROWS = (
     ),
     Row(
         "table_new_machine",
-        "the first growing table on a new machine, from its server's start to the first answer",
+        "first growing table on a new machine: from the server's start to its first answer",
         "s",
         _new_machine,
         at_most={"ours": 1.0},

@@ -172,7 +172,7 @@ def test_a_node_is_healthy_and_lets_the_mounted_key_in_as_a_user_without_rights(
 def test_a_node_without_a_key_says_so_and_does_not_start(podman: Podman, images: Images) -> None:
     done = podman.run("run", "--rm", "--network=none", IMAGE, check=False)
     assert done.returncode == 1
-    assert "nobody may log in: mount your public key at /run/secrets/authorized_keys" in done.stderr
+    assert "no user could log in: mount your public key at /run/secrets/authorized_keys" in done.stderr
 
 
 def test_the_deployment_s_pods_run_a_job(

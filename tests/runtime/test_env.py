@@ -59,7 +59,7 @@ def test_a_process_started_by_hand_has_nothing() -> None:
     assert env.glog_to_stderr is None
 
 
-def test_the_key_is_not_in_any_text_made_of_the_environment() -> None:
+def test_the_key_is_in_no_text_representation_of_the_environment() -> None:
     env = JobEnvironment.read(FULL)
     assert env.job_key == "5e" * 32
     assert "5e5e" not in f"{env} {env!r}"

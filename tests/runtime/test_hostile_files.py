@@ -21,7 +21,7 @@ ROUNDS = 150
 
 
 @pytest.mark.parametrize("name", hostile_files.READERS)
-def test_a_damaged_file_is_refused_in_the_words_of_its_reader(name: str) -> None:
+def test_a_damaged_file_is_refused_with_an_error_of_its_reader(name: str) -> None:
     found = [hostile_files.attack(name, seed)[1] for seed in range(ROUNDS)]
     assert [what for what in found if what] == []
 
@@ -35,7 +35,7 @@ def test_the_file_that_is_damaged_is_a_good_one(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["../../victim", "a/../../victim", "{folder}/victim", ".", "..", "a//b", "out/victim"]
 )
-def test_a_variable_is_never_outside_of_its_folder(tmp_path: Path, name: str) -> None:
+def test_a_variable_is_always_inside_its_directory(tmp_path: Path, name: str) -> None:
     outside, model = tmp_path / "outside", tmp_path / "deep/er/model"
     outside.mkdir()
     model.mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_switches_of_kernels_that_are_off_or_idle_are_no_news() -> None:
     fluid.Program.parse_from_string(with_attributes(*idle))
 
 
-def test_a_model_that_would_write_files_or_serve_when_it_is_run_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_would_write_files_or_start_servers_is_refused(tmp_path: Path) -> None:
     x = fluid.layers.data("x", [3])
     exe = fluid.Executor(fluid.CPUPlace())
     fluid.io.save_inference_model(tmp_path, ["x"], [fluid.layers.scale(x, 2.0)], exe)
@@ -149,7 +149,7 @@ def test_a_model_that_would_write_files_or_serve_when_it_is_run_is_refused(tmp_p
         fluid.io.load_inference_model(tmp_path, exe)
 
 
-def test_holes_of_a_tar_are_not_filled_with_memory() -> None:
+def test_holes_in_a_tar_file_take_no_memory() -> None:
     size = 1 << 30
     config = ParameterConfig("w", size // 4, dims=(size // 4,))
     stream = io.BytesIO()

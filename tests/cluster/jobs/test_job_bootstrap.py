@@ -60,7 +60,7 @@ def wheels() -> Path:
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
+def test_a_second_job_on_bare_nodes_sends_no_packages(
     cluster: Cluster, job: JobRunner, oracle: Oracle, wheels: Path
 ) -> None:
     for host in cluster.hosts:

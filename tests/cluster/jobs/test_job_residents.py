@@ -142,7 +142,7 @@ def the_next_job_logs_in_nowhere_and_learns_the_same_bits(
 
 
 @scenarios.add
-def it_holds_nothing_of_a_job(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+def it_keeps_no_data_of_a_job(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     there = run_once_and_wait(cluster, job, *QUICK, f"--env=SENTINEL={SECRET}")
     before = logins(cluster.hosts)
     run(job, *QUICK, f"--env=SENTINEL={SECRET}")
@@ -179,7 +179,7 @@ def memory_of(pid: int) -> bytes:
 
 
 @scenarios.add
-def strangers_and_wrong_keys_start_nothing_and_the_owner_is_still_served(
+def peers_without_the_right_key_start_nothing_and_the_owner_is_still_served(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     there = run_once_and_wait(cluster, job)

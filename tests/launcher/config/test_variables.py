@@ -181,7 +181,7 @@ def test_a_user_who_rules_the_gpus_is_left_to_it(
     assert settings.job.variables.revealed("/rt") == sent
 
 
-def test_no_value_is_in_what_is_shown_or_can_be_written_down(configured: Resolve) -> None:
+def test_no_value_of_a_variable_is_shown_or_stored(configured: Resolve) -> None:
     settings = configured(f"--env=TOKEN={SECRET}", "--env", "OTHER", OTHER=SECRET)
     plan = planning.build(settings, "JOB1")
     text = describe(plan)

@@ -99,7 +99,7 @@ def test_a_frame_over_the_limits_is_not_sent() -> None:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
-def test_mutated_frames_give_messages_or_a_frame_error_and_nothing_else(seed: int) -> None:
+def test_mutated_frames_cause_only_messages_or_frame_errors(seed: int) -> None:
     generator = random.Random(seed)
     good = b"".join(
         encode("line", {"proc": "p", "n": [1, None, {"a": "b"}]}, b"some bytes\n") for _ in range(20)

@@ -76,7 +76,7 @@ def put(where: StatePlaces, given: JobRecord, **status: object) -> Path:
     reason="makes access lists of another user with setfacl",
 )
 @pytest.mark.parametrize("entry", ["d:u:nobody:rwx", "u:nobody:rwx"])
-def test_an_access_list_opens_no_state_to_another_user(entry: str) -> None:
+def test_an_access_list_gives_no_other_user_access_to_the_state(entry: str) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)
         (Path(folder) / "jobs").mkdir()
@@ -134,7 +134,7 @@ def test_a_record_that_is_something_else_is_no_job(where: StatePlaces, spoil: di
     assert store.all_jobs(where) == []
 
 
-def test_the_directory_and_its_files_are_for_their_user_alone(where: StatePlaces) -> None:
+def test_the_directory_and_its_files_are_accessible_only_to_their_user(where: StatePlaces) -> None:
     directory = put(where, record("JOB1"), phase="run")
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}

@@ -143,7 +143,7 @@ def test_every_answer_forbids_scripts_of_others_and_copies(page: Browser) -> Non
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_nothing_comes_without_the_token(page: Browser) -> None:
+def test_requests_without_the_token_are_refused(page: Browser) -> None:
     token = page.path.strip("/")
     for path in (
         "/",
@@ -159,7 +159,7 @@ def test_nothing_comes_without_the_token(page: Browser) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""])
-def test_a_name_that_somebody_points_here_is_refused(page: Browser, host: str) -> None:
+def test_a_foreign_host_name_is_refused(page: Browser, host: str) -> None:
     assert page.ask("", headers={"Host": host.format(port=page.port)}).status == 403
 
 
@@ -171,7 +171,7 @@ def test_localhost_is_a_name_of_it(page: Browser) -> None:
     "headers",
     [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}],
 )
-def test_what_another_page_sends_is_refused(page: Browser, headers: dict[str, str]) -> None:
+def test_requests_from_other_sites_are_refused(page: Browser, headers: dict[str, str]) -> None:
     assert page.ask("stop", "POST", {"job": "x"}, headers).status == 403
     assert page.ask("", headers=headers).status == 403
 

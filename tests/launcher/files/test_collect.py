@@ -93,7 +93,9 @@ def test_an_empty_file_is_made(collector: Collector, tmp_path: Path) -> None:
         "output",
     ],
 )
-def test_a_path_that_leads_elsewhere_is_refused(collector: Collector, tmp_path: Path, path: str) -> None:
+def test_a_path_that_leads_outside_the_workspace_is_refused(
+    collector: Collector, tmp_path: Path, path: str
+) -> None:
     with pytest.raises(RecordError):
         collector.store(3, path, 0, True, b"x")
     assert list(tmp_path.iterdir()) == []
@@ -304,7 +306,7 @@ def test_a_link_that_could_lead_out_of_output_is_refused(path: str, to: str) -> 
         check_link(0, path, to)
 
 
-def test_nothing_is_written_through_a_link(collector: Collector, tmp_path: Path) -> None:
+def test_no_file_is_written_through_a_link(collector: Collector, tmp_path: Path) -> None:
     collector.store(0, "output/epoch3/w", 0, True, b"3")
     collector.link(0, "output/latest", "epoch3")
     collector.link(0, "output/w", "epoch3/w")
@@ -334,7 +336,7 @@ def test_a_file_that_was_removed_while_it_was_sent_leaves_nothing(
     assert collector.close() == []
 
 
-def test_more_bytes_than_are_wanted_of_a_node_are_told_before_and_left_there(tmp_path: Path) -> None:
+def test_bytes_beyond_the_limit_are_reported_and_stay_on_the_node(tmp_path: Path) -> None:
     collector = Collector(tmp_path, CollectLimits(most_bytes=1000, most_files=100))
     told = [
         collector.store(1, f"log/{turn}", 100 * index, index == 0, b"x" * 100)

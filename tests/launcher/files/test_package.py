@@ -108,7 +108,7 @@ def test_links_inside_travel_as_links(root: Path) -> None:
     ]
 
 
-def test_everything_that_cannot_travel_is_refused_in_one_error(root: Path) -> None:
+def test_all_files_that_cannot_be_sent_are_refused_in_one_error(root: Path) -> None:
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(root / "socket"))

@@ -50,7 +50,7 @@ def screen(job: StagedJob) -> list[str]:
         ("line", {"proc": "trainer-1", "unsent": 7, "log": FORGED}),
     ],
 )
-def test_no_words_of_a_node_become_a_line_of_the_launcher(
+def test_a_node_cannot_imitate_a_line_of_the_launcher(
     job: StagedJob, kind: str, fields: dict[str, Any]
 ) -> None:
     job.agents[1].say(kind, **fields)
@@ -78,7 +78,7 @@ def test_a_goodbye_in_mid_run_is_a_lost_node(job: StagedJob) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exited", "started", "ready"])
-def test_a_node_speaks_for_its_own_processes_alone(job: StagedJob, kind: str) -> None:
+def test_a_node_reports_only_about_its_own_processes(job: StagedJob, kind: str) -> None:
     fields: dict[str, Any] = {
         "pid": 1,
         "code": 0,

@@ -163,7 +163,7 @@ def test_the_same_settings_give_the_same_plan(planned: Planned) -> None:
     assert pserver_processes(planned(), ADDRESSES) == pserver_processes(planned(), ADDRESSES)
 
 
-def test_no_plan_holds_a_secret(planned: Planned) -> None:
+def test_no_plan_contains_a_secret(planned: Planned) -> None:
     plan = planned()
     processes = [
         *pserver_processes(plan, ADDRESSES),

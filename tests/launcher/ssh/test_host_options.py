@@ -188,7 +188,7 @@ def test_algorithms_that_only_the_server_has_are_named(
     client.get_in(url(server), identity_files=(server.client_key,))
 
 
-def test_a_host_certificate_needs_openssh_which_the_error_names(
+def test_the_error_for_a_host_certificate_names_openssh(
     client: Client, make_server: Make, tmp_path: Path
 ) -> None:
     authority, host_key = make_key(tmp_path / "authority"), make_key(tmp_path / "host")

@@ -87,7 +87,7 @@ def test_a_revoked_host_key_is_refused(client: Client, server: LoginServer) -> N
 
 
 @BOTH
-def test_a_refused_key_is_named_and_nobody_is_asked_for_a_password(
+def test_a_refused_key_is_named_and_no_password_is_requested(
     client: Client, server: LoginServer, tmp_path: Path
 ) -> None:
     client.knows(server)

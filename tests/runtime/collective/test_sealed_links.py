@@ -158,7 +158,7 @@ def test_somebody_between_two_ranks_passes_on_what_they_say(size: int) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_who_tampers_between_two_ranks_ends_the_sum_and_no_number_comes_of_it(attack: str) -> None:
+def test_tampering_between_two_ranks_ends_the_sum_without_a_result(attack: str) -> None:
     hurt = through(ATTACKS[attack], LARGE)[1]
     assert isinstance(hurt, PeerLost)
     assert "rank 0 (near) was lost: cannot decrypt piece" in str(hurt)
@@ -180,7 +180,7 @@ def test_a_link_that_is_cut_off_is_a_lost_rank() -> None:
 @pytest.mark.parametrize(
     ("token", "key"), [(b"x" * 16, LINKS_KEY), (TOKEN, b"o" * 32)], ids=["another token", "another key"]
 )
-def test_who_is_not_expected_gets_no_link(token: bytes, key: bytes) -> None:
+def test_an_unexpected_peer_gets_no_link(token: bytes, key: bytes) -> None:
     near, far = connection()
     with closing(near), closing(far), ThreadPoolExecutor(2) as threads:
         for each in (threads.submit(link, near, token, key), threads.submit(link, far)):
@@ -189,7 +189,7 @@ def test_who_is_not_expected_gets_no_link(token: bytes, key: bytes) -> None:
 
 
 @pytest.mark.parametrize("seals", [True, False])
-def test_a_rank_takes_links_of_that_encryption_alone_that_the_meeting_agreed_on(
+def test_a_rank_accepts_only_links_with_the_agreed_encryption(
     seals: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = members(2, way="tcp")

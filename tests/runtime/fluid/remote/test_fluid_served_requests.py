@@ -100,7 +100,7 @@ def test_a_row_far_beyond_a_variables_end_is_answered_with_none(ask: Ask) -> Non
     assert part.array.shape == (0, 1)
 
 
-def test_where_the_wire_is_plain_files_lie_under_the_working_or_the_temporary_folder(
+def test_with_a_plain_wire_files_are_below_the_working_or_temporary_directory(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

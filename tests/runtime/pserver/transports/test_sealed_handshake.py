@@ -34,7 +34,7 @@ def test_a_trainers_greeting_that_is_sent_back_is_no_servers() -> None:
             went_on(middle.trainer.handshake)
 
 
-def test_who_knows_another_jobs_key_is_not_spoken_to() -> None:
+def test_a_peer_with_the_key_of_another_job_gets_no_answer() -> None:
     with (
         contextlib.closing(Middle(servers_key=OTHER_JOB)) as middle,
         pytest.raises(SealError, match="job's key"),

@@ -178,9 +178,7 @@ TAMPERED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 @pytest.mark.parametrize("by", [CALLER, CALLED], ids=["up", "down"])
 @pytest.mark.parametrize("what", TAMPERED)
-def test_who_tampers_between_ends_the_connection_and_no_message_comes_of_it(
-    middle: Middle, what: str, by: int
-) -> None:
+def test_tampering_ends_the_connection_and_delivers_no_message(middle: Middle, what: str, by: int) -> None:
     sender, receiver = (middle.trainer, middle.server)[:: 1 if by == CALLER else -1]
     sender.writer().put(message((PIECE // 4 * 2,)))
     reader = receiver.reader()
@@ -196,7 +194,7 @@ def read_until_told(reader: StreamReader) -> None:
 
 
 @pytest.mark.parametrize("by", [CALLER, CALLED], ids=["up", "down"])
-def test_a_piece_that_is_sent_back_to_its_sender_does_not_open(middle: Middle, by: int) -> None:
+def test_a_reflected_piece_is_not_decrypted(middle: Middle, by: int) -> None:
     sender = middle.trainer if by == CALLER else middle.server
     sender.writer().put(Message(Ping()))
     middle.give(by, b"".join(middle.pieces(by, 1)))
@@ -225,7 +223,7 @@ def test_a_piece_of_another_connection_of_the_job_does_not_open(middle: Middle, 
     ],
     ids=["between pieces", "within the last", "within a length", "before the message"],
 )
-def test_what_is_cut_off_is_told_as_such(
+def test_a_truncated_message_is_reported(
     middle: Middle, cut: Callable[[list[bytes]], bytes], why: str
 ) -> None:
     middle.trainer.writer().put(message((PIECE // 4 * 2,)))

@@ -34,7 +34,7 @@ def greeted(endpoint: str) -> Message:
         network.close()
 
 
-def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
+def test_only_a_process_with_the_key_finds_the_shared_memory() -> None:
     with PserverProcess("--port=0") as server:
         hello, port = greeted(server.endpoints[0]), int(server.endpoints[0].rpartition(":")[2])
         with pytest.raises(ConnectionRefusedError):

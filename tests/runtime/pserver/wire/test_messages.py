@@ -150,7 +150,7 @@ def test_frames_of_two_messages_make_none() -> None:
         [pickle.dumps({"a": 1}) * 20],
     ],
 )
-def test_what_is_no_message_is_refused(garbage: list[Frame]) -> None:
+def test_a_malformed_message_is_refused(garbage: list[Frame]) -> None:
     with pytest.raises(WireError, match="not a message"):
         decode(garbage)
 

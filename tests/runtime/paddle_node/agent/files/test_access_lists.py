@@ -48,7 +48,7 @@ def nfs4(*entries: tuple[int, int, int, str]) -> bytes:
 @needs_acl
 @pytest.mark.parametrize("at", ["above", "above/jobs"])
 @pytest.mark.parametrize("who", ["u:nobody", "g:nogroup"])
-def test_a_named_writer_of_a_directory_of_the_path_is_a_problem(
+def test_an_access_list_with_another_writer_on_the_path_is_a_problem(
     make_node: Callable[..., Node], open_folder: Path, at: str, who: str
 ) -> None:
     root = open_folder / "above/jobs"
@@ -75,7 +75,7 @@ def test_lists_that_let_nobody_else_write_are_no_problem(
 
 
 @needs_acl
-def test_a_default_list_counts_where_the_next_directory_is_created(
+def test_a_default_access_list_applies_to_the_next_directory(
     make_node: Callable[..., Node], open_folder: Path
 ) -> None:
     setfacl("d:u:nobody:rwx", open_folder)

@@ -62,7 +62,7 @@ def as_nobody(command: str, *arguments: Path) -> int:
 
 
 @needs_root
-def test_a_neighbour_who_made_the_directory_above_gets_no_job_to_swap(
+def test_a_user_who_created_the_parent_directory_cannot_replace_a_job(
     make_node: Callable[..., Node], open_folder: Path
 ) -> None:
     scratch = open_folder / "scratch"
@@ -111,9 +111,7 @@ def test_a_directory_on_the_way_that_others_can_write_is_a_problem_unless_it_is_
 
 
 @needs_root
-def test_a_link_of_somebody_else_leads_no_job_anywhere(
-    make_node: Callable[..., Node], open_folder: Path
-) -> None:
+def test_a_link_of_another_user_is_not_followed(make_node: Callable[..., Node], open_folder: Path) -> None:
     shared, own = open_folder / "shared", open_folder / "own"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -127,7 +125,7 @@ def test_a_link_of_somebody_else_leads_no_job_anywhere(
 
 
 @needs_root
-def test_a_cache_that_others_could_have_filled_is_refused(
+def test_a_cache_that_other_users_could_write_is_refused(
     make_node: Callable[..., Node], open_folder: Path
 ) -> None:
     (open_folder / "jobs/.paddle/runtime").mkdir(parents=True)
@@ -138,7 +136,7 @@ def test_a_cache_that_others_could_have_filled_is_refused(
 
 
 @needs_root
-def test_a_workspace_below_the_root_directory_is_this_users_alone_and_elsewhere_it_is_told(
+def test_a_workspace_that_others_can_change_is_refused_below_root_dir_and_reported_elsewhere(
     make_node: Callable[..., Node], open_folder: Path
 ) -> None:
     for name in ("jobs/ws", "team"):
@@ -152,7 +150,7 @@ def test_a_workspace_below_the_root_directory_is_this_users_alone_and_elsewhere_
 
 
 @needs_root
-def test_nobody_else_reads_what_a_job_brings_makes_or_writes(
+def test_other_users_cannot_read_what_a_job_receives_creates_or_writes(
     make_node: Callable[..., Node], open_folder: Path
 ) -> None:
     node = greeted(make_node, open_folder / "jobs")

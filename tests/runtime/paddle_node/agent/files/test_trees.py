@@ -183,7 +183,7 @@ def test_files_that_no_job_used_for_a_month_leave_the_cache(idle: Node) -> None:
     assert recent.exists()
 
 
-def test_what_is_kept_between_jobs_is_closed_to_other_users(idle: Node) -> None:
+def test_files_kept_between_jobs_are_closed_to_other_users(idle: Node) -> None:
     own = idle.root / ".paddle"
     own.mkdir(parents=True)
     own.chmod(0o755)

@@ -184,7 +184,7 @@ def test_while_a_job_runs_the_address_of_the_job_alone_is_listened_on(
     socket.create_connection(("127.0.0.5", ports["127.0.0.5"]), 5).close()
 
 
-def test_callers_are_read_and_neither_kept_nor_answered(idle: Node) -> None:
+def test_probes_are_read_discarded_and_never_answered(idle: Node) -> None:
     port = probe(idle)["listen_port"]
     with (
         socket.create_connection(("127.0.0.1", port), 5) as caller,

@@ -69,7 +69,7 @@ def test_an_argument_arrives_byte_for_byte(node: Node, argument: str) -> None:
     assert not (node.root / "job" / "x").exists()
 
 
-def test_the_environment_is_a_small_base_and_what_was_given(
+def test_the_environment_is_a_small_base_plus_the_given_variables(
     make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")

@@ -38,7 +38,7 @@ def canary() -> Iterator[None]:
         yield
 
 
-def test_stop_leaves_nothing_of_the_job(node: Node, canary: object) -> None:
+def test_stop_leaves_no_process_of_the_job(node: Node, canary: object) -> None:
     family = run_all(node)
     node.link.send("stop", procs=None, grace_s=0.3)
     assert node.expect("stopped").fields["left"] == []
@@ -294,7 +294,7 @@ def test_a_control_group_is_gone_with_its_job(node: Node) -> None:
     eventually(lambda: not Path(group).exists(), f"{group} is gone")
 
 
-def test_without_a_control_group_it_is_said_that_something_may_be_left(
+def test_without_a_control_group_a_possibly_remaining_process_is_reported(
     make_node: Callable[..., Node], node: Node
 ) -> None:
     path = next((node.root / ".paddle/jobs").glob("*.json"))

@@ -17,7 +17,7 @@ from tests.runtime.pserver.pserver_training import connect, train
 
 
 @pytest.mark.parametrize("key", [KEY, None])
-def test_strangers_on_the_port_do_not_disturb_a_job(key: str | None) -> None:
+def test_unauthenticated_peers_do_not_disturb_a_job(key: str | None) -> None:
     garbage = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),

@@ -102,7 +102,7 @@ def sums(me: Membership) -> tuple[float, float]:
 @pytest.mark.parametrize("wire", ["curve", "plain"])
 @pytest.mark.parametrize("count", [2, 50, 500])
 @pytest.mark.parametrize("strangers_at", [(0,), (1, 2)], ids=["meeting", "mesh"])
-def test_strangers_who_say_nothing_or_nonsense_keep_no_job_from_starting(
+def test_silent_or_malformed_peers_cannot_block_the_start(
     strangers_at: tuple[int, ...], count: int, wire: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     everyone = members(3, way="tcp", wire=wire, timeout_s=SOON_S)

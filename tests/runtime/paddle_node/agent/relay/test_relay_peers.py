@@ -52,7 +52,7 @@ def _drain(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("knock", [_random_bytes, _http, _no_certificate, _other_certificate])
-def test_a_stranger_gets_nothing_and_disturbs_nobody(
+def test_an_unauthenticated_peer_gets_no_file_and_disturbs_no_transfer(
     lone: tuple[Node, Address], certificate: Certificate, knock: Callable[[Address], None]
 ) -> None:
     node, address = lone
@@ -125,7 +125,7 @@ def test_a_file_of_another_job_is_not_given(make_node: Callable[..., Node], cert
 @pytest.mark.parametrize(
     "says", [b"\xff\xff\xff\xff", b"\0\0\0\x02{}", b"\0\0\0\x03abc", b'\0\0\0\x0e[["../../x",0]]']
 )
-def test_a_node_of_the_job_that_asks_nonsense_is_cut_off_alone(
+def test_a_node_with_a_malformed_request_is_disconnected(
     lone: tuple[Node, Address], certificate: Certificate, says: bytes
 ) -> None:
     node, address = lone

@@ -107,7 +107,7 @@ def test_a_stranger_is_sent_away_at_once_counted_and_not_complained_of(
     assert not caplog.records
 
 
-def test_a_plain_stream_with_the_right_word_is_refused(beside: Beside) -> None:
+def test_a_plain_stream_with_the_right_token_is_refused(beside: Beside) -> None:
     invitation = beside.invite()
     with contextlib.closing(come(beside, invitation, None)) as link:
         link.send(Message(Ping()))
@@ -125,7 +125,7 @@ def test_a_trainer_with_a_key_takes_no_stream_of_who_does_not_know_it(servers: W
 
 
 @pytest.mark.parametrize("said", [b"\0" * 200, b"PDPS" + bytes(200)], ids=["nothing", "a plain message"])
-def test_a_trainer_with_a_key_reads_nothing_plain(said: bytes) -> None:
+def test_a_trainer_with_a_key_reads_no_unencrypted_data(said: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         word = Beside(None)
         invitation = word.invite()._replace(record=Invited(listener.getsockname()[1], 7164))
