@@ -62,11 +62,6 @@ if [ -n "$missing" ]; then
     fi
 fi
 
-# Two cores and many processes: one thread each, or they thrash.
-export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
-# The tests start hundreds of Python processes: modules are compiled once, not by each of these.
-unset PYTHONDONTWRITEBYTECODE
-
 if [ $# -eq 0 ]; then
     # Beside the type checker, which uses one core, test modules are compiled: else every worker would do that.
     .venv/bin/python -m pytest --collect-only -q >/dev/null 2>&1 &
