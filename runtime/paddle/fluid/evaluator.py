@@ -58,7 +58,7 @@ class Evaluator:
         self.states.append(state)
 
     def _counts(self) -> list[float]:
-        return [float(np.asarray(global_scope().get(state.name)).reshape(-1)[0]) for state in self.states]
+        return [float(global_scope().get(state.name).reshape(-1)[0]) for state in self.states]
 
 
 class Accuracy(Evaluator):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from paddle import backend
 from paddle.graph.backward import allowed
@@ -23,7 +25,9 @@ from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.ops.base.body import Body
+from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.registry import NO_SLOTS, attribute_of
+from paddle.ops.base.selected_rows import SelectedRows
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
 # As a set of variables that may have sequences: all variables.
@@ -107,6 +111,8 @@ class Binder:
         }
         keywords = {name: given[name] for name in definition.keywords if name in given}
         kernel = with_keywords(definition.kernel, keywords)
+        if self.xp is not np:
+            kernel = _moving(kernel, self.xp)
         if definition.in_place:
             kernel = copying(kernel, op, self.feeds)
         if self.sequential is not ALL and not any(name in self.sequential for name in op.reads):
@@ -149,6 +155,23 @@ def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Ca
     bound = FunctionType(code, kernel.__globals__, kernel.__name__, kernel.__defaults__, kernel.__closure__)
     bound.__kwdefaults__ = {**(kernel.__kwdefaults__ or {}), **keywords}
     return bound
+
+
+def onto(value: Any, xp: Any) -> Any:
+    """Return a value with its arrays on the GPU that `xp` computes on; lists and tuples with those of their items."""
+    if isinstance(value, np.ndarray | np.generic):
+        return xp.asarray(value)
+    if isinstance(value, LoDArray):
+        return LoDArray(onto(value.data, xp), value.lod)
+    if isinstance(value, SelectedRows):
+        rows, values = onto(value.rows, xp), onto(value.values, xp)
+        return replace(value, rows=rows, values=values)
+    return type(value)(onto(each, xp) for each in value) if type(value) in (list, tuple) else value
+
+
+def _moving(kernel: Callable[..., Any], xp: Any) -> Callable[..., Any]:
+    """Return the kernel with its results on the GPU, since readers and some kernels return arrays of the host."""
+    return lambda *values, **drawn: onto(kernel(*values, **drawn), xp)
 
 
 def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddle.backend import Array, Device, array_module, from_host
-from paddle.graph.binding import STEP, Call, Registers, Rooms
+from paddle.backend import Array, Device, array_module
+from paddle.graph.binding import STEP, Call, Registers, Rooms, onto
 from paddle.graph.block import Block
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
 from paddle.graph.failure import checked, failed
@@ -179,11 +179,7 @@ class BoundPlan:
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
             )
-        if not self._device.is_gpu or isinstance(value, SelectedRows):
-            return value
-        if isinstance(value, LoDArray):
-            return LoDArray(from_host(value.data, self._device), value.lod)
-        return from_host(value, self._device)
+        return onto(value, self._device.module()) if self._device.is_gpu else value
 
     def _fetched(self, feed: Mapping[str, Any], registers: Registers) -> list[Any]:
         """Return the fetched values; those that share memory with anything but their own room are copied."""

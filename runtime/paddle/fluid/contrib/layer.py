@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike
@@ -129,7 +130,7 @@ class Layer:
         """
         found = OrderedDict() if destination is None else destination
         for each in self.parameters(include_sublayers):
-            found[each.name] = np.array(global_scope().get(each.name))
+            found[each.name] = np.array(to_host(global_scope().get(each.name)))
         return found
 
     def load_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
