@@ -109,6 +109,13 @@ _REMEDIES = tuple(
             "Python whose torch has CUDA (PYTHON in conf.py)",
         ),
         (
+            r"^TypeError: only 0-dimensional arrays can be converted to Python scalars",
+            (
+                "numpy 2.5 and newer convert only arrays of rank 0 to numbers: write x.item() for an array of one "
+                "element, or install numpy<2.5 on the nodes"
+            ),
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([\w+-]+)'$",
             (
                 "if {0} is a program, install it on the nodes or name its directory with "

@@ -30,6 +30,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind
         ("raise ValueError('ProcessGroupNCCL is only supported with GPUs, no GPUs found!')", "gloo"),
         ("raise AssertionError('Torch not compiled with CUDA enabled')", "torch.device('cpu')"),
         ("raise RuntimeError('No CUDA GPUs are available')", "torch.device('cpu')"),
+        ("raise TypeError('only 0-dimensional arrays can be converted to Python scalars')", "numpy<2.5"),
         ("reduce(max, [1])", "2to3"),
         ("print 'pass', 0755", "2to3"),
         ("if 1:\n        x = 1\n\ty = 2", "expand -t 8 train.py"),
