@@ -31,11 +31,11 @@ class ndarray:  # noqa: N801 (the name in cupy)
             raise ValueError(f"Unsupported dtype {host.dtype}")
         self._host = host
 
-    def get(self) -> np.ndarray:
+    def get(self) -> Any:
         """Return a copy on the host."""
         return self._host.copy()
 
-    def set(self, host: np.ndarray) -> None:
+    def set(self, host: Any) -> None:
         """Copy an array of the host to here."""
         self._host[...] = host
 
@@ -85,7 +85,7 @@ class ndarray:  # noqa: N801 (the name in cupy)
         return int(self._host)
 
     def __index__(self) -> int:
-        return self._host.__index__()
+        return int(self._host.__index__())
 
     def __float__(self) -> float:
         return float(self._host)
@@ -200,7 +200,7 @@ def __getattr__(name: str) -> Any:
     return _module(np, name)
 
 
-def asnumpy(array: Any) -> np.ndarray:
+def asnumpy(array: Any) -> Any:
     """Return the array on the host."""
     return array.get() if isinstance(array, ndarray) else np.asarray(array)
 
