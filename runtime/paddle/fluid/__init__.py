@@ -24,6 +24,7 @@ from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrat
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.errors import answering
 from paddle.fluid.executor import Executor
+from paddle.fluid.framework import in_dygraph_mode
 from paddle.fluid.layers.io import sized_data as data
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
@@ -41,10 +42,10 @@ from paddle.fluid.run.places import (
     cuda_places,
     is_compiled_with_cuda,
 )
+from paddle.fluid.run.scope import RowsHandle as SelectedRows
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, create_lod_tensor, create_random_int_lodtensor
 from paddle.graph import unique_name
-from paddle.ops.base.selected_rows import SelectedRows
 
 if TYPE_CHECKING:
     from paddle.fluid import (
@@ -79,7 +80,7 @@ __all__ = [
     "WeightNormParamAttr", "average", "backward", "clip", "contrib", "core", "cpu_places", "create_lod_tensor",
     "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset",
     "default_main_program", "default_startup_program", "evaluator", "executor", "framework", "global_scope",
-    "gradients", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
+    "gradients", "in_dygraph_mode", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
     "memory_optimize", "metrics", "name_scope", "nets", "optimizer", "param_attr", "profiler",
     "program_guard", "recordio_writer", "regularizer", "release_memory", "scope_guard", "transpiler",
     "unique_name",

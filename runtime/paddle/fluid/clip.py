@@ -136,7 +136,7 @@ def set_gradient_clip(
         parameter = block.var(each) if isinstance(each, str) else each
         if not isinstance(parameter, Parameter):
             raise FluidTypeError(f"set_gradient_clip: {parameter!r} is not a parameter")
-        parameter.with_attribute("gradient_clip_attr", clip)
+        parameter.gradient_clip_attr = clip
 
 
 def append_gradient_clip_ops(pairs: Sequence[_Pair]) -> list[_Pair]:

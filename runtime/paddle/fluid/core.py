@@ -9,7 +9,7 @@ from paddle.errors import PaddleError as EnforceNotMet
 from paddle.fluid.errors import answering
 from paddle.fluid.files.record_file import RecordIOWriter
 from paddle.fluid.program.attribute_types import AttrType
-from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, OpRole
+from paddle.fluid.program.operator import EMPTY, OP_ROLE, OP_ROLE_VAR, OpRole
 from paddle.fluid.program.variable import VarDesc
 from paddle.fluid.run.places import (
     CPUPlace,
@@ -18,11 +18,12 @@ from paddle.fluid.run.places import (
     cuda_device_count,
     is_compiled_with_cuda,
 )
+from paddle.fluid.run.scope import RowsHandle as SelectedRows
 from paddle.fluid.run.scope import Scope
 from paddle.fluid.run.single_operator import get_all_op_protos
 from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray
 from paddle.ops.base.errors import EndOfData as EOFException
-from paddle.ops.base.selected_rows import SelectedRows
+from paddle.ops.base.registry import find
 
 get_cuda_device_count = cuda_device_count
 
@@ -61,6 +62,46 @@ class op_proto_and_checker_maker:  # noqa: N801 - the original's name
     def kOpCreationCallstackAttrName() -> str:  # noqa: N802
         """Return the name of the attribute that stores the source lines where an operator was created."""
         return "op_callstack"
+
+
+def kEmptyVarName() -> str:  # noqa: N802 - the original's names, here and below
+    """Return the name that stands for no variable."""
+    return EMPTY
+
+
+def kTempVarName() -> str:  # noqa: N802
+    """Return the name that stands for a temporary variable."""
+    return "@TEMP@"
+
+
+def kGradVarSuffix() -> str:  # noqa: N802
+    """Return what follows a variable's name in the name of its gradient."""
+    return "@GRAD"
+
+
+def kZeroVarSuffix() -> str:  # noqa: N802
+    """Return what follows a variable's name in the name of zeros of its shape."""
+    return "@ZERO"
+
+
+def op_support_gpu(op_type: str) -> bool:
+    """Return whether an operator can run on a GPU."""
+    return is_compiled_with_cuda() and find(op_type) is not None
+
+
+def is_float16_supported(place: CPUPlace | CUDAPlace) -> bool:
+    """Return whether a place computes in float16 by itself: a GPU does."""
+    return isinstance(place, CUDAPlace)
+
+
+def is_compiled_with_mkldnn() -> bool:
+    """Return False: there is no MKL-DNN."""
+    return False
+
+
+def is_compiled_with_dist() -> bool:
+    """Return True: programs can use parameter servers."""
+    return True
 
 
 __getattr__ = answering(__name__)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paddle.fluid.multislot.passes import Step
     from paddle.fluid.multislot.samples import Samples
 
-__all__ = ["Executor", "global_scope", "scope_guard"]
+__all__ = ["Executor", "fetch_var", "global_scope", "scope_guard"]
 
 
 @runtime_checkable
@@ -267,6 +267,19 @@ class Executor:
         """Close the executor and leave the parameter servers, which then no longer wait for this trainer."""
         self._closed = True
         self.remote.close()
+
+
+def fetch_var(name: Name, scope: Scope | None = None, return_numpy: bool = True) -> Any:
+    """Return the value of a variable in a scope; None: the global scope.
+
+    Raises:
+        NotInitialisedError: the variable has no value.
+    """
+    known = name if isinstance(name, str) else name.name
+    return given((scope or global_scope()).get(known), known, return_numpy)
+
+
+_fetch_var = fetch_var
 
 
 def as_numpy(tensor: Any) -> Any:

@@ -168,9 +168,9 @@ class LayerHelper:
         assert attr.initializer is not None
         known = attr.attributes()
         startup = self.startup_program.global_block()
-        startup.create_parameter(attr.name, shape, dtype, attr.trainable, attr.initializer, known)
+        startup.create_parameter(attr.name, shape, dtype, attr.trainable, attr.initializer, **known)
         block = self.main_program.global_block()
-        return block.create_parameter(attr.name, shape, dtype, attr.trainable, None, known)
+        return block.create_parameter(attr.name, shape, dtype, attr.trainable, None, **known)
 
     def bias(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter | None:
         """Return a bias, or None if `bias_attr` is False."""

@@ -63,11 +63,11 @@ class Optimizer:
         rate: object = learning_rate
         if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
             raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {learning_rate!r}")
-        self._rate = learning_rate
-        self._regularization = regularization
+        self._learning_rate = learning_rate
+        self.regularization = regularization
         self._name = name
         self._attributes = attributes
-        self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
+        self._learning_rate_map: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
         self._kept: dict[tuple[str, str], Variable] = {}
 
     def minimize(
@@ -97,7 +97,7 @@ class Optimizer:
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         if grad_clip is not None:
             for parameter, _ in pairs:
-                parameter.with_attribute("gradient_clip_attr", grad_clip)
+                parameter.gradient_clip_attr = grad_clip
         return self.apply_optimize(loss, startup_program, pairs), pairs
 
     def backward(
@@ -141,7 +141,7 @@ class Optimizer:
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         tables, pairs = self._without_tables(pairs)
         ops = [self._update_table(*table) for table in tables]
-        pairs = append_regularization_ops(append_gradient_clip_ops(pairs), self._regularization)
+        pairs = append_regularization_ops(append_gradient_clip_ops(pairs), self.regularization)
         return self._updates(pairs) + ops
 
     def get_opti_var_name_list(self) -> list[str]:
@@ -210,22 +210,21 @@ class Optimizer:
 
     def _global_rate(self) -> Variable:
         """Return the variable of the learning rate; it is created once per program."""
-        if isinstance(self._rate, Variable):
-            return self._rate
         program = default_main_program()
-        if program not in self._rates:
+        if program not in self._learning_rate_map:
+            if isinstance(self._learning_rate, Variable):
+                return self._learning_rate
             helper = LayerHelper(self.rule.op_type)
             name = unique_name.generate("learning_rate")
             rate = helper.create_global_variable(name, (1,), "float32", persistable=True)
-            helper.set_variable_initializer(rate, Constant(float(self._rate)))
-            self._rates[program] = rate
-        return self._rates[program]
+            helper.set_variable_initializer(rate, Constant(float(self._learning_rate)))
+            self._learning_rate_map[program] = rate
+        return self._learning_rate_map[program]
 
     def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
         """Return the learning rate variable of a program, or None if there is none yet."""
-        if isinstance(self._rate, Variable):
-            return self._rate
-        return self._rates.get(program or default_main_program())
+        own = self._learning_rate if isinstance(self._learning_rate, Variable) else None
+        return self._learning_rate_map.get(program or default_main_program(), own)
 
     def _rate_of(self, parameter: Parameter) -> Variable:
         """Return the learning rate of a parameter: a number is a factor, a variable replaces the rate."""

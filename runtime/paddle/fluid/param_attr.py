@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from paddle.fluid.clip import GradientClip
 from paddle.fluid.errors import FluidTypeError
@@ -36,7 +36,7 @@ class ParamAttr:
     gradient_clip: GradientClip | None = None
     do_model_average: bool = True
 
-    def attributes(self) -> dict[str, object]:
+    def attributes(self) -> dict[str, Any]:
         """Return the attributes that are set on the parameter itself."""
         return {
             "optimize_attr": {"learning_rate": self.learning_rate},

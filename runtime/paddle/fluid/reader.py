@@ -18,6 +18,7 @@ from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.batch_queue import BatchQueue
 from paddle.fluid.run.feeds import entering
 from paddle.fluid.run.scope import global_scope
+from paddle.fluid.run.tensor import tensor_of
 from paddle.graph import unique_name
 from paddle.reader.minibatch import batch
 from paddle.reader.parallel import buffered
@@ -47,7 +48,7 @@ class PyReader:
             capacity: maximum number of prefetched batches.
             use_double_buffer: ignored: batches are always prefetched.
             iterable: yield feeds for `Executor.run`, instead of being read by the program.
-            return_list: an iterable reader yields lists of values instead of dicts.
+            return_list: with one place, an iterable reader yields lists of values.
             name: the name of the reader.
         """
         capacity = int(capacity)
@@ -79,8 +80,8 @@ class PyReader:
 
         Args:
             reader: the generator function.
-            places: with several, an iterable reader yields lists of feeds, one minibatch for each place, and drops
-                the last minibatches if they are fewer than the places.
+            places: an iterable reader yields lists of feeds, one minibatch for each place, and drops the last
+                minibatches if they are fewer than the places.
         """
         feeder = DataFeeder(self.variables)
 
@@ -102,7 +103,7 @@ class PyReader:
     def decorate_batch_generator(self, reader: _Source, places: Any = None) -> None:
         """Read converted batches from a generator function: one array or LoDTensor per variable."""
         self._source = reader
-        self._places = len(places) if isinstance(places, (list, tuple)) else 1
+        self._places = max(len(places), 1) if isinstance(places, (list, tuple)) else 1
 
     decorate_tensor_provider = decorate_batch_generator
     set_sample_generator = decorate_sample_generator
@@ -126,14 +127,18 @@ class PyReader:
         self._queue.reset()
 
     def __call__(self) -> Iterator[Any]:
-        """Iterate over the feeds of an iterable reader."""
+        """Iterate over the feeds of an iterable reader: lists with one dict of tensors per place."""
         if not self._iterable:
             raise RunError(f"{self.name!r} is part of its program: start it instead of iterating over it")
         names = [variable.name for variable in self.variables]
         with closing(iter(buffered(self._values(), self._capacity)())) as batches:  # type: ignore[type-var]
-            feeds = (values if self._as_list else dict(zip(names, values, strict=True)) for values in batches)
+            tensors = (list(map(tensor_of, values)) for values in batches)
+            if self._as_list and self._places == 1:
+                yield from tensors
+                return
+            feeds = (values if self._as_list else dict(zip(names, values, strict=True)) for values in tensors)
             # Several times the same iterator: a remainder of fewer batches than places is dropped.
-            yield from feeds if self._places < 2 else map(list, zip(*[feeds] * self._places, strict=False))
+            yield from map(list, zip(*[feeds] * self._places, strict=False))
 
     def __iter__(self) -> Iterator[Any]:
         return self()

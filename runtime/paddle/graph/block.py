@@ -63,9 +63,9 @@ class Block:
         """
         variable = self.variable_class(
             self,
-            name or unique_name.generate("_generated_var"),
-            tuple(shape),
-            dtype,
+            name=name or unique_name.generate("_generated_var"),
+            shape=tuple(shape),
+            dtype=dtype,
             persistable=persistable,
             stop_gradient=stop_gradient,
             lod_level=lod_level,
@@ -79,7 +79,6 @@ class Block:
         dtype: npt.DTypeLike = "float32",
         trainable: bool = True,
         initializer: Callable[..., Any] | None = None,
-        **attributes: object,
     ) -> Parameter:
         """Create a parameter, or return the existing one if its description is the same (shared parameters).
 
@@ -93,12 +92,11 @@ class Block:
         return self._add(
             self.parameter_class(
                 self,
-                name,
-                tuple(shape),
-                dtype,
+                name=name,
+                shape=tuple(shape),
+                dtype=dtype,
                 trainable=trainable,
                 initializer=initializer,
-                attributes=attributes,
             )
         )
 
@@ -221,7 +219,7 @@ class Block:
 
     def _add(self, variable: _V) -> _V:
         old = self.vars.get(variable.name)
-        if old is None:
+        if old is None or old is variable:
             self.vars[variable.name] = variable
             self.program.touch()
             return variable

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -76,7 +75,6 @@ class Parameter(Variable):
 
     Attributes:
         trainable: False leaves it unchanged and without a gradient.
-        attributes: read-only settings of the parameter's creator for later use (learning rate, decay, ...).
         initializer: a function from the shape to the initial value, or None if the value is set otherwise.
     """
 
@@ -89,11 +87,9 @@ class Parameter(Variable):
         *,
         trainable: bool = True,
         initializer: Callable[..., Any] | None = None,
-        attributes: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(block, name, shape, dtype, persistable=True, stop_gradient=not trainable)
         if not self.shape or min(self.shape) < 0:
             raise GraphError(f"parameter {name!r}: expected a shape of known sizes, got {self.shape}")
         self.trainable = trainable
         self.initializer = initializer
-        self.attributes: Mapping[str, object] = MappingProxyType(dict(attributes or {}))

@@ -118,8 +118,8 @@ def test_a_persistable_output_is_written_into_the_array_of_the_scope() -> None:
 def test_running_statistics_move_in_the_scope_and_stand_still_in_test_mode() -> None:
     build = Builder()
     x = build.data("x", (-1, 2))
-    for name, value in (("scale", 1.0), ("bias", 0.0)):
-        build.parameter(name, (2,), fill=value)
+    for name in ("scale", "bias"):
+        build.parameter(name, (2,))
     for name in ("mean", "variance"):
         build.parameter(name, (2,), trainable=False)
     inputs: dict[str, Any] = {

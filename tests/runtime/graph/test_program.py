@@ -46,11 +46,8 @@ def test_reading_a_program_does_not_change_its_version() -> None:
 
 def test_a_shared_parameter_is_created_once_and_returned_again() -> None:
     block = Program().global_block()
-    first = block.create_parameter("w", (2, 3), learning_rate=0.5)
+    first = block.create_parameter("w", (2, 3))
     assert block.create_parameter("w", (2, 3)) is first
-    assert first.attributes == {"learning_rate": 0.5}
-    with pytest.raises(TypeError):
-        first.attributes["learning_rate"] = 1.0  # type: ignore[index]
 
 
 def test_a_name_cannot_mean_two_different_variables() -> None:

@@ -63,7 +63,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
             pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
             for parameter, gradient in pairs:
                 if grad_clip is not None:
-                    parameter.with_attribute("gradient_clip_attr", grad_clip)
+                    parameter.gradient_clip_attr = grad_clip
                 if self._decays_name is None or self._decays_name(parameter.name):
                     self._decay(parameter, gradient)
             return self.apply_optimize(loss, startup_program, pairs), pairs

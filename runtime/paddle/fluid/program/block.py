@@ -92,26 +92,40 @@ class Block(graph.Block):
             initializer(variable, self)
         return variable
 
-    def create_parameter(  # type: ignore[override]
+    def create_parameter(
         self,
-        name: str,
-        shape: Sequence[int],
-        dtype: npt.DTypeLike = "float32",
+        name: str | None = None,
+        shape: Sequence[int] = (),
+        dtype: npt.DTypeLike | VarType = "float32",
         trainable: bool = True,
         initializer: Initializer | None = None,
-        attributes: Mapping[str, object] | None = None,
+        optimize_attr: dict[str, Any] | None = None,
+        regularizer: Any = None,
+        gradient_clip_attr: Any = None,
+        do_model_average: bool = True,
     ) -> Parameter:
         """Add a parameter to block 0, or return the existing one if it has the same description.
 
         Args:
             trainable: whether it gets a gradient.
             initializer: applied to block 0, unless an operator there already writes the parameter.
-            attributes: its settings for optimizers, see `ParamAttr.attributes`.
+            optimize_attr: see `Parameter`, as for the other settings for optimizers.
         """
         block = cast(Block, self.program.global_block())
-        made = graph.Block.create_parameter(block, name, shape, dtype, trainable, None, **(attributes or {}))
-        parameter = cast(Parameter, made)
-        if initializer is not None and not any(name in op.writes for op in block.ops):
+        parameter = block._add(
+            Parameter(
+                block,
+                shape,
+                dtype,
+                name=name,
+                trainable=trainable,
+                optimize_attr=optimize_attr,
+                regularizer=regularizer,
+                gradient_clip_attr=gradient_clip_attr,
+                do_model_average=do_model_average,
+            )
+        )
+        if initializer is not None and not any(parameter.name in op.writes for op in block.ops):
             initializer(parameter, block)
         return parameter
 
@@ -155,13 +169,17 @@ class Block(graph.Block):
     ) -> Operator:
         """Insert an operator before the one at `index`."""
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
-        op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
-        op = self.ops[index] = replace(op, origin=op.origin or _origin(), home=ref(self))
+        made = super().insert_op(index, type, _given(inputs), _given(outputs), self._common(given))
+        op = cast(Operator, replace(made, origin=made.origin or _origin(), home=ref(self)))  # type: ignore[call-arg]
+        self.ops[index] = op
         for name in op.writes:
             written = self.find(name)
             if isinstance(written, Variable):
                 written.op = op
         return op
+
+    # Before 1.0, these names had no underscore.
+    prepend_op, insert_op = _prepend_op, _insert_op
 
     def infer(self, op: graph.Operator) -> None:
         """Infer the outputs of an operator and declare them.
@@ -250,6 +268,11 @@ class Block(graph.Block):
             type=kind,
             is_data=getattr(var, "is_data", False),
         )
+
+    remove_op, slice_ops, rename_var, clone_variable = _remove_op, _slice_ops, _rename_var, _clone_variable
+
+    def _sync_with_cpp(self) -> None:
+        """Do nothing: there is one description of a block."""
 
     def _find_var_recursive(self, name: str) -> Variable | None:
         return cast("Variable | None", self.find(name))

@@ -156,6 +156,24 @@ class Operator(graph.Operator):
         """Replace a variable that the operator writes, in place."""
         self._change(outputs=_swapped(self.outputs, {old: new}))
 
+    # Before 1.0, these names had no underscore.
+    set_attr, remove_attr, rename_input, rename_output = (
+        _set_attr,
+        _remove_attr,
+        _rename_input,
+        _rename_output,
+    )
+
+    def _block_attr(self, name: str) -> Any:
+        """Return the block that an attribute names."""
+        return self.attr(name)
+
+    block_attr = _blocks_attr = _block_attr
+
+    def _block_attr_id(self, name: str) -> int:
+        """Return the index of the block that an attribute names."""
+        return int(self.attr(name).idx)  # type: ignore[attr-defined]
+
     def _change(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)

@@ -43,8 +43,8 @@ class Program(graph.Program):
 
     def __init__(self) -> None:
         super().__init__()
-        self._role: int = OpRole.FORWARD
-        self._role_vars: tuple[str, ...] = ()
+        self._current_role: int = OpRole.FORWARD
+        self._op_role_var: Sequence[str] = ()
         self._is_distributed = False
         self._is_chief = False
         self._parameters_on_pservers: object = None
@@ -70,7 +70,7 @@ class Program(graph.Program):
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:
         """Return the role, role variables and name scope of newly appended operators."""
-        return self._role, self._role_vars, current_scope()
+        return int(self._current_role), tuple(self._op_role_var), current_scope()
 
     @property
     def desc(self) -> ProgramDesc:
@@ -135,6 +135,17 @@ class Program(graph.Program):
     def _prune(self, targets: Sequence[Name] | Name) -> Self:
         return self.prune([targets] if isinstance(targets, (str, graph.Variable)) else targets)
 
+    def _inference_optimize(self, prune_read_op: bool = True) -> Self:
+        """Return a copy for inference; without the operator that reads batches if `prune_read_op`."""
+        copy = self.clone(for_test=True)
+        block = copy.global_block()
+        if prune_read_op:
+            block.ops = [op for op in block.ops if op.type != "read"]
+        copy.touch()
+        return copy
+
+    inference_optimize = _inference_optimize
+
     def _get_desc(self) -> ProgramDesc:
         return self.desc
 
@@ -175,11 +186,14 @@ class Program(graph.Program):
         with self._in_role(OpRole.BACKWARD, ()):
             yield
 
+    # Before 1.0, these names had no underscore.
+    optimized_guard, lr_schedule_guard = _optimized_guard, _lr_schedule_guard
+
     @contextmanager
     def _in_role(self, role: int, role_vars: tuple[str, ...]) -> Iterator[None]:
-        before = self._role, self._role_vars
-        self._role, self._role_vars = int(role), role_vars
+        before = self._current_role, self._op_role_var
+        self._current_role, self._op_role_var = int(role), role_vars
         try:
             yield
         finally:
-            self._role, self._role_vars = before
+            self._current_role, self._op_role_var = before

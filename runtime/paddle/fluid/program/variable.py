@@ -9,7 +9,7 @@ append an operator as well; with anything else they compare objects. A variable 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -149,6 +149,33 @@ class Variable(graph.Variable):
     error_clip: Any = None
     op: Operator | None = None
 
+    def __init__(
+        self,
+        block: graph.Block,
+        type: VarType = VarType.LOD_TENSOR,
+        name: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: npt.DTypeLike | VarType | None = None,
+        lod_level: int = 0,
+        *,
+        persistable: bool = False,
+        error_clip: Any = None,
+        stop_gradient: bool = False,
+        is_data: bool = False,
+    ) -> None:
+        """Create a variable, and add it to the block unless that has one of this name; see `Block.create_var`."""
+        super().__init__(
+            block,
+            name or unique_name.generate("_generated_var"),
+            tuple(shape or ()),
+            VarType.of("float32" if dtype is None else dtype).numpy,
+            persistable=persistable,
+            stop_gradient=stop_gradient,
+            lod_level=lod_level,
+        )
+        self.type, self.error_clip, self.is_data = VarType(type), error_clip, is_data
+        self._enter()
+
     __add__ = binary("elementwise_add")
     __radd__ = binary("elementwise_add")
     __sub__ = binary("elementwise_sub")
@@ -203,6 +230,12 @@ class Variable(graph.Variable):
     def _set_error_clip(self, error_clip: Any) -> None:
         self.error_clip = error_clip
 
+    set_error_clip = _set_error_clip
+
+    def _enter(self) -> None:
+        self.block.vars.setdefault(self.name, self)
+        self.block.program.touch()
+
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """Return a readable description of the variable."""
         return self.describe() + (
@@ -211,29 +244,50 @@ class Variable(graph.Variable):
 
 
 class Parameter(Variable, graph.Parameter):
-    """A variable that training changes, with its settings for optimizers."""
+    """A variable that training changes, with its settings for optimizers, which scripts may change before `minimize`.
 
-    @property
-    def optimize_attr(self) -> dict[str, object]:
-        """`learning_rate`: factor on the optimizer's rate, or a variable that replaces it."""
-        found = self.attributes.get("optimize_attr")
-        return dict(found) if isinstance(found, dict) else {"learning_rate": 1.0}
+    Attributes:
+        optimize_attr: `learning_rate`: factor on the optimizer's rate, or a variable that replaces it.
+        regularizer: overrides the optimizer's.
+        gradient_clip_attr: the clip of its gradient, or None.
+        do_model_average: whether model averaging includes the parameter.
+    """
 
-    @property
-    def regularizer(self) -> Any:
-        """The regularizer of this parameter, which overrides the optimizer's."""
-        return self.attributes.get("regularizer")
+    def __init__(
+        self,
+        block: graph.Block,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike | VarType = "float32",
+        *,
+        name: str | None = None,
+        type: VarType = VarType.LOD_TENSOR,
+        lod_level: int = 0,
+        persistable: bool = True,
+        stop_gradient: bool = False,
+        error_clip: Any = None,
+        trainable: bool = True,
+        initializer: Callable[..., Any] | None = None,
+        optimize_attr: dict[str, Any] | None = None,
+        regularizer: Any = None,
+        gradient_clip_attr: Any = None,
+        do_model_average: bool = True,
+    ) -> None:
+        """Create a parameter, and add it to the block unless that has a variable of this name.
 
-    @property
-    def gradient_clip_attr(self) -> Any:
-        """The clip of this parameter's gradient, or None."""
-        return self.attributes.get("gradient_clip_attr")
-
-    @property
-    def do_model_average(self) -> bool:
-        """Return whether model averaging includes the parameter."""
-        return bool(self.attributes.get("do_model_average", True))
-
-    def with_attribute(self, name: str, value: object) -> None:
-        """Set one of the parameter's attributes."""
-        self.attributes = {**self.attributes, name: value}
+        `persistable` is ignored: every parameter is persistable.
+        """
+        graph.Parameter.__init__(
+            self,
+            block,
+            name or unique_name.generate("_generated_var"),
+            tuple(shape),
+            VarType.of(dtype).numpy,
+            trainable=trainable,
+            initializer=initializer,
+        )
+        self.type, self.error_clip, self.lod_level = VarType(type), error_clip, lod_level
+        self.stop_gradient = self.stop_gradient or stop_gradient
+        self.optimize_attr = {"learning_rate": 1.0} if optimize_attr is None else optimize_attr
+        self.regularizer, self.gradient_clip_attr = regularizer, gradient_clip_attr
+        self.do_model_average = do_model_average
+        self._enter()

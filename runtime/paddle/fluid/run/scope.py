@@ -21,10 +21,13 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 class RowsHandle:
-    """A handle on selected rows in a scope."""
+    """A handle on selected rows in a scope, or on its own: `core.SelectedRows(rows, height)`."""
 
-    def __init__(self, cell: Cell) -> None:
-        self._cell = cell
+    def __init__(self, rows: Sequence[int] = (), height: int = 0, cell: Cell | None = None) -> None:
+        self._cell = cell or Cell()
+        if self._cell.value is None:
+            numbers = np.array(rows, np.int64)
+            self._cell.value = SelectedRows(numbers, np.zeros((len(numbers), 1), np.float32), int(height))
 
     def rows(self) -> list[int]:
         """Return the numbers of the selected rows."""
@@ -45,6 +48,13 @@ class RowsHandle:
         if len(values) != len(rows):
             values = np.zeros((len(rows), *values.shape[1:]), values.dtype)
         self._cell.value = SelectedRows(np.array(rows, np.int64), values, self.height())
+
+    def numel(self) -> int:
+        """Return the number of elements of the selected rows."""
+        return int(self._cell.value.values.size)
+
+    def sync_index(self) -> None:
+        """Do nothing: rows have no separate index."""
 
     def get_tensor(self) -> LoDTensor:
         """Return a tensor that reads and replaces the values of the rows."""
@@ -85,11 +95,9 @@ class VariableHandle:
         Raises:
             FluidTypeError: the variable holds a different kind of value.
         """
-        if self._cell.value is None:
-            self._cell.value = SelectedRows(np.zeros(0, np.int64), np.zeros((0, 1), np.float32), 0)
-        if not isinstance(self._cell.value, SelectedRows):
+        if self._cell.value is not None and not isinstance(self._cell.value, SelectedRows):
             raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not SelectedRows")
-        return RowsHandle(self._cell)
+        return RowsHandle(cell=self._cell)
 
     def get_lod_tensor_array(self) -> list[Any]:
         """Return the value, which must be an array of tensors.
@@ -101,6 +109,30 @@ class VariableHandle:
             raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not an array")
         return self._cell.value
 
+    def is_int(self) -> bool:
+        """Return whether the value is a Python int."""
+        return isinstance(self._cell.value, int)
+
+    def is_float(self) -> bool:
+        """Return whether the value is a Python float."""
+        return isinstance(self._cell.value, float)
+
+    def set_int(self, value: int) -> None:
+        """Set the value to a Python int."""
+        self._cell.value = int(value)
+
+    def set_float(self, value: float) -> None:
+        """Set the value to a Python float."""
+        self._cell.value = float(value)
+
+    def get_int(self) -> int:
+        """Return the value, a Python int."""
+        return int(self._cell.value)
+
+    def get_float(self) -> float:
+        """Return the value, a Python float."""
+        return float(self._cell.value)
+
 
 class Scope(graph.Scope):
     """A mapping from names to values, with Fluid's methods."""
@@ -110,8 +142,9 @@ class Scope(graph.Scope):
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
-        """Return a handle on a value of this scope or a parent; None if there is none."""
-        return VariableHandle(name, self.cell(name)) if self.has(name) else None
+        """Return a handle on a variable of this scope or a parent; None if no run or `var` has created it."""
+        cell = self._find(name)
+        return None if cell is None else VariableHandle(name, cell)
 
     def new_scope(self) -> Scope:
         """Create a child scope and return it."""

@@ -77,7 +77,7 @@ class SingleOperator:
 
     def __init__(self, op: graph.Operator) -> None:
         self._op = op
-        self._programs: dict[Any, Program] = {}  # specs of the inputs -> a program with this operator
+        self._built: tuple[Any, Program] | None = None  # the last inputs' specs and program
         self._executors: dict[Place, graph.Executor] = {}
 
     def type(self) -> str:
@@ -101,7 +101,9 @@ class SingleOperator:
         """
         values = {name: scope.get(name) for name in self._op.reads}
         specs = tuple((name, _spec(value)) for name, value in values.items())
-        program = self._programs.get(specs) or self._programs.setdefault(specs, self._program(specs))
+        if self._built is None or self._built[0] != specs:
+            self._built = specs, self._program(specs)
+        program = self._built[1]
         executor = self._executors.get(place) or self._executors.setdefault(
             place, graph.Executor(place.device())
         )

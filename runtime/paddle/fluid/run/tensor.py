@@ -26,8 +26,10 @@ class LoDTensor:
         self._cell = cell if cell is not None else Cell()
 
     def set(self, array: npt.ArrayLike, place: Place | None = None) -> None:
-        """Store a copy of an array; sequences are removed."""
-        self._cell.value = np.array(array)
+        """Store a copy of an array. Sequences remain if they fit its rows."""
+        rows, levels = np.array(array), lod_of(self._cell.value)
+        fits = levels and rows.ndim and levels[-1][-1] == len(rows)
+        self._cell.value = with_lod(rows, levels) if fits else rows
 
     def value(self) -> Any:
         """Return the array, or the array with its sequences."""
@@ -79,8 +81,11 @@ class LoDTensor:
         return True
 
     def _set_levels(self, levels: tuple[npt.NDArray[np.int64], ...]) -> None:
+        value = plain(self._cell.value)
+        if value is None and levels:  # scripts before 1.0 set sequences first, and then their rows
+            value = np.zeros((max(int(levels[-1][-1]), 0), 1), np.float32)
         try:
-            self._cell.value = with_lod(plain(self._cell.value), levels)
+            self._cell.value = with_lod(value, levels)
         except OpError as error:
             raise FluidError(str(error)) from error
 
@@ -95,6 +100,15 @@ class LoDTensor:
 
     def _set_dims(self, sizes: Sequence[int]) -> None:
         self._cell.value = np.zeros(tuple(sizes), "float32")
+
+    def _alloc_float(self, place: Place | None = None) -> None:
+        self._cell.value = self._rows().astype("float32")
+
+    def _alloc_double(self, place: Place | None = None) -> None:
+        self._cell.value = self._rows().astype("float64")
+
+    def _alloc_int(self, place: Place | None = None) -> None:
+        self._cell.value = self._rows().astype("int32")
 
     def _get_float_element(self, index: int) -> float:
         return float(self._rows().reshape(-1)[index])

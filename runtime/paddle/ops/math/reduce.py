@@ -38,8 +38,8 @@ def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: 
 @operator("reduce_mean", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Return the mean of X over the given dimensions."""
-    total = reduce_sum(x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
-    return _shared(total, _count(x, dim, reduce_all))
+    total = reduce_sum(_wide(x), dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+    return _shared(total, _count(x, dim, reduce_all)).astype(x.dtype, copy=False)
 
 
 @gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
@@ -76,6 +76,11 @@ def reduce_extreme_grad(
 def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
     """Return dX = dOut Out / X."""
     return _spread(dout * out, x, dim, reduce_all) / x
+
+
+def _wide(x: Array) -> Array:
+    """Return integers as int64, whose sum does not overflow; floats unchanged."""
+    return x.astype(np.int64) if x.dtype.kind in "iu" else x
 
 
 def _shared(total: Array, count: int) -> Array:
@@ -126,8 +131,8 @@ def _infer_mean(x: Spec) -> Spec:
 @operator("mean", "X -> Out", infer=_infer_mean)
 def mean(x: Array) -> Array:
     """Return the mean; 0 for no elements, so that an empty batch has zero cost."""
-    total = x.sum(dtype=x.dtype).reshape(1)
-    return _shared(total, x.size) if x.size else total
+    total = x.sum(dtype=_wide(x).dtype).reshape(1)
+    return (_shared(total, x.size) if x.size else total).astype(x.dtype, copy=False)
 
 
 @gradient("mean", "X Out@GRAD -> X@GRAD")

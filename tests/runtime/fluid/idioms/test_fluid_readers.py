@@ -63,7 +63,7 @@ def test_a_size_that_came_of_a_division_makes_batches(size: float) -> None:
     x, y = fluid.layers.data("x", [3]), fluid.layers.data("y", [1], dtype="int64")
     reader = fluid.io.PyReader([x, y], capacity=8 / 2)  # type: ignore[arg-type]
     reader.decorate_sample_generator(samples, batch_size=size, drop_last=False)  # type: ignore[arg-type]
-    assert [np.array(feed["x"]).shape[0] for feed in reader()] == [8, 8, 4]
+    assert [np.array(feed["x"]).shape[0] for (feed,) in reader()] == [8, 8, 4]
     assert sorted(y for _, y in paddle.reader.shuffle(samples, 10 / 2)()) == list(range(20))  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.ops.base.selected_rows import SelectedRows
 
 _WIDTH, _LAYERS = 512, 8
 _Change = Callable[[fluid.Program, fluid.framework.Variable], object]
@@ -149,7 +150,7 @@ def _fetched(program: fluid.Program, start: fluid.Program, fetches: list[list[st
         executor.run(start)
         for names in fetches:
             for value in executor.run(program, feed=feed, fetch_list=names, return_numpy=False):
-                sparse = isinstance(value, fluid.core.SelectedRows)
+                sparse = isinstance(value, SelectedRows)
                 found.append(value.to_dense() if sparse else np.array(value))
     return found
 
