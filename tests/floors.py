@@ -105,6 +105,12 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "jobs",
         ".",
     ),
+    "runtime/paddle/proto": (
+        "field",
+        "message",
+        "DataConfig_pb2 OptimizerConfig_pb2 ParameterConfig_pb2",
+        ".",
+    ),
     "runtime/paddle/utils": (".",),
     "runtime/paddle/swig": ("arrays", "arguments", "dataprovider_converter machine", "trainer", "."),
     "runtime/paddle/fluid": (
@@ -138,6 +144,7 @@ ARROWS: Mapping[str, int] = {
     "runtime/paddle/v2": 65,
     "runtime/paddle/trainer_config_helpers": 17,
     "runtime/paddle/trainer": 12,
+    "runtime/paddle/proto": 12,
     "runtime/paddle/utils": 0,
     "runtime/paddle/swig": 10,
     "runtime/paddle/fluid": 127,
@@ -199,6 +206,7 @@ ENTRIES: Mapping[str, str] = {
     "runtime/paddle/fluid/incubate": "what the original has under that name",
     "runtime/paddle/v2": "what the original has under that name",
     "runtime/paddle/trainer_config_helpers": "what the original has under that name",
+    "runtime/paddle/proto": "what the original has under that name",
     "runtime/paddle/utils": "what the original has under that name",
     "runtime/paddle/swig": "what the original has under that name",
     "runtime/paddle/v2/layer": "a family of layers a module: the package names all of them",

@@ -268,7 +268,7 @@ def _rows(session: Session, layers: Sequence[LayerOutput]) -> Iterator[list[NDAr
         inference = Inference(session.parameters, layers)
     for batch in session.test_batches():
         for result in inference.iter_infer(batch, session.columns):
-            values = (_shown(result[layer.name]) for layer in layers)
+            values = map(_shown, result)
             yield [value.reshape(len(value), -1) for value in values]
 
 

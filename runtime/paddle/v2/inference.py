@@ -42,20 +42,20 @@ class Inference:
             raise UsageError("Inference needs output_layer or fileobj")
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
-    def iter_infer(
-        self, input: Sequence[Any], feeding: Feeding = None
-    ) -> Iterator[dict[str, dict[str, Array]]]:
-        """Yield layer name -> field -> array, once for all samples together."""
+    def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:
+        """Yield the output layers' arrays by field, in the order of the layers, once for all samples together."""
         if isinstance(input, (list, tuple)) and not input:
             return
         feed = DataFeeder(self._network.data_types, feeding)(input)
-        yield self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
+        found = self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
+        yield [found[name] for name in self._network.outputs]
 
-    def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[list[Array]]]:
-        """Yield, for each field, the arrays of all output layers."""
+    def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[Array]]:
+        """Yield, for each output layer, its arrays of some fields, in the order of the fields."""
         fields = [field] if isinstance(field, str) else list(field)
         for result in self.iter_infer(**kwargs):
-            yield [[_field(result, name, one) for name in self._network.outputs] for one in fields]
+            for name, arrays in zip(self._network.outputs, result, strict=True):
+                yield [_field(arrays, name, one) for one in fields]
 
     def infer(
         self,
@@ -78,8 +78,8 @@ class Inference:
         slots: list[list[Array]] = []
         for parts in self.iter_infer_field(field, input=input, feeding=feeding):
             slots = slots or [[] for _ in parts]
-            for slot, arrays in zip(slots, parts, strict=True):
-                slot.extend(arrays)
+            for slot, array in zip(slots, parts, strict=True):
+                slot.append(array)
         results: list[Any] = [_stack(slot) for slot in slots] if flatten_result else list(slots)
         return results[0] if len(results) == 1 else results
 
@@ -95,10 +95,10 @@ def infer(
     return Inference(parameters, output_layer).infer(input, field, feeding=feeding)
 
 
-def _field(result: dict[str, dict[str, Array]], layer: str, field: str) -> Array:
-    found = result[layer].get(field)
+def _field(arrays: dict[str, Array], layer: str, field: str) -> Array:
+    found = arrays.get(field)
     if found is None:
-        raise UsageError(f"layer {layer!r} has no field {field!r}; it has {sorted(result[layer])}")
+        raise UsageError(f"layer {layer!r} has no field {field!r}; it has {sorted(arrays)}")
     return fetched(found.reshape(-1).astype(np.int32) if found.dtype.kind == "i" else found)
 
 

@@ -35,6 +35,16 @@ class InputConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", whole_number(self.size, f"size of an input from {self.layer!r}"))
 
+    @property
+    def input_layer_name(self) -> str:
+        """`layer`, under its name in the original's message."""
+        return self.layer
+
+    @property
+    def input_parameter_name(self) -> str:
+        """`parameter`, under its name in the original's message."""
+        return self.parameter
+
 
 @dataclass(frozen=True)
 class Extras:
@@ -72,6 +82,16 @@ class LayerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
+
+    @property
+    def active_type(self) -> str:
+        """`activation`, under its name in the original's message."""
+        return self.activation
+
+    @property
+    def bias_parameter_name(self) -> str:
+        """`bias`, under its name in the original's message."""
+        return self.bias
 
 
 GRADIENT = "@GRAD"

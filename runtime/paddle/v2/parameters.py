@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.graph.scope import fetched
+from paddle.proto.message import Message
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
@@ -149,6 +150,12 @@ class Parameters:
         self._configs[config.name] = config
         if value is not None:
             self._values[config.name] = np.array(value, np.float32)
+
+    def __append_config__(self, param_conf: Message | ParameterConfig) -> None:
+        """Add a parameter, described by a message of `paddle.proto.ParameterConfig_pb2` or of a topology."""
+        if isinstance(param_conf, Message):
+            param_conf = ParameterConfig.decode(param_conf.SerializeToString())
+        self.add(param_conf)
 
     def array(self, key: str) -> Value:
         """Return the value without a copy, creating it if necessary; a trainer updates it in place."""

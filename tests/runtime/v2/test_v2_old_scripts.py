@@ -249,3 +249,39 @@ def test_gradients_are_scaled_where_the_images_are() -> None:
     pixels = np.arange(6, dtype=np.float32)
     trainer.train(lambda: iter([[(pixels, [1, 1, 2, 2, 1, 2])]]), event_handler=handler)
     assert seen == [pixels.sum() + 2 * (pixels[3] + pixels[4])]
+
+
+def test_parameters_are_added_by_messages() -> None:
+    config = importlib.import_module("paddle.proto.ParameterConfig_pb2").ParameterConfig()
+    config.name, config.size = "w", 6
+    config.dims.extend([3, 2])
+    config.is_static = True
+    added = paddle.parameters.Parameters()
+    added.__append_config__(config)
+    assert added.get_shape("w") == (3, 2)
+    assert added.__param_conf__["w"].is_static
+    with pytest.raises(ValueError, match="duplicated parameter w"):
+        added.__append_config__(config)
+    other = paddle.parameters.create(layer.fc(_x(), 2, name="f"))
+    added.__append_config__(other.__param_conf__["_f.w0"])
+    assert added.names() == ["w", "_f.w0"]
+
+
+def test_layers_and_their_inputs_have_the_names_of_messages() -> None:
+    made = layer.fc(_x(), 2, name="f", act=activation.Relu())
+    config = paddle.topology.Topology(made).get_layer_proto("f")
+    assert config is not None
+    assert (config.active_type, config.bias_parameter_name) == ("relu", "_f.wbias")
+    (link,) = config.inputs
+    assert (link.input_layer_name, link.input_parameter_name) == ("x", "_f.w0")
+
+
+def test_inference_yields_a_row_of_fields_for_each_output() -> None:
+    first = layer.fc(_x(), 2, act=activation.Softmax())
+    outs = [first, layer.fc(first, 3)]
+    inference = paddle.inference.Inference(paddle.parameters.create(outs), outs)
+    samples = [(row,) for row in ROWS]
+    (result,) = inference.iter_infer(samples)
+    assert [each["value"].shape for each in result] == [(2, 2), (2, 3)]
+    found = [value.shape for (value,) in inference.iter_infer_field(field="value", input=samples)]
+    assert found == [(2, 2), (2, 3)]

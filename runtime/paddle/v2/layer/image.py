@@ -145,16 +145,18 @@ def _bilinear_interp(emitter: Emitter, config: LayerConfig) -> Variable:
 def rotate(input: LayerOutput, height: int, width: int) -> Made:
     """Declare maps of `height` x `width` turned clockwise by 90 degrees: y(j, i) = x(height - 1 - i, j)."""
     height, width = pair((height, width), None, "rotate: height and width", least=1)
-    if input.size % (height * width):
-        raise UsageError(
-            f"rotate: the size {input.size} of {input.name!r} does not fit maps of {height}x{width}"
-        )
+    require_layer(input, "rotate")
     image = Geometry(input.size // (height * width), height, width)
-    return made_of_image(input, image, Geometry(image.channels, width, height), {})
+    return Made([input], input.size, image.attrs, image=Geometry(image.channels, width, height))
 
 
 @emits("rotate", together=None)
 def _rotate(emitter: Emitter, config: LayerConfig) -> Variable:
+    height, width = config.width, config.height
+    if config.size % (height * width):
+        raise UsageError(
+            f"rotate: the size {config.size} of {config.inputs[0].layer!r} does not fit maps of {height}x{width}"
+        )
     upside_down = emitter.unary("reverse", source_image(emitter, config), axis=[2])
     return emitter.ops("transpose2", {"X": upside_down}, {"axis": [0, 1, 3, 2]}, ["Out", "XShape"])[0]
 
@@ -283,8 +285,8 @@ def block_expand(
     channels = num_channels or input.num_filters
     if not channels:
         raise UsageError(f"block_expand: input {input.name!r} is not an image: give num_channels")
-    block = pair((block_x, block_y), None, "block_expand: block", least=1)
-    steps = pair((stride_x, stride_y), None, "block_expand: stride", least=1)
+    block = pair((block_x, block_y), None, "block_expand: block", least=0)
+    steps = pair((stride_x, stride_y), None, "block_expand: stride", least=0)
     pads = pair((padding_x, padding_y), None, "block_expand: padding", least=0)
     image = geometry(input, channels, "block_expand")
     attrs: Attrs = {**image.attrs, "kernels": block[::-1], "strides": steps[::-1], "paddings": pads[::-1] * 2}
@@ -294,4 +296,6 @@ def block_expand(
 @emits("block_expand")
 def _block_expand(emitter: Emitter, config: LayerConfig) -> Variable:
     attrs = {key: config.attrs[key] for key in ("kernels", "strides", "paddings")}
+    for key, what in (("kernels", "block"), ("strides", "stride")):
+        pair(attrs[key], None, f"block_expand: (y, x) {what} of {config.name!r}", least=1)  # type: ignore[arg-type]
     return emitter.unary("im2sequence", source_image(emitter, config), **attrs)

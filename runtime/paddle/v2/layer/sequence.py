@@ -18,7 +18,6 @@ from paddle.v2.layer.output import (
     is_index,
     pooling_of,
     require_layer,
-    require_same_size,
 )
 from paddle.v2.model import Attrs, LayerConfig
 
@@ -115,12 +114,16 @@ def _expand(emitter: Emitter, config: LayerConfig) -> Variable:
 @declares("a, b, act=None, name=None, layer_attr=None, bias_attr=None", "seqconcat")
 def seq_concat(a: LayerOutput, b: LayerOutput) -> Made:
     """Declare the concatenation of two layers' sequences, sample by sample."""
-    return Made([a, b], require_same_size([a, b], "seq_concat"))
+    return Made([a, b], a.size)
 
 
 @emits("seqconcat", called="seq_concat", sequences=(0, 1))
 def _seq_concat(emitter: Emitter, config: LayerConfig) -> Variable:
-    value = emitter.op("sequence_concat", {"X": emitter.inputs(config)})
+    parts = emitter.inputs(config)
+    sizes = {link.layer: part.shape[-1] for link, part in zip(config.inputs, parts, strict=True)}
+    if len(set(sizes.values())) != 1:
+        raise UsageError(f"seq_concat: inputs must have the same size, got {sizes}")
+    value = emitter.op("sequence_concat", {"X": parts})
     return emitter.add_bias(value, config.bias)
 
 

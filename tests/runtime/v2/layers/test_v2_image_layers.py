@@ -276,7 +276,6 @@ def test_gradients_of_pooled_parts() -> None:
         (lambda: layer.img_pool3d(volume(), 2, padding=-1), "padding must be at least 0"),
         (lambda: layer.img_conv3d(volume(), 5, 1), "a 5x5x5 filter does not fit an image of 3x4x3 pixels"),
         (lambda: layer.switch_order(image()), "reshape_axis must be 1, 2 or 3, got None"),
-        (lambda: layer.rotate(image(), 3, 3), "does not fit maps of 3x3"),
         (
             lambda: layer.roi_pool(image(), image_rois(4), 2, 2, 1.0),
             "rois need 5 columns, but layer 'rois' has 4",
@@ -291,6 +290,30 @@ def test_gradients_of_pooled_parts() -> None:
 def test_what_does_not_fit_is_refused(declare: Callable[[], LayerOutput], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         declare()
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: layer.rotate(image(), 3, 3), "does not fit maps of 3x3"),
+        (
+            lambda: layer.block_expand(image(), block_x=1, stride_x=1, stride_y=1, num_channels=2),
+            r"block .*\(0, 1\)",
+        ),
+        (
+            lambda: layer.block_expand(image(), block_x=1, block_y=1, stride_x=1, num_channels=2),
+            r"stride .*\(0, 1\)",
+        ),
+    ],
+)
+def test_sizes_that_only_running_needs_are_refused_before_the_first_batch(
+    declare: Callable[[], LayerOutput], says: str
+) -> None:
+    out = declare()
+    assert layer.parse_network(out).layers
+    cost = layer.sum_cost(out)
+    with pytest.raises(UsageError, match=says):
+        paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())
 
 
 def image_rois(size: int) -> LayerOutput:

@@ -68,6 +68,13 @@ def test_a_single_row_where_a_sequence_belongs_is_refused_before_the_first_batch
         paddle.inference.Inference(output_layer=out, parameters=parameters)
 
 
+def test_concatenated_sequences_of_different_widths_are_refused_before_the_first_batch() -> None:
+    out = layer.seq_concat(_words(), layer.fc(_words("others"), 4))
+    assert layer.parse_network(out).layers
+    with pytest.raises(UsageError, match=r"seq_concat: .*same size.*6.*4"):
+        _infer(out, [([1], [2])])
+
+
 def test_a_label_sequence_of_another_length_is_told_by_sample() -> None:
     cost = layer.classification_cost(layer.fc(_words(), _TAGS, activation.Softmax()), _tags(), name="cost")
     told = (
