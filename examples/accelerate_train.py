@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Hugging Face accelerate: the Accelerator reads torchrun's variables; on CPUs it needs ACCELERATE_USE_CPU=true.
 
     python paddle.py --job_dispatch_package=examples --entry=accelerate_train.py --mode=collective --nproc_per_node=2 \\

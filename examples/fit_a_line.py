@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Predicts the price of a house from 13 features: linear regression on Boston housing, on this machine.
 
 The data (49 kB) is downloaded at first use into ~/.cache/paddle/dataset, or read from PADDLE_DATA_HOME.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Plain JAX over several processes: each has a share of the samples, and the gradients are summed over all devices.
 
 `jax.distributed.initialize()` finds the other processes by itself, through variables that paddle.py sets.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
-"""A model server that uses `paddle.py serve`: it looks up rows over HTTP, with only numpy and the standard library.
+# ruff: noqa: T201  scripts print their results
+"""A client of `paddle.py serve`: it looks up rows over HTTP, with only numpy and the standard library.
 
 python paddle.py serve --servers=10.0.0.1:7164 --tables=user
 python examples/lookup_rows.py http://127.0.0.1:8500 user 7 -3
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def look_up(address, table, ids):
-    """Return the rows (n, width) float32 of ids (n,), and their age in seconds; HTTPError 503: they are too old."""
+    """Return the rows (n, width) float32 of ids (n,), and their age in seconds; raise HTTPError 503 if too old."""
     headers = {"Content-Type": "application/octet-stream"}
     if token := os.environ.get("PADDLE_SERVE_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Data-parallel linear regression in plain numpy: each process has a share of the data; gradients circulate in a ring.
 
 No MPI and no parameter server: the processes find each other through PADDLE_TRAINER_ENDPOINTS, which paddle.py sets.
@@ -24,7 +24,7 @@ HELLO = struct.Struct("!I32s")
 
 
 class Ring:
-    """All processes of the job in a ring: each one sends to the next and receives from the previous one."""
+    """The job's processes as a ring: each process sends to the next one and receives from the previous one."""
 
     def __init__(self, rank, endpoints, key):
         self.rank, self.size = rank, len(endpoints)
@@ -41,10 +41,10 @@ class Ring:
         Each process sums one part of the array and passes it on: 2 (N - 1) messages of 1/N of the array.
         """
         parts = np.array_split(array.astype(np.float64).ravel(), self.size)
-        for step in range(self.size - 1):  # the part that has circulated is complete
+        for step in range(self.size - 1):  # afterwards, each process has one complete part
             mine, comes = (self.rank - step) % self.size, (self.rank - step - 1) % self.size
             parts[comes] = parts[comes] + self._exchange(parts[mine], len(parts[comes]))
-        for step in range(self.size - 1):  # and is passed to all processes
+        for step in range(self.size - 1):  # afterwards, each process has all parts
             mine, comes = (self.rank + 1 - step) % self.size, (self.rank - step) % self.size
             parts[comes] = self._exchange(parts[mine], len(parts[comes]))
         return np.concatenate(parts).reshape(array.shape)
@@ -67,7 +67,7 @@ class Ring:
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{endpoint} did not answer within {CONNECT_S:g} s") from error
-                time.sleep(0.05)  # it is not listening yet
+                time.sleep(0.05)  # the next process is not listening yet
         peer.settimeout(STEP_S)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.sendall(HELLO.pack(self.rank, self._proof(self.rank)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Uses a parameter server from plain numpy: words that occur together get similar vectors.
 
 Each process has a share of the pairs. The table grows with the number of distinct words. A step fetches the rows of its
@@ -67,7 +67,7 @@ def main():
                 cost, of_vectors, of_bias = gradients(vectors, bias, same[batch])
                 client.push_pull({"vectors": (words[batch], of_vectors), "bias": of_bias}, {"bias": bias})
                 costs.append(cost)
-            client.barrier()  # shares may differ in size: no trainer is far ahead, and none waits for a step
+            client.barrier()  # shares can differ in size; at the end of a pass, trainers wait for each other
             if client.trainer_id == 0:
                 print(f"pass {number}, cost {np.mean(costs):.4f}")
 

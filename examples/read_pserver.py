@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """A dashboard of a running job: which tensors its servers have, and how they change, until the job ends.
 
 It does not affect the job's trainers. It needs the job's endpoints and, unless its wire is plain, the job's key:

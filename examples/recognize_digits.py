@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Recognizes handwritten digits: two hidden layers on MNIST, trained on this machine.
 
 The digits (12 MB) are downloaded at first use into ~/.cache/paddle/dataset, or read from PADDLE_DATA_HOME.

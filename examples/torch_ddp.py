@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Plain PyTorch DistributedDataParallel: learns which of two spirals a point belongs to; gloo on CPUs, nccl on GPUs.
 
 It reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as scripts for torchrun do. Every job includes
@@ -65,7 +65,7 @@ def main():
 
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     use_gpu = torch.cuda.is_available()
-    # paddle.py shows each process only its own GPUs; torchrun shows all of them to each. This works for both.
+    # A process sees either only its own GPU or all GPUs of the machine. This line works in both cases.
     device = torch.device("cuda", local % torch.cuda.device_count()) if use_gpu else torch.device("cpu")
     if use_gpu:
         torch.cuda.set_device(device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """An embedding of 10^11 rows with PyTorch: the rows are on parameter servers, which send only those needed for a step.
 
 Predicts which person clicks on which ad. People and ads have numbers below 10^11, and no machine could store a table
@@ -17,7 +17,7 @@ import torch
 from paddle.pserver import Adagrad, RowWiseAdagrad
 from paddle.pserver.torch import Embedding, Prefetching, ServerOptimizer
 
-NUMBERS = 10**11  # of people, and of ads; an ID is kind * NUMBERS + number
+NUMBERS = 10**11  # possible numbers of people and of ads; an ID is kind * NUMBERS + number
 THEMES = 8
 
 

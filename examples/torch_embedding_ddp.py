@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """A recommender whose dense layers DistributedDataParallel trains, by gloo or nccl, and whose rows are on servers.
 
 Each sample is a person and the ads on one page, in any number. The person clicks on the page if they like most of the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """PyTorch FSDP on CPUs or GPUs: parameters, gradients and Adam's state are sharded over all processes.
 
 python paddle.py --job_dispatch_package=examples --entry=torch_fsdp.py --mode=collective --nproc_per_node=2

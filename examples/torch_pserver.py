@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """A PyTorch model whose parameters and optimizer are on parameter servers: learns which of two spirals a point is on.
 
 PyTorch only computes gradients; they are sent to the servers, and the values are returned into the same tensors, in
@@ -42,7 +42,7 @@ def train(client, parameters, gradients_of, batches, learning_rate=0.01):
 
 def spirals_in_torch(rank, world, epochs, batch_size):
     """Return the parameters, the gradient function, this trainer's batches, and functions to test and to save."""
-    import torch  # needs gigabytes, which no other part of the project does
+    import torch  # imported only here, because it takes gigabytes
     from torch import nn
 
     def spirals(samples, seed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Plain XGBoost over several processes: each has a share of the rows, and together they train one model.
 
 XGBoost 2.1 and newer take the location of the other processes as arguments, older versions from environment variables
@@ -50,7 +50,7 @@ def main():
         name: os.environ[name.upper()] for name in ("dmlc_tracker_uri", "dmlc_tracker_port", "dmlc_task_id")
     }
     tracker = None
-    if int(os.environ["RANK"]) == 0:  # runs where DMLC_TRACKER_URI points to
+    if int(os.environ["RANK"]) == 0:  # DMLC_TRACKER_URI is the address of this process
         tracker = RabitTracker(
             n_workers=int(os.environ["WORLD_SIZE"]),
             host_ip=where["dmlc_tracker_uri"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Recognizes handwritten digits: a Fluid program on several processes without pservers."""
 
 import argparse
@@ -87,7 +87,7 @@ def main():
             (value,) = executor.run(parallel, feeder.feed(batch), [cost])
             if batch_id % 100 == 0:
                 print(f"Pass {number}, Batch {batch_id}, Cost {value.item():f}")
-        parallel.average(executor)  # if parameters are averaged, all processes have the same from here on
+        parallel.average(executor)  # if parameters are averaged, this makes them equal everywhere
         if TRAINER_ID == 0:
             test_cost, right = measured(executor, test_program, feeder, [cost, accuracy])
             print(f"Pass {number}, Test cost {test_cost:f}, Test accuracy {right:.4f}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Predicts clicks from 10^11 categories: pserver and trainer of a Fluid job."""
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Predicts clicks from files that a pipe command converts to samples: alone, or as pserver or trainer in Fluid."""
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+# ruff: noqa: T201  scripts print their results
 """Predicts the fifth word from four: Fluid's word2vec on Penn Treebank, as pserver, as trainer, or alone."""
 
 import argparse
