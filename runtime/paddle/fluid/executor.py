@@ -25,7 +25,7 @@ from paddle.fluid.run.sections import Sections, cut
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
 from paddle.graph.block import Name
 from paddle.graph.scope import fetched
-from paddle.ops.base.lod import LoDArray
+from paddle.ops.base.lod import LoDArray, TensorArray
 from paddle.ops.base.selected_rows import SelectedRows
 
 if TYPE_CHECKING:
@@ -323,6 +323,8 @@ def given(value: Any, name: Name, return_numpy: bool) -> Any:
     """
     if value is None or isinstance(value, SelectedRows):
         return value
+    if isinstance(value, TensorArray):
+        value = list(value.items)
     if isinstance(value, list):
         return [given(each, name, return_numpy) for each in value]
     if not return_numpy:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.blocks import ConditionalBlock, IfElse, Switch, While
+from paddle.fluid.layers.nn.sequences import sequence_first_step
 from paddle.fluid.layers.plain import layer, several
-from paddle.fluid.layers.tensor import assign, fill_constant_batch_size_like
+from paddle.fluid.layers.tensor import assign, cast, fill_constant_batch_size_like
 from paddle.fluid.program import bodies
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable, VarType
@@ -155,7 +156,12 @@ class DynamicRNN(_Unrolled):
             if shape is None or not self._inputs:
                 raise FluidError("memory: give init, or shape after the first step_input")
             with bodies.around(body):
-                init = fill_constant_batch_size_like(self._inputs[0], [-1, *shape], dtype, value)
+                like = self._inputs[0]
+                for _ in range(
+                    like.lod_level - 1
+                ):  # a step has the inner sequences; a memory, one row for each outer
+                    like = sequence_first_step(cast(like, "float32"))
+                init = fill_constant_batch_size_like(like, [-1, *shape], dtype, value)
         return self._state(init)
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:

@@ -319,3 +319,31 @@ def test_a_row_convolution_takes_false_for_its_default_parameter() -> None:
         layers.row_conv(rows, 2, param_attr=False)
         (weight,) = fluid.default_main_program().global_block().all_parameters()
     assert tuple(weight.shape) == (3, 3)
+
+
+def test_a_memory_without_init_has_one_row_for_each_outer_sequence() -> None:
+    x = fluid.layers.data("x", [1], lod_level=2)
+    rnn = fluid.layers.DynamicRNN()
+    with rnn.block():
+        inner = rnn.step_input(x)
+        total = rnn.memory(shape=[1], value=0.5)
+        after = fluid.layers.elementwise_add(total, fluid.layers.sequence_pool(inner, "sum"))
+        rnn.update_memory(total, after)
+        rnn.output(after)
+    rows = np.arange(6, dtype=np.float32).reshape(6, 1)
+    fed = fluid.create_lod_tensor(rows, [[2, 1], [1, 2, 3]], fluid.CPUPlace())
+    out: Any = rnn()
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(feed={"x": fed}, fetch_list=[out], return_numpy=False)
+    assert (np.array(found).tolist(), found.lod()) == ([[0.5], [3.5], [12.5]], [[0, 2, 3]])
+
+
+def test_a_fetched_array_is_a_list_of_its_values() -> None:
+    x = fluid.layers.data("x", [2])
+    at = fluid.layers.fill_constant([1], "int64", 0)
+    array = fluid.layers.array_write(x, at)
+    fluid.layers.array_write(x * 2.0, fluid.layers.increment(at), array=array)
+    run = fluid.Executor(fluid.CPUPlace()).run
+    fed = {"x": np.ones((1, 2), np.float32)}
+    assert [each.tolist() for each in run(feed=fed, fetch_list=[array])[0]] == [[[1, 1]], [[2, 2]]]
+    tensors = run(feed=fed, fetch_list=[array], return_numpy=False)[0]
+    assert [np.array(each).tolist() for each in tensors] == [[[1, 1]], [[2, 2]]]
