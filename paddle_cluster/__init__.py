@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher, a package and the command `paddle-cluster`: runs on the submitting machine, never on nodes.
+"""The launcher, a package and the command `paddle-cluster`. It runs on the submitting machine, never on nodes.
 
-Nodes get `paddle` and `paddle_node`. In a checkout, both are in runtime/, which this package adds to the path.
+Nodes get the packages `paddle` and `paddle_node`. In a checkout, both are in runtime/, which this package adds to
+sys.path.
 """
 
 import gc

@@ -84,7 +84,7 @@ __all__ = [
 
 
 class Run:
-    """A running or finished job. Iterating over it yields its events as they happen, each of them one time.
+    """A running or finished job. Iterating over it yields each of its events once, as they happen.
 
     Only `stop`, `status` and `logs` may be called from other threads.
     """
@@ -112,14 +112,15 @@ class Run:
             yield event
 
     def stop(self) -> None:
-        """Ask the job to stop, as Ctrl+C does; a second call kills it immediately. `wait` returns its end."""
+        """Ask the job to stop, as Ctrl+C does; a second call kills it immediately. `wait` returns its outcome."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def status(self) -> JobStatus:
-        """Return the state of the job; before the first record, its phase is "starting", and its ID may be empty.
+        """Return the state of the job. Before the first record, its phase is "starting" and its ID may be empty.
 
-        A launcher that exited without recording an end, or whose record was removed, has the code that `wait` returns.
+        If the launcher exited without recording the end, or its record was removed, the exit code is the one that
+        `wait` returns.
         """
         code = self._process.poll()
         known = self._known()
@@ -133,7 +134,7 @@ class Run:
         """Return the job's log lines so far, oldest first, as in log/job.log.
 
         Args:
-            process: a process or a role, such as "trainer-2", "pserver" or "launcher"; empty: all.
+            process: a process or role, such as "trainer-2", "pserver" or "launcher"; empty: all processes.
         """
         known = self._known()
         return iter(()) if known is None else log_lines.lines_of(known, process)
@@ -149,11 +150,11 @@ class Run:
         return None
 
     def wait(self) -> Ended:
-        """Wait for the end of the job and return its outcome; unread events are discarded.
+        """Wait for the end of the job and return its outcome; discard unread events.
 
         Returns:
-            The outcome. A job that never began (an invalid option, an unknown host) has no ID; `lines` gives the
-            reason.
+            The outcome. A job that never started, for example because of an invalid option or an unknown host, has no
+                ID; `lines` gives the reason.
         """
         if self._ended is None:
             for _ in self:
@@ -233,7 +234,7 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
 
 
 def connect(host: str, conf: str | Path = "conf.py") -> fabric.Connection:
-    """Return an open Fabric connection to a host, with the keys, known hosts and jump hosts of a job's logins.
+    """Return an open Fabric connection to a host, with the keys, known hosts and jump hosts that a job would use.
 
         with api.connect("root@node-0") as node:
             print(node.run("nvidia-smi", hide=True).stdout)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the nodes that a command applies to: from its options, from a job's job.json, or from conf.py if no job is
-known."""
+"""Finds the nodes that a command applies to, from its options, a job's job.json, or conf.py if no job is known."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _PLACEHOLDER = (
 
 
 def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
-    """Read the options of a job for a command that queries its nodes; needs no workspace.
+    """Parse the job options of a command that queries nodes; needs no workspace.
 
     Raises:
         UsageError: an argument is not one of these options.
@@ -47,7 +46,7 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
 def nodes_to_ask(
     where: StatePlaces, given: CommandArguments, environ: Mapping[str, str]
 ) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
-    """Return the nodes, the login settings, the conf.py that names them, and the job ID (or a part of it), if given.
+    """Return the nodes, the login settings, their conf.py, and the (possibly partial) job ID, if given.
 
     Raises:
         UsageError: the partial ID matches several jobs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the arguments of a command: the options that its usage begins with, and at most one job."""
+"""Parses a command's arguments: the options at the beginning of its usage text, and at most one job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def whole_number(command: str, given: CommandArguments, name: str, default: int)
     """Return an option's value as a non-negative integer.
 
     Raises:
-        UsageError: the value is not one.
+        UsageError: the value is not a non-negative integer.
     """
     text = given.values.get(name)
     if text is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--detach: the launcher continues in its own session, without a terminal; this process watches until trainers run.
+"""--detach: the launcher continues in its own session, without a terminal; this process exits once trainers run.
 
 Any earlier error is therefore reported by this command, with its exit code, and an earlier Ctrl+C stops the job.
 """
@@ -40,11 +40,11 @@ RunJob = Callable[[Console, socket.socket], ExitCode]
 
 
 def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
-    """Start a daemon that runs the job, and wait until its trainers run; this process must have no threads.
+    """Start a daemon that runs the job, and wait until its trainers run. The calling process must have no threads.
 
     Args:
-        run_job: runs the job in the daemon; through the socket, this process watches it.
-        where: receives the output of the daemon's interpreter.
+        run_job: function that runs the job in the daemon, given the socket through which this process watches it.
+        where: file that receives the output of the daemon's interpreter.
     """
     mine, its = socket.socketpair()
     sys.stdout.flush()

@@ -63,7 +63,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
 
 
 def named(argv: Sequence[str]) -> str | None:
-    """Return the command that a command line begins with, or None if it describes a job.
+    """Return the command that a command line starts with, or None if the command line describes a job.
 
     Raises:
         UsageError: the first argument is not a command, and either no job is named or it is a misspelled command.
@@ -96,7 +96,7 @@ def named(argv: Sequence[str]) -> str | None:
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:
-    """Run a command with the arguments after its name, or show its usage."""
+    """Run a command with the arguments that follow its name, or print its usage."""
     if {"-h", "--help"} & set(_before_dashes(argv)):
         answer(usage(name))
         return ExitCode.DONE

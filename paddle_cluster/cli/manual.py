@@ -48,8 +48,8 @@ class Row:
     """A row of a table on a manual page.
 
     Attributes:
-        header: the cells of the table's first row.
-        cells: Markdown text, one per cell of the header.
+        header: the cells of the table's header row.
+        cells: the cells of the row, as Markdown; one per header cell.
     """
 
     topic: str
@@ -73,7 +73,7 @@ def pages() -> tuple[Page, ...]:
 
 
 def rows(page: Page, name: str) -> tuple[Row, ...]:
-    """Return the rows about this name in the page's tables."""
+    """Return the rows that describe this name in the page's tables."""
     found = []
     header: tuple[str, ...] = ()
     for line in page.text.splitlines():

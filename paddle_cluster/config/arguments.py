@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the command line: takes the launcher's own options and passes on all other arguments unchanged.
+"""Parses the command line: consumes the launcher's own options and passes all other arguments through unchanged.
 
-`passthrough` contains the other tokens in their order and form, byte for byte. `flags` is the interpretation of these
-tokens as flags: `--x=v` and `--x v` set x to v, a lone `--x` is True, and `--nox` is False if x is a flag of
-paddle.init. After `--` nothing is interpreted.
+`passthrough` contains the other tokens byte for byte, in order. `flags` interprets these tokens as flags: `--x=v` and
+`--x v` set x to v, a lone `--x` is True, and `--nox` is False if x is a flag of paddle.init. Tokens after `--` are not
+interpreted.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True)
 class Arguments:
-    """A parsed command line, not yet checked against conf.py or any file.
+    """A parsed command line, not yet checked against conf.py or other files.
 
     Attributes:
-        given: the options that were given, by name, with the value that the option's row parsed.
+        given: the options that were given, by name, with their parsed values.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes in any locale.
         flags: the flags among these tokens before `--`, in order; the last one takes precedence.
     """
@@ -86,7 +86,7 @@ class Arguments:
         return self.given[name] if name in self.given else LONG[name].unsaid
 
     def flag(self, name: str) -> str | None:
-        """Return a passed-through flag's value (the last one given), or None."""
+        """Return the last value given for a passed-through flag, or None."""
         return dict(self.flags).get(name)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executes conf.py in an empty namespace, and applies the environment and the command line to the values it assigns.
+"""Executes conf.py in an empty namespace, then applies the environment and the command line to its values.
 
 conf.py is the user's own Python file and may compute its values. Lowercase names and those with a leading underscore
 are private to it. The line of each assignment to an UPPERCASE name is recorded for messages.
@@ -57,10 +57,10 @@ class ConfFile:
 
 
 def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
-    """Return the conf.py in use: from --conf, the environment variable, the checkout, or next to the workspace.
+    """Return the conf.py to use: from --conf, the environment variable, the checkout, or next to the workspace.
 
     Returns:
-        None if there is none and the options name the hosts.
+        The path, or None if there is no conf.py and the options name the hosts.
     """
     given = arguments["conf"] or environ.get(CONF_VARIABLE)
     if given:
@@ -193,9 +193,9 @@ def _described(error: BaseException) -> str:
 
 
 class Layers:
-    """The three layers of a job's settings in order of precedence: conf.py, the environment, the command line.
+    """The three layers of a job's settings, in increasing precedence: conf.py, the environment, the command line.
 
-    All errors in them are collected and reported together.
+    All errors in the layers are collected and reported together.
 
     Attributes:
         origins: key of a row -> the source of its value, for the rows that were read.
@@ -209,10 +209,10 @@ class Layers:
         self._problems: list[tuple[str, str]] = []
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of rows by key; record unknown names and invalid values in any layer.
+        """Return the values of rows by key; record unknown names and invalid values in every layer.
 
         Raises:
-            ConfError: there are any.
+            ConfError: a name is unknown or a value is invalid.
         """
         for name in self.conf.values:
             if name not in CONF_NAMES:
@@ -228,12 +228,12 @@ class Layers:
         self._problems.append((where, message))
 
     def report(self, name: str, error: values.ValueMismatchError) -> None:
-        """Record an invalid value of a name in the files."""
+        """Record an error about the value of a name in the files."""
         element = "" if error.index is None else f"[{error.element or error.index}]"
         self.add(self.conf.where(name, error.index), f"{name}{element}: {error}")
 
     def raise_any(self) -> None:
-        """Raise ConfError with all recorded errors, one per line, if there are any."""
+        """Raise ConfError with one line per recorded error, if there are any."""
         if not self._problems:
             return
         (where, first), *more = self._problems

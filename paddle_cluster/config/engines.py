@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of engines (--engine): the properties that the configuration depends on, and the nodes that some provide.
+"""The table of engines (--engine): properties that the configuration depends on, and nodes that some engines provide.
 
 The behaviour of an engine is in the module with its name in `paddle_cluster.engines`.
 """
@@ -97,7 +97,7 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def pods(asked: NodeRequest) -> HostList:
-    """Return the nodes pod-0, pod-1, ...; their number is --nnodes or K8S_NODES.
+    """Return the nodes pod-0, pod-1, ...; --nnodes or K8S_NODES sets their number.
 
     Raises:
         ConfError: the number is missing or given twice, or no image is given.

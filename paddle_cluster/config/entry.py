@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The value of --entry: a Python file, a Python module, or a program; and checks that a workspace contains it.
+"""The value of --entry: a Python file, a Python module, or a program. Also checks that a workspace contains it.
 
 The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. Anything else is an executable program.
 """
@@ -34,7 +34,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """Return the value in the form that --entry accepts."""
+        """Return the value as it is written after --entry."""
         return f"-m{self.module}" if self.module else self.path
 
     @property
@@ -71,7 +71,7 @@ def check(entry: Entry, package: Path) -> None:
     """Check that a workspace contains the entry and that it can run.
 
     Raises:
-        WorkspaceError: the check failed; the message has the next step.
+        WorkspaceError: the check failed; the message says what to do.
     """
     if entry.module:
         _check_module(entry.module, package)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a source and their selection; and HOST_SETTINGS, the settings of single hosts, which replace or extend
-those for all hosts.
-"""
+"""The hosts of a source and their selection; HOST_SETTINGS, which override or extend the settings for all hosts."""
 
 from __future__ import annotations
 
@@ -22,16 +20,16 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class HostList:
-    """A list of hosts and its source.
+    """A list of hosts, and where it comes from.
 
     Attributes:
         lines: location of each host in the source.
         source: the file or option that names them.
-        slots: trainers by node ID, if given.
-        all_hosts: number of hosts including excluded ones; 0: none was excluded.
+        slots: number of trainers by node ID, if given.
+        all_hosts: number of hosts including excluded ones; 0: no host was excluded.
         ignored: settings of the source that have no effect.
-        is_conf: the source is HOSTS of conf.py.
-        is_requested: the nodes must be requested from the engine; until then these are placeholders.
+        is_conf: whether the source is HOSTS of conf.py.
+        is_requested: whether the nodes must be requested from the engine; until then, the hosts are placeholders.
     """
 
     hosts: tuple[Host, ...]
@@ -45,7 +43,7 @@ class HostList:
 
     @property
     def called(self) -> str:
-        """Return the name that messages use for the list."""
+        """Return the list's name for messages."""
         return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
 
     @property
@@ -66,11 +64,11 @@ class HostList:
         )
 
     def ids(self, reference: str) -> Sequence[int]:
-        """Return the IDs of the nodes with this text in the list, or else with this name."""
+        """Return the IDs of the nodes whose text in the list, or else whose name, is the given one."""
         return self._ids.get(reference, ())
 
     def node_of(self, reference: str | int) -> int:
-        """Return the ID of the referenced node: by its text, by its name if only one host has it, or by its index.
+        """Return the ID of a node given by its text in the list, its name (if unique), or its index.
 
         Raises:
             ValueMismatchError: the reference matches no node, or several.
@@ -177,11 +175,11 @@ def of_nodes(
 
     Args:
         where: `file:line` of the entry with this index.
-        others_are_known: the hosts do not come from HOSTS, so entries for other hosts are ignored, and a
-            number would refer to another host.
+        others_are_known: whether the hosts come from somewhere other than HOSTS: entries for other hosts are then
+            ignored, and a number would refer to the wrong host.
 
     Raises:
-        ValueMismatchError: an entry matches no host, several, or one that another entry names too.
+        ValueMismatchError: an entry matches no host, several hosts, or a host that another entry names, too.
     """
     found: dict[int, HostSettings] = {}
     hosts = listed.hosts
@@ -205,7 +203,7 @@ def of_nodes(
 
 
 def keys(hosts: Sequence[Host], own: Mapping[int, HostSettings]) -> tuple[tuple[str, Path], ...]:
-    """Return (host, private key) of the hosts with a key of their own."""
+    """Return (host, private key) for each host that has its own key."""
     return tuple((hosts[node_id].describe(), one.key) for node_id, one in own.items() if one.key is not None)
 
 

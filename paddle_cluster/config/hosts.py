@@ -27,7 +27,7 @@ _ZONE = regex(r"[A-Za-z0-9_.-]{1,15}")
 
 
 class HostError(ValueError):
-    """A string is not a valid host; the message has the reason and the correct form."""
+    """A string that is not a valid host; the message gives the reason and the correct form."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _items(item: str) -> list[str]:
 
 
 def count_question(host: Host) -> str:
-    """Return a question for the user if the port of a host looks like a process count; else ""."""
+    """Return a question to the user if a host's port looks like a process count; otherwise ""."""
     if host.port not in COUNTS:
         return ""
     return (

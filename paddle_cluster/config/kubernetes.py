@@ -18,7 +18,7 @@ _LABEL = regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def dictionary(read: Callable[[object], Any], what: str) -> Callable[[object], dict[str, Any]]:
-    """Return a reader of dictionaries from texts to values accepted by `read`."""
+    """Return a reader of dictionaries that map texts to values that `read` accepts."""
 
     def read_all(value: object) -> dict[str, Any]:
         if not isinstance(value, dict) or not all(isinstance(name, str) and name for name in value):
@@ -29,7 +29,7 @@ def dictionary(read: Callable[[object], Any], what: str) -> Callable[[object], d
 
 
 def quantity(value: object) -> str:
-    """Validate a quantity of a resource in Kubernetes notation."""
+    """Validate a resource quantity in Kubernetes notation."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not _QUANTITY.fullmatch(text):
         raise values.mismatch("an amount such as 2, '500m' or '8Gi'", value)
@@ -89,14 +89,14 @@ def toleration(value: object) -> Any:
 
 
 def word(value: object) -> str:
-    """Return a text if it contains no whitespace; it may be empty."""
+    """Return a text if it contains no whitespace; empty text is allowed."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
         raise values.mismatch("a name without spaces", value)
     return value
 
 
 def label(value: object) -> str:
-    """Validate the name of a namespace or another name valid in DNS; possibly empty."""
+    """Validate a namespace or another name in DNS format; may be empty."""
     if not isinstance(value, str) or (value and not _LABEL.fullmatch(value)):
         raise values.mismatch("a name of lower-case letters, digits and '-'", value)
     return value

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of settings: OPTIONS contains the command-line options, NAMES what only conf.py can assign.
+"""The table of settings: OPTIONS has the command-line options, NAMES has settings that only conf.py can assign.
 
-A row is the complete definition of an option: parsing, checks, completion, --help and the place in Settings all use
-it. A test compares the pages of docs/ with the table.
+A row defines an option completely: parsing, checks, completion, --help and its field in Settings all use the row. A
+test compares the pages of docs/ with the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle_cluster.system.installation import IS_CHECKOUT
 
 
 class Mode(StrEnum):
-    """The kind of processes that a job consists of."""
+    """The kind of job, which determines its processes."""
 
     V2 = "v2"
     FLUID = "fluid"
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
     @property
     def has_pserver_command(self) -> bool:
-        """Return whether pservers are `paddle pserver`, which writes checkpoints, rather than the user's script."""
+        """Return whether pservers run `paddle pserver`, which writes checkpoints, instead of the user's script."""
         return self in (Mode.V1, Mode.V2)
 
 
@@ -53,7 +53,7 @@ REQUIRED = object()
 
 
 class Option(NamedTuple):
-    """A setting, given by an option, a name of conf.py, an environment variable, or several of these.
+    """A setting that an option, a name in conf.py or an environment variable can give.
 
     Attributes:
         name: the option's name; empty: only conf.py can set it.
@@ -62,9 +62,9 @@ class Option(NamedTuple):
         read: converts a value to its typed form or raises ValueMismatchError.
         default: the default value, in a form that `read` accepts; None and () are used unchanged.
         help: text for --help.
-        against: options that cannot be combined with it -> why, or what to do.
+        against: options that cannot be combined with this one -> the reason or remedy.
         conf: the name in conf.py, or empty.
-        split: converts the option's text to the form for `read`, if the form in conf.py differs.
+        split: converts the option's text to the form that `read` accepts, if conf.py uses a different form.
         flag: the passed-through flag that overrides conf.py.
         from_environment: an environment variable of the same name overrides conf.py.
     """
@@ -91,7 +91,7 @@ class Option(NamedTuple):
 
     @property
     def written(self) -> str:
-        """Return the option as --help writes it."""
+        """Return the option as --help prints it."""
         return f"--{self.name}" + (f"={self.metavar}" if self.metavar else "")
 
     @property

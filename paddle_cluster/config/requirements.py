@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of an environment on nodes: packages of the lock file, and the workspace's requirements.txt."""
+"""What an environment on a node is made from: pinned packages, and the workspace's requirements.txt."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
 
 
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
-    """Read the configuration files and combine the three layers.
+    """Read the configuration files and merge the three layers.
 
     Raises:
-        ConfError: there are errors in the three; one line per error, with file:line, variable or option.
+        ConfError: a layer contains errors; the message has one line per error, with file:line, variable or option.
     """
     path = conf_path(arguments, environ)
     arguments = _with_mode(arguments)

@@ -24,7 +24,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 class Saving(NamedTuple):
-    """Files that scripts save to resume from: the name for them on nodes, or empty; patterns of files to restore."""
+    """The files that a script saves to resume from: their name on nodes, or empty, and patterns of files to restore."""
 
     name: str
     collect: tuple[str, ...]
@@ -32,19 +32,19 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The nodes, and the settings for all of them.
+    """Settings of the nodes: which ones the job uses, and what applies to all of them.
 
     Attributes:
-        engine: what starts agents on hosts other than this machine.
+        engine: the method that starts agents on hosts other than this machine.
         pservers, trainers: node IDs in ascending order; a rank is an index into these. Collective mode has no
             pservers.
         root_dir: parent of the job directories on a node; absolute, or beginning with ~.
         job_umask: umask for everything that a job creates on a node.
-        nic: network interface for the job's traffic; empty: chosen by route.
-        port_is_explicit: --port was given: a busy port is then an error rather than skipped.
-        python: the configured interpreter; empty for the default of the node's kind.
-        own: node ID -> settings of that host only.
-        slots: node ID -> trainers, for hosts whose number differs from `nproc_per_node`.
+        nic: network interface for the job's traffic; empty: the interface of the route to the other nodes.
+        port_is_explicit: whether --port was given: a busy port is then an error and is not skipped.
+        python: the configured interpreter; empty: the default for the kind of node.
+        own: node ID -> settings that apply only to that host.
+        slots: node ID -> number of trainers, where it differs from `nproc_per_node`.
     """
 
     engine: str
@@ -72,12 +72,12 @@ class SshSettings:
 
     Attributes:
         config: the user's ssh_config; may be missing.
-        known_hosts: receives new keys; may be missing.
+        known_hosts: the file to which new host keys are added; may be missing.
         identity_files: private keys to try before those of the SSH configuration.
-        host_keys: (host, private key) of hosts with a key of their own, which is tried first.
+        host_keys: (host, private key) for each host with its own key, which is tried first.
         jump: `[user@]host[:port][,...]` for every node; empty: the SSH configuration decides.
         connect_timeout_s: timeout for each step of a login, in seconds.
-        accept_new_host_keys: save keys of unknown hosts instead of rejecting them.
+        accept_new_host_keys: whether to save the keys of unknown hosts instead of rejecting them.
         client: the SSH client.
     """
 
@@ -101,17 +101,17 @@ class SshSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits on times and log sizes; each is a name of conf.py in lower case.
+    """Limits on times and log sizes; each is a name in conf.py, in lower case.
 
     Attributes:
-        lease_s: a node that receives nothing for this time stops its part of the job.
-        heartbeat_timeout_s: a process of the runtime that is silent for this time counts as frozen.
-        step_timeout_s: a trainer that has reported steps, but none for this time, counts as hanging; 0: never.
+        lease_s: a node that hears nothing from the launcher for this time stops its part of the job.
+        heartbeat_timeout_s: a process of the runtime that is silent for this time is considered frozen.
+        step_timeout_s: a trainer that has reported steps, but none for this time, is considered stuck; 0: never.
         restart_backoff_s: the delay before the first restart; it doubles with every further restart.
         queue_timeout_s: the longest wait of --queue.
-        keep_jobs: number of job directories of a workspace that stay on a node.
+        keep_jobs: number of a workspace's job directories that a node keeps.
         log_limit_mb: size at which a log is rotated.
-        warn_size_mb: if more of a workspace must be sent, a warning is shown first.
+        warn_size_mb: size of the files to send above which a warning is printed first.
         collect_limit_gb: maximum size collected from one node; collect_limit_files: maximum number of files.
     """
 
@@ -133,28 +133,28 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """The program of the job, and its settings.
+    """The job's program and the settings for running it.
 
     Attributes:
         name: the job's name in commands and on screens; empty: its ID.
-        queue: the job waits until no other job of the user occupies its hosts or its package; the waiting job with the
-            highest priority is next.
-        mode_is_explicit: --mode was given.
-        package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
-            absolute, beginning with ~, or relative to each node's root directory.
+        queue: whether the job waits until no other job of the user occupies its hosts or its package; the waiting job
+            with the highest priority is next.
+        mode_is_explicit: whether --mode was given.
+        package: directory to dispatch; None: `workspace` is a directory that the nodes already have: absolute, starting
+            with ~, or relative to each node's root directory.
         entry: the program that trainers run.
         passthrough: tokens for the trainers' argv, byte for byte.
         flags: the same tokens parsed as flags; the last one takes precedence.
         threads: thread variables set in the user's own environment; they apply to every process.
         variables: variables that the user adds to the environment of every process.
-        host_variables: node ID -> the same for the processes of nodes with variables of their own.
-        env_files: the files that the variables were read from.
+        host_variables: node ID -> the same, for the processes of nodes that have their own variables.
+        env_files: the files from which the variables were read.
         nproc_per_node: trainers on each trainer node.
         max_restarts: maximum number of restarts of each process after failures.
-        min_trainers: minimum number of trainers that must remain when nodes are lost; None: all.
-        allow_mismatch: nodes may differ in their Python, its packages, and their copies of the code.
-        bootstrap: nodes get the packages that the job imports.
-        keep_links: links to absolute paths are sent unchanged.
+        min_trainers: number of trainers that must remain when nodes are lost; None: all.
+        allow_mismatch: whether nodes may differ in their Python, its packages, and their copies of the code.
+        bootstrap: whether nodes get the packages that the job imports.
+        keep_links: whether links to absolute paths are sent unchanged.
     """
 
     name: str
@@ -183,21 +183,21 @@ class JobSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesSettings:
-    """Settings for Kubernetes; each is a name of conf.py in lower case, after K8S_.
+    """Settings for Kubernetes; each is a name in conf.py, in lower case and without K8S_.
 
     Attributes:
-        namespace: the namespace of the pods; empty: that of the context, or of the launcher's own pod.
+        namespace: the namespace of the pods; empty: the context's namespace, or that of the launcher's own pod.
         kubeconfig: the path of a kubeconfig; None: the default files, or the service account of the launcher's pod.
-        context: a context of the kubeconfig; empty: its current one.
+        context: a context in the kubeconfig; empty: the current context.
         requests, limits: resources of each pod.
         queue: a queue of Kueue, or empty.
-        user: the user ID of a pod's processes, which can then write only to volumes; 0: the image's user, who can write
-            wherever the image permits.
+        user: the user ID of a pod's processes, which can then write only to volumes; 0: the image's user, whose
+            processes can write wherever the image permits.
         claims: PersistentVolumeClaim -> its mount path in every pod.
         shm_size: maximum size of /dev/shm.
         pull_secrets: names of Secrets with credentials for image registries.
         deadline_s: activeDeadlineSeconds of the Job; 0: none.
-        pod: merged last into the pod template.
+        pod: a pod template that is merged last.
         start_timeout_s: seconds from the creation of the Job until all pods have connected.
     """
 
@@ -226,14 +226,15 @@ class EngineSettings:
     """The settings of individual engines.
 
     Attributes:
-        resident_s: how long an agent waits for the next job, in seconds; 0: it does not wait.
+        resident_s: time in seconds for which an agent waits for the next job; 0: it does not wait.
         ports: ports of this machine for connections from nodes; empty: any.
         address: address of this machine for connections from nodes; empty: all of its addresses.
         slurm_options: options for salloc and sbatch.
         slurm_queue_timeout_s: timeout for an allocation.
         start_timeout_s: timeout for connecting to the nodes.
         slurm_job: the job ID of the allocation that this process runs in, or empty.
-        waits_for_nodes: the nodes must be requested from the engine; until then they are called slurm-0, slurm-1, ...
+        waits_for_nodes: whether the nodes must still be requested from the engine; until then, they are called slurm-0,
+            slurm-1, ...
     """
 
     resident_s: float
@@ -248,7 +249,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringSettings:
-    """Settings for monitoring; each is a name of conf.py in lower case.
+    """Settings for monitoring; each is a name in conf.py, in lower case.
 
     Attributes:
         metrics_port: port for Prometheus on metrics_address of this machine; 0: disabled.
@@ -264,7 +265,7 @@ class MonitoringSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The sources of the settings, as text for people.
+    """Records where each setting comes from, as text for people.
 
     Attributes:
         hosts: the option or file that names the hosts.
@@ -283,11 +284,11 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The complete configuration, typed.
+    """The complete configuration of a job.
 
     Attributes:
-        conf: absolute path of the conf.py, or None if the options give the hosts.
-        json: the screen prints JSON.
+        conf: absolute path of conf.py, or None if the options name the hosts.
+        json: whether the screen prints JSON.
         state: the directories for the state of jobs on this machine.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation of configured values: each function takes any object and returns a typed value or raises an error.
+"""Validates configured values: each function takes any object, and returns a typed value or raises an error.
 
 Texts (from the environment or the command line) and Python values (from conf.py) use the same functions. The end of
 the module finds the known name that a misspelled one resembles.
@@ -38,7 +38,7 @@ _PREFIX_FROM = 8
 
 
 class ValueMismatchError(ValueError):
-    """A value is invalid; the message states what was expected.
+    """An invalid value; the message states what was expected.
 
     Attributes:
         index: index of the invalid element of a list or dictionary, or None.
@@ -55,7 +55,7 @@ def mismatch(expected: str, got: object) -> ValueMismatchError:
 
 
 def show(value: object) -> str:
-    """Format a value with its type, short enough for one line."""
+    """Format a value and its type, short enough for one line."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - an integer of 5000 digits, the user's own __repr__
@@ -107,7 +107,7 @@ def seconds(low: float, high: float) -> Callable[[object], float]:
 
 
 def boolean(value: object) -> bool:
-    """Accept True, False, 1, 0 or one of gflags' boolean words, in any case."""
+    """Accept True, False, 1, 0 or one of gflags' Boolean words, case-insensitively."""
     word = str(value).lower() if isinstance(value, str | bool | int) else ""
     if word in _TRUE:
         return True
@@ -143,7 +143,7 @@ def text(value: object) -> str:
 
 
 def utf8(token: str) -> str:
-    """Decode a token's bytes as UTF-8 with surrogate escapes, so that they survive a launcher in another locale."""
+    """Decode a token's bytes as UTF-8 with surrogate escapes, so that a launcher in any locale can restore them."""
     return os.fsencode(token).decode("utf-8", "surrogateescape")
 
 
@@ -177,7 +177,7 @@ def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def directory_there(given: str) -> str:
-    """Accept a directory that already exists on the nodes."""
+    """Accept the path of a directory that already exists on the nodes."""
     if not is_line(given) or ".." in PurePosixPath(given).parts or given.startswith("-"):
         raise ValueMismatchError(
             "expected a directory on the nodes (absolute, beginning with ~, or relative to "
@@ -187,7 +187,7 @@ def directory_there(given: str) -> str:
 
 
 def directory_name(given: str) -> str:
-    """Accept a name that is also a directory name on nodes; only the default is empty."""
+    """Accept a name that can also be a directory name on nodes; only the default is empty."""
     if given and not _KEPT.fullmatch(given):
         raise ValueMismatchError(
             f"expected a name of letters, digits, '.', '_' and '-', such as run7; got {given!r}"
@@ -233,7 +233,7 @@ def python(value: object) -> str:
 
 
 def local_path(value: object) -> Path:
-    """Accept a file on the submitting machine; ~ is its user's home directory."""
+    """Accept the path of a file on the submitting machine; ~ is the user's home directory."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise mismatch("the path of a file on this machine", value)
     try:
@@ -243,7 +243,7 @@ def local_path(value: object) -> Path:
 
 
 def local_file(value: object) -> Path:
-    """Accept an existing file on the submitting machine."""
+    """Accept the path of an existing file on the submitting machine."""
     path = local_path(value)
     if not path.is_file():
         raise mismatch("a file that exists on this machine", value)
@@ -300,7 +300,7 @@ def ip_address(value: object) -> str:
 
 
 def ports(value: object) -> range:
-    """Accept a port, a range such as '7000-7099', or 0: any."""
+    """Accept a port, a range such as '7000-7099', or 0 for any port."""
     given = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     found = _PORTS.fullmatch(given)
     first = int(found[1]) if found else -1
@@ -325,7 +325,7 @@ def slurm_option(value: object) -> str:
 
 
 def node_reference(value: object) -> str | int:
-    """Accept a node of HOSTS: its text in the list, or its 0-based index."""
+    """Accept a reference to a node of HOSTS: its text in the list, or its 0-based index."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise mismatch("an entry of HOSTS or its index", value)
     return value
@@ -355,9 +355,9 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
-    """Return whether a name is probably a misspelling of `ours`, although it can belong to another program.
+    """Return whether a name is probably a misspelling of `ours`, although it may belong to a different program.
 
-    Counted as misspellings: another case, `-` for `_`, two swapped letters, a long name that is incomplete or has one
+    Misspellings are: a different case, `-` for `_`, two swapped letters, and a long name that is incomplete or has one
     or two wrong letters. Names shorter than `fuzzy_from` must have the right letters.
     """
     bare, target = name.replace("-", "").replace("_", "").lower(), ours.replace("_", "")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's variables for processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
+"""The user's environment variables for processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
 
-The last definition takes precedence. Values may be secret: they leave this module only for the environment of the
-job's processes; everything else, including messages, sees only names. RESERVED maps the job's own names to reasons.
+The last definition takes precedence. Values may be secret: they leave this module only for the environment of the job's
+processes. All other code, including messages, sees only the names. RESERVED maps the job's own variables to the reasons
+why users must not set them.
 
 In a file, a line is NAME=VALUE, optionally after `export`; `#` begins a comment at the start of a line and after
 whitespace. A value in '...' is taken unchanged; in "..." it may span several lines, and each escape in _ESCAPED stands
@@ -67,7 +68,7 @@ _INIT = "PADDLE_INIT_"
 
 
 class Variables:
-    """Names with values that are never shown."""
+    """Environment variables whose values are never shown."""
 
     __slots__ = ("_values",)
 
@@ -128,11 +129,11 @@ def read(
     """Combine the user's environment variables from all their sources.
 
     Args:
-        is_local: the nodes are this machine, so that the locations of data sets apply to them too.
+        is_local: whether the nodes are this machine, so that the locations of data sets apply to them, too.
         own: node ID -> (name, value, where) of variables for the processes of that node only.
 
     Returns:
-        The variables for all processes; by node ID, those for the processes of nodes with variables of their own.
+        The variables for all processes; and by node ID, those for the processes of nodes that have their own variables.
 
     Raises:
         ConfError: a file or a variable is invalid; the message contains the location, and never a value.
@@ -170,7 +171,7 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
 
 
 def files(arguments: Arguments) -> tuple[Path, ...]:
-    """Return the files from which variables are read; they are never sent to the nodes."""
+    """Return the files from which variables are read. They are never sent to nodes."""
     return (*_workspace_file(arguments), *arguments["env_file"])
 
 
@@ -205,7 +206,7 @@ def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def refusal(name: str) -> str:
-    """Return why a user must not set this variable, or ""."""
+    """Return the reason why a user must not set this variable, or ""."""
     if name.startswith(_INIT):
         return f"give the flag --{name.removeprefix(_INIT).lower()}=VALUE instead"
     return RESERVED.get(name, "")

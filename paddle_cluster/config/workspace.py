@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the command line against the workspace, before any connection.
+"""Validates the command line against the workspace, before any connection is opened.
 
 Other content of the tree (special files, links) is checked by `paddle_cluster.files.package`, which walks it.
 
-Jobs meant for another launcher or another mode are recognized, and the error names the command to use instead: a
-launcher such as torchrun, started on each node without a common endpoint, trains a separate model per node and exits
-with 0, and a PyTorch script in the default mode gets parameter servers that it never uses.
+Jobs that are meant for a different launcher or mode are recognized, and the error names the command to use instead.
+Otherwise, torchrun on each node without a common endpoint would train a separate model per node and exit with 0, and a
+PyTorch script in the default mode would get parameter servers that it never uses.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _LIMIT = 1 << 20  # bytes of a source file
 
 
 def check_workspace(settings: Settings) -> None:
-    """Check the package on this machine, and that the options match it.
+    """Check the package on this machine, and that the options fit it.
 
     Raises:
         UsageError: an option is not valid for this workspace.
@@ -197,7 +197,7 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
 
 
 def equivalent_options(settings: Settings) -> list[str]:
-    """Return the options that start the same processes without the other launcher."""
+    """Return the options that start the same processes without the script's own launcher."""
     given = [word for word in settings.job.passthrough if word != "--"]
     found = (
         (at, word) for at, word in enumerate(given) if word.endswith((".py", ".sh")) or word in _IS_MODULE
@@ -228,10 +228,10 @@ def _processes(given: Sequence[str], nodes: int) -> int:
 
 
 def foreign_framework(entry: Entry, package: Path) -> str:
-    """Return the framework that a script imports, if neither the script nor its modules in the workspace import paddle.
+    """Return the framework that a script imports, unless the script or its modules in the workspace import paddle.
 
     Returns:
-        The name; "" if there is none or a source file cannot be read.
+        The name of the framework; "" if there is none or a source file cannot be read.
     """
     todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
     seen: set[Path] = set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the agent's modules to bytecode of about half the usual size, which every node receives and imports.
+"""Compiles the agent's modules, which every node receives, to bytecode of about half the usual size.
 
-Annotations of functions, imports and blocks for type checkers, docstrings, and column positions are left out. The
-annotations of records and the line numbers of tracebacks remain.
+Function annotations, imports and blocks for type checkers, docstrings, and column positions are omitted. Annotations of
+records and line numbers for tracebacks remain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def compiled(source: bytes, path: str) -> CodeType:
     """Return a module's compiled code.
 
     Args:
-        path: the file's name in tracebacks.
+        path: the file name for tracebacks.
     """
     module = ast.parse(source, path)
     module.body = [node for statement in module.body for node in _at_run_time(statement)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs the agent for a node: text for `python3 -c`, and the modules that follow on standard input.
 
-The modules for the agent's greeting are sent to its interpreter immediately, both as source and as code of this
-interpreter, so that a node with the same Python compiles nothing. All other modules follow after the greeting, which
-reports which form the node can use. Everything is packed once; only the nonce differs between nodes.
+The modules for the agent's greeting are sent immediately, both as source and as this interpreter's bytecode, so that a
+node with the same Python compiles nothing. All other modules follow after the greeting, which reports which form the
+node can use. Everything is packed once; only the nonce differs between nodes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Bootstrap:
         return _RUN.sub(lambda run: REPEATED if self._is_ours(run[0]) else run[0], text)
 
     def check_unrepeated(self, text: str) -> None:
-        """Raise FrameError if output of the node contains a part of the agent's code."""
+        """Raise FrameError if the node's output contains part of the agent's code."""
         if any(map(self._is_ours, _RUN.findall(text))):
             raise FrameError("no node agent started: a shell read the agent's code as its commands")
 
@@ -138,10 +138,10 @@ class PackedAgent:
     """All modules of an agent, compiled and packed.
 
     Attributes:
-        first: the modules for its greeting, for `boot` in paddle_node.agent.bootstrap; letters and digits only.
+        first: the modules for its greeting, as read by `boot` in paddle_node.agent.bootstrap; only letters and digits.
         reconnect: the modules that reconnect to it, in the same form.
-        code: all others as code of this interpreter.
-        source: all others as source.
+        code: all other modules as this interpreter's bytecode.
+        source: all other modules as source.
         digest: digest of all sources.
     """
 
@@ -152,7 +152,7 @@ class PackedAgent:
     digest: str
 
     def rest_for(self, magic: object) -> bytes:
-        """Return the body of the frame `modules`.
+        """Return the body of the `modules` frame.
 
         Args:
             magic: the magic number of the agent's interpreter, in hexadecimal digits.
@@ -163,10 +163,10 @@ class PackedAgent:
 
 
 def packed_agent(node_dir: Path = NODE_DIR, folder: Path | None = None) -> PackedAgent:
-    """Read and compile the modules, one time per launcher.
+    """Read and compile the modules, once per launcher.
 
     Args:
-        folder: cache of compiled modules of earlier launchers; the first call reads it, and saves them for later ones.
+        folder: cache of compiled modules; the first call reads it, and writes what is missing for later launchers.
     """
     with _packing:  # one time, not for each waiting thread
         if node_dir not in _packed_agents:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection under a link: reads from a stream and writes to it in turns, on the threads of `Reactor`.
+"""The connection below a link: reads from a stream and writes to it in turns, on the threads of `Reactor`.
 
-The data belongs to the conversation, which may outlive the connection: the carrier passes it received data, and asks
-it for the data to write from a position on. A conversation that released its carrier gets no more calls from it.
+The data belongs to the conversation, which may outlive the connection. The carrier passes received data to the
+conversation, and asks it for data to write, starting at a given position. After a conversation has released its
+carrier, the carrier no longer calls it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Decoder:
 
     @property
     def noise(self) -> str:
-        """Return the end of the output that preceded the marker."""
+        """Return the last part of the output before the marker."""
         rest = b"" if self.started else bytes(self._buffer)
         return (self._noise + rest)[-NOISE_KEPT:].decode("utf-8", "replace").strip()
 
@@ -78,7 +79,7 @@ class Decoder:
 
 
 class Stream(Protocol):
-    """A byte stream to an agent; only one thread at a time calls `read`, one `write`, and any thread `close`."""
+    """A byte stream to an agent. One thread at a time may call `read`, and one `write`; any thread may call `close`."""
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -86,7 +87,7 @@ class Stream(Protocol):
 
     @property
     def may_live_on(self) -> bool:
-        """Return whether the agent may still be running although the stream ended; valid after `end`."""
+        """Return whether the agent may still be running even though the stream has ended; valid after `end`."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while `read` has data or the end of the stream."""
@@ -101,10 +102,10 @@ class Stream(Protocol):
         """Return up to `limit` available bytes, b"" at the end, or None if none are available now."""
 
     def write(self, data: bytes) -> int:
-        """Return how many bytes of `data` were accepted within a short time; OSError if the peer has closed."""
+        """Return how many bytes of `data` were accepted within a short time; raise OSError if the peer has closed."""
 
     def close(self) -> None:
-        """Close both directions; `read` then returns the end."""
+        """Close both directions of the stream; `read` then returns the end of the stream."""
 
     def end(self) -> str:
         """Close the stream and return why it ended, as a sentence."""
@@ -125,10 +126,10 @@ class Conversation(Protocol):
         """Process received data; raise FrameError if it is not valid output of an agent."""
 
     def data_to_write(self, position: int, most: int) -> bytes:
-        """Return the data to write from a position on; raises the error if producing the data failed."""
+        """Return the data to write from the given position; raise the error that producing the data raised, if any."""
 
     def said(self, position: int) -> None:
-        """Record that all bytes before a position were written."""
+        """Record that all bytes before a position have been written."""
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
         """Handle the end of the stream, which is closed.
@@ -140,7 +141,7 @@ class Conversation(Protocol):
 
 
 class Carrier:
-    """The connection over one stream, active from `start` on.
+    """The connection over one stream. Active once `start` is called.
 
     Args:
         stream: owned by the carrier from now on.
@@ -195,7 +196,7 @@ class Carrier:
         return self._closed or self._conversation.can_continue
 
     def waits_until(self) -> float | None:
-        """Return the deadline for the agent's first line, until it has arrived."""
+        """Return the deadline for the agent's first line, if it has not arrived yet."""
         return None if self._conversation.has_begun else self._start_by
 
     def read_turn(self) -> Next:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A link to one agent: sends frames in order of urgency and posts received frames as events.
 
-It posts `MessageEvent`s and finally exactly one `LinkLost`. Only this module parses messages: an event contains the
-record of `to_launcher`, or is `Unreadable`. Reading pauses while too many events are queued, so that a flood remains on
-the node. Until the agent has sent `hello`, only its first modules are written; then follow the first frame, its other
-modules before the second frame, and so on, with single frames before the next frame of a stream. The threads are those
+A link posts `MessageEvent`s and finally exactly one `LinkLost`. Only this module parses messages: an event contains the
+record of `to_launcher`, or is `Unreadable`. Reading pauses while too many events are queued, so that excess output
+stays on the node. Until the agent has sent `hello`, only its first modules are written; the remaining modules follow
+between the first and the second frame. Single frames are sent before the next frame of a stream. The threads are those
 of `Reactor`, which links share.
 
-A link with a key outlives its connection: if the connection ends, or is released because the node is silent, another
-one continues the conversation, and no data is lost or delivered twice.
+A link with a key outlives its connection: if the connection ends, or is released because the node is silent, a new
+connection continues the conversation, and no data is lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class MessageEvent(NamedTuple):
 
     Attributes:
         message: its record, as `read_message` returns it.
-        size: bytes that are queued with this event, including frames that arrived with it.
-        faults: what is missing from a listing, and why.
+        size: number of bytes queued with this event, including frames that arrived together with it.
+        faults: the missing parts of a listing, and the reasons.
     """
 
     node_id: int
@@ -55,7 +55,7 @@ class MessageEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A frame whose fields are not within their limits."""
+    """A frame with fields outside their limits."""
 
     node_id: int
     kind: str
@@ -66,7 +66,7 @@ class Unreadable:
 def heard(
     node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
 ) -> MessageEvent | Unreadable:
-    """Return the event for a frame received from the node with this name."""
+    """Return the event for a frame received from the named node."""
     faults: list[str] = []
     try:
         message = read_message(kind, fields, name, faults)
@@ -80,7 +80,7 @@ class LinkLost:
     """The last event of a link: after `goodbye`, after `close`, or after an error.
 
     Attributes:
-        link: the lost link; its node may already have another one.
+        link: the lost link; its node may already have a new one.
     """
 
     node_id: int
@@ -90,7 +90,7 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class LinkBroken:
-    """A connection ended but its agent may still run: `reconnect` can give the link another connection."""
+    """A connection has ended but its agent may still run; `reconnect` can give the link a new connection."""
 
     node_id: int
     reason: str
@@ -98,7 +98,7 @@ class LinkBroken:
 
 
 class EventQueue(queue.SimpleQueue[Any]):
-    """Events in order of arrival; an event from a node has its `size` in bytes."""
+    """Events in order of arrival; each event from a node counts with its `size` in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class EventQueue(queue.SimpleQueue[Any]):
 
 
 def is_full(events: queue.SimpleQueue[Any]) -> bool:
-    """Return whether the queue is so full that producers that are able to wait should wait."""
+    """Return whether the queue is so full that producers that can wait should wait."""
     if events.qsize() > MOST_EVENTS:
         return True
     return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES
@@ -193,20 +193,20 @@ class Link:
 
     @property
     def can_reconnect(self) -> bool:
-        """Return whether another connection can continue this one, or must replace it because the agent is silent.
+        """Return whether a new connection can continue the link when this one ends or is silent.
 
-        An agent that has sent only `hello` may not listen for another connection yet, and would end with this one.
+        An agent that has sent only `hello` may not listen for a new connection yet, and would end with the current one.
         """
         is_ready = self._has_answered or self._carrier is None
         return self.key is not None and self._outgoing.can_repeat and is_ready and not self._closed
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Queue one frame, ahead of stream frames. Never blocks; has no effect on a closed link."""
+        """Queue one frame ahead of stream frames. Never blocks; has no effect on a closed link."""
         if self._outgoing.put((kind, fields, body)):
             self._write_soon()
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
-        """Queue many frames, produced one by one when there is room for them.
+        """Queue a stream of frames, each produced when there is room for it.
 
         The iterable runs on a writing thread. An error from it ends the link.
         """
@@ -218,7 +218,7 @@ class Link:
         self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
-        """Start to end the conversation, which may take seconds; never block. Its end posts `LinkLost`."""
+        """Start to end the conversation, which can take seconds; do not block. `LinkLost` is posted at the end."""
         self._outgoing.stop()
         with self._lock:
             self._closed = True
@@ -229,10 +229,10 @@ class Link:
             self._lose("the connection was closed")
 
     def release(self) -> int:
-        """Release the connection in favour of another one; its further input is ignored.
+        """Release the connection so that a new one can replace it; further input from it is ignored.
 
         Returns:
-            The number of bytes received of the agent's stream.
+            The number of bytes of the agent's stream received so far.
         """
         with self._lock:
             carrier, self._carrier = self._carrier, None
@@ -242,7 +242,7 @@ class Link:
         return received
 
     def carry_on(self, stream: Stream, position: int) -> None:
-        """Continue over another connection, owned by the link from now on.
+        """Continue over a new connection, which the link owns from now on.
 
         Args:
             position: number of bytes of this side's stream that the agent reports as received.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `paddle.py`: each is a module of this package with `run(argv) -> ExitCode`.
+"""The commands of `paddle.py`. Each command is a module of this package with `run(argv) -> ExitCode`.
 
-Its `USAGE` is what `--help` shows. A module is imported only when its command is given, so that no command delays the
-start of a job.
+`--help` prints the module's `USAGE`. A module is imported only when its command is given, so that other commands do not
+delay the start of a job.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ LINES = 40
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Follow a job until it ends; return its exit code, 0 when detached, 5 when its launcher is not running."""
+    """Follow a job until it ends. Return its exit code; 0 when detached; 5 when its launcher is not running."""
     given = command_arguments.read("attach", argv, USAGE)
     as_json = "--json" in given.switches
     lines = command_arguments.whole_number("attach", given, "--lines", LINES)

@@ -57,8 +57,8 @@ class NodeCheckpoints:
     """The nodes' answers about their checkpoints.
 
     Attributes:
-        pservers: newest first.
-        scripts: name -> node ID -> content of that directory on the node; most recently changed first.
+        pservers: checkpoints of the pservers, newest first.
+        scripts: directory name -> node ID -> the directory's content on the node; most recently changed first.
         not_asked: node name -> why it could not be queried.
         left_out: node name -> the missing parts of its answer.
     """

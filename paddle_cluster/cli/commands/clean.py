@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py clean [--conf=FILE] [--older_than=TIME] [--dry_run]`: frees what ended jobs still occupy on nodes."""
+"""`paddle.py clean [--conf=FILE] [--older_than=TIME] [--dry_run]`: frees what finished jobs still occupy on nodes."""
 
 from __future__ import annotations
 

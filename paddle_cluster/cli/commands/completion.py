@@ -83,10 +83,10 @@ _RUNNING_ONLY = ("attach", "stop")
 
 
 class Line(NamedTuple):
-    """A command line that is being typed.
+    """A command line that the user is typing.
 
     Attributes:
-        before: the complete words.
+        before: the complete words before the last one.
         last: the word being typed, possibly empty.
     """
 
@@ -96,7 +96,7 @@ class Line(NamedTuple):
 
 
 def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
-    """Return the completions of the last of these words.
+    """Return the completions of the last word.
 
     Args:
         words: the words after `paddle.py`; the last one is being typed.

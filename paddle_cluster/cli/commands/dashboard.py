@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py dashboard [JOB] [--port=N]`: serves a page that shows all jobs of this user in a browser."""
+"""`paddle.py dashboard [JOB] [--port=N]`: serves a web page that shows all jobs of this user."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py doctor`: runs only the preflight of a job. Changes nothing on any machine and needs no workspace."""
+"""`paddle.py doctor`: runs only a job's preflight checks. Changes nothing on any machine and needs no workspace."""
 
 from __future__ import annotations
 

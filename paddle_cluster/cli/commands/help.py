@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py help`: lists the pages of the manual; `help NAME` shows a page, or explains a name."""
+"""`paddle.py help`: lists the pages of the manual; `help NAME` shows a page or explains a name."""
 
 from __future__ import annotations
 

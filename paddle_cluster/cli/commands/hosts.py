@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py hosts`: shows the settings of the nodes, and the source of each value. Opens no connection."""
+"""`paddle.py hosts`: shows the settings of all nodes, and where each value comes from. Opens no connection."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py init DIR`: creates a conf.py and a workspace with its data, so that the next command trains."""
+"""`paddle.py init DIR`: creates conf.py and a sample workspace with data, ready to be trained by the next command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
     """A sample workspace that `init` can write.
 
     Attributes:
-        files: name in the workspace -> file.
+        files: name in the workspace -> source file.
         about: a description of its content.
         options: the options of its job.
     """

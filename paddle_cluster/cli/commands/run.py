@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py run`, or no command: runs a job. Options alone, --dry_run and usage errors need no network or package."""
+"""`paddle.py run`, or no command: runs a job. --help, --dry_run and usage errors need no network or package."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     """Run a job, or print its plan.
 
     Raises:
-        LauncherError: the job is not possible, or did not end successfully.
+        LauncherError: the job cannot run, or did not end successfully.
     """
     hide_values()
     given = arguments.parse(argv)
@@ -118,7 +118,7 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
 
 
 def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
-    """Overwrite VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with asterisks, as other users see it (`ps`, /proc).
+    """Overwrite VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with asterisks, so that `ps` does not show it.
 
     Only Linux lets a process overwrite its command line; on other systems it stays unchanged.
     """

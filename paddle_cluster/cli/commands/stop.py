@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py stop [JOB] [--force] [--nodes] [--conf=FILE]`: ends a job, through its launcher or on its nodes."""
+"""`paddle.py stop [JOB] [--force] [--nodes] [--conf=FILE]`: stops a job, through its launcher or on its nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TURN_S = 0.5
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """End a job and wait for it; return 0 when all its processes have exited, 7 when some have not."""
+    """Stop a job and wait for it; return 0 when all its processes have exited, 7 when some have not."""
     given = command_arguments.read("stop", argv, USAGE)
     where = places(os.environ)
     if "--nodes" in given.switches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PaddlePaddle Fluid: programs of operators, `import paddle.fluid as fluid`."""
+"""PaddlePaddle Fluid: builds and runs programs of operators. Use it as `import paddle.fluid as fluid`."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncExecutor of Fluid 1.2 to 1.4: trains on files of MultiSlot text, whose slots a DataFeedDesc describes."""
+"""AsyncExecutor of Fluid 1.2 to 1.4: trains on files of MultiSlot text; a DataFeedDesc describes their slots."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["AsyncExecutor", "DataFeedDesc"]
 
 
 class DataFeedDesc:
-    """A description for `AsyncExecutor.run`; slots are sparse and unused by default.
+    """Describes the input files of `AsyncExecutor.run`. By default, slots are sparse and unused.
 
     Attributes:
-        proto_desc: the content of the file.
+        proto_desc: the parsed description, as a DataFeedDesc message.
     """
 
     def __init__(self, proto_file: str) -> None:
@@ -46,14 +46,14 @@ class DataFeedDesc:
         self.proto_desc.batch_size = int(batch_size)
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
-        """Make slots dense: they become arrays with the shapes of their variables."""
+        """Make slots dense: each becomes an array with the shape of its variable."""
         wanted = self._known("set_dense_slots", dense_slots_name)
         self.proto_desc.slots = [
             replace(slot, is_dense=slot.is_dense or slot.name in wanted) for slot in self.proto_desc.slots
         ]
 
     def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
-        """Use slots to fill the variables of the same names; other slots are skipped."""
+        """Use the given slots to fill the variables of the same names; other slots are skipped."""
         wanted = self._known("set_use_slots", use_slots_name)
         self.proto_desc.slots = [
             replace(slot, is_used=slot.is_used or slot.name in wanted) for slot in self.proto_desc.slots
@@ -86,7 +86,7 @@ class AsyncExecutor:
         self._executor = Executor(place or CPUPlace())
 
     def run_startup_program(self, program: Program | None = None) -> None:
-        """Run a startup program; None: the default one."""
+        """Run a startup program; None: the default startup program."""
         self._executor.run(default_startup_program() if program is None else program)
 
     def run(
@@ -99,13 +99,14 @@ class AsyncExecutor:
         mode: str | bool = "",
         debug: bool = False,
     ) -> None:
-        """Run a program for each batch of the files, and print the means of the fetched values at the end.
+        """Run a program on each batch of the files, and print the means of the fetched values at the end.
 
         Args:
             program: the program to run; None: the default main program.
             data_feed: the slots of a line, and the batch size.
             filelist: paths, or a single path.
-            thread_num: threads that read and parse, and threads that train; see `Executor.train_from_dataset`.
+            thread_num: number of threads that read and parse files, and number of threads that train; see
+                `Executor.train_from_dataset`.
             fetch: variables or names.
             mode: ignored; a boolean means `debug`, as in 1.2.
             debug: print the fetched values of each batch.

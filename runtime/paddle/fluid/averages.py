@@ -85,10 +85,11 @@ class _Averages(ABC):
 
 
 class ModelAverage(_Averages):
-    """Sums the parameters after each update; inside `with average.apply(executor):` they hold their means.
+    """Averages parameters over updates; inside `with average.apply(executor):` the parameters hold the averages.
 
-    Create it after `minimize`, in the same program. A window ends when it has `min_average_window` updates and
-    also `max_average_window`, or `average_window_rate` of all updates so far.
+    Create it after `minimize`, in the same program. An averaging window ends when it contains at least
+    `min_average_window` updates, and also either `max_average_window` updates or the fraction `average_window_rate` of
+    all updates so far.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class ModelAverage(_Averages):
         return means
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Return the names of the variables with the sums and counts."""
+        """Return the names of the variables that hold the sums and counts."""
         return [each.name for kept in self._kept.values() for each in kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
@@ -202,7 +203,7 @@ class ModelAverage(_Averages):
 
 
 class ExponentialMovingAverage(_Averages):
-    """Exponential moving averages: each update multiplies the weight of older values by `decay`.
+    """Keeps exponential moving averages of parameters; each update multiplies the weight of older values by `decay`.
 
     ema = decay ema + (1 - decay) parameter, starting at 0; `apply` uses ema / (1 - decay^updates), which removes the
     bias towards 0. Create it and call `update`, which appends the operators, after `minimize`, in the same program.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward and gradients: the core's functions, with the operator roles that transpilers search for."""
+"""append_backward and gradients: the core's functions, plus the operator roles that transpilers search for."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def append_backward(
     Args:
         loss: a variable with one element.
         parameter_list: parameters or other variables to differentiate by; None: all trainable parameters.
-        no_grad_set: variables that get no gradient and pass none on.
+        no_grad_set: variables that receive no gradient and propagate none.
         callbacks: ignored: error clips are inserted in any case.
 
     Returns:
-        Pairs (parameter, gradient), in the order of the list or of the parameters' creation.
+        Pairs (parameter, gradient), in the order of the list, or else in the order in which the parameters were
+            created.
 
     Raises:
         FluidTypeError: the loss is not a variable.
-        BackwardError: the loss is not differentiable, or not by a variable of the list; see the core.
+        BackwardError: the loss is not differentiable, or not with respect to a variable in the list; see the core.
     """
     if not isinstance(loss, Variable):
         raise FluidTypeError(f"append_backward: the loss must be a Variable, got {loss!r}")
@@ -50,7 +51,7 @@ def gradients(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None]:
-    """Append the operators for the gradients of targets with respect to given variables; return these."""
+    """Append the operators that compute gradients of targets with respect to given variables; return the gradients."""
     given = [target_gradients] if isinstance(target_gradients, Variable) else target_gradients
     made = backward.gradients(_listed(targets), _listed(inputs), given, no_grad_set)
     for block in {id(each.block): cast(Block, each.block) for each in _listed(targets)}.values():

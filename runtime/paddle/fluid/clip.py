@@ -42,14 +42,14 @@ class ErrorClipByValue(ErrorClip):
 
 
 class GradientClip(ABC):
-    """Clips the gradients of those parameters for which it is set."""
+    """Clips the gradients of the parameters that it is set for."""
 
     @abstractmethod
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """Append the operators that clip these gradients together; return the pairs with the clipped gradients."""
+        """Append the operators that clip these gradients together; return the pairs with clipped gradients."""
 
     def group(self) -> object:
-        """Return the key of the group with which a parameter is clipped; by default, each parameter has its own."""
+        """Return the key of the group that a parameter is clipped with; by default, each parameter is its own group."""
         return None
 
 
@@ -87,7 +87,7 @@ class GradientClipByGlobalNorm(GradientClip):
         self.clip_norm, self.group_name = float(clip_norm), group_name
 
     def group(self) -> object:
-        """Return the name of the group whose gradients have a joint norm."""
+        """Return the name of the group whose gradients share one norm."""
         return self.group_name
 
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CompiledProgram: a program that `Executor.run` runs on several places."""
+"""CompiledProgram: a program that `Executor.run` runs on several devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 
 
 class CompiledProgram:
-    """A program that runs on several places after `with_data_parallel`."""
+    """A program that runs on several devices after a call of `with_data_parallel`."""
 
     def __init__(self, program_or_graph: Program) -> None:
         if not isinstance(program_or_graph, Program):
@@ -42,11 +42,11 @@ class CompiledProgram:
         num_trainers: int | None = None,
         trainer_id: int | None = None,
     ) -> CompiledProgram:
-        """Run on several places: each computes a part of the batch, and their gradients are averaged.
+        """Run on several devices: each computes a part of the batch, and the gradients of all parts are averaged.
 
         Args:
             loss_name: the loss to train.
-            build_strategy: how to combine gradients; None: the default strategy.
+            build_strategy: strategy for combining gradients; None: the default strategy.
             exec_strategy: ignored.
             share_vars_from: ignored: values are those of the scope.
             places: the devices; None: CPU_NUM places, or all selected GPUs, depending on the executor's place.
@@ -75,7 +75,7 @@ class CompiledProgram:
         return run_parallel(self._over(executor), self._program, feed, fetch_list, scope, return_numpy)
 
     def average(self, executor: Executor, scope: Scope | None = None) -> None:
-        """Wait until every trainer has called this or ended; afterwards all have the same parameters.
+        """Average the parameters of all trainers; wait until every trainer has called this or ended.
 
         Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) must call it before they save a
         model. With summed gradients, it does nothing.
@@ -111,7 +111,7 @@ def run_parallel(
     scope: Scope,
     return_numpy: bool,
 ) -> list[Any]:
-    """Run the program with the feeds of a user and return the fetched values.
+    """Run the program with a user's feed and return the fetched values.
 
     Raises:
         FluidTypeError: the feed is neither a dict nor a list of dicts.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fluid.core`: the names of the original's C++ module that scripts use."""
+"""`fluid.core`: the names in the original's C++ module that scripts use."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = [
 
 
 class op_proto_and_checker_maker:  # noqa: N801 - the original's name
-    """The roles of operators, and the names of the attributes that every operator has."""
+    """Operator roles, and the names of the attributes that every operator has."""
 
     class OpRole(IntFlag):
-        """The values of the attribute `op_role`."""
+        """Values of the attribute `op_role`."""
 
         Forward, Backward, Optimize, RPC, Dist, LRSched, Loss = 0, 1, 2, 4, 8, 16, 256
         NotSpecified = 0x1000
@@ -60,7 +60,7 @@ class op_proto_and_checker_maker:  # noqa: N801 - the original's name
 
     @staticmethod
     def kOpCreationCallstackAttrName() -> str:  # noqa: N802
-        """Return the name of the attribute that stores the source lines where an operator was created."""
+        """Return the name of the attribute that records the source lines where an operator was created."""
         return "op_callstack"
 
 

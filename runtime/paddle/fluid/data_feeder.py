@@ -49,11 +49,11 @@ class DataFeeder:
 
     @property
     def feed_names(self) -> list[str]:
-        """The names of the fed variables."""
+        """The names of the variables that are fed."""
         return [variable.name for variable in self._variables]
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, LoDTensor]:
-        """Return a mapping from names to tensors for a minibatch.
+        """Convert a minibatch; return a dict from variable names to tensors.
 
         Raises:
             FluidError: a sample has a different number of fields, or a field does not fit its variable.
@@ -75,7 +75,7 @@ class DataFeeder:
     def feed_parallel(
         self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
     ) -> Iterator[dict[str, LoDTensor]]:
-        """Yield the result of `feed` for each of several minibatches, one minibatch per place.
+        """Convert several minibatches, one per place; yield a dict for each, as `feed` returns it.
 
         Raises:
             FluidError: the numbers of minibatches and places differ.
@@ -92,13 +92,13 @@ class DataFeeder:
     def decorate_reader(
         self, reader: _Reader, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> _Reader:
-        """Return a reader of feeds: dicts, or with `multi_devices` lists of one dict per place.
+        """Return a reader that yields feeds: dicts or, with `multi_devices`, lists of one dict per place.
 
         Args:
             reader: yields minibatches.
             multi_devices: group minibatches, one per place.
-            num_places: the number of parts; None: the number of `cpu_places()`.
-            drop_last: drop an incomplete last group; False: it is an error.
+            num_places: number of minibatches in a group; None: the number of `cpu_places()`.
+            drop_last: whether to drop an incomplete last group; False: it is an error.
         """
 
         def single() -> Iterator[dict[str, LoDTensor]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets: files of MultiSlot text for `Executor.train_from_dataset`, streamed or held in memory."""
+"""Datasets: files of MultiSlot text for `Executor.train_from_dataset`, streamed or loaded into memory."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ class DatasetFactory:
 
 
 class DatasetBase:
-    """Settings of both datasets: files, slots, a pipe command, threads and the batch size.
+    """Settings that all datasets have: files, slots, a pipe command, threads and the batch size.
 
     Attributes:
-        thread_num: threads that read and parse files, and that train; one thread keeps the order of the files.
+        thread_num: number of threads that read and parse files, and number of threads that train; a single thread keeps
+            the files in order.
     """
 
     feed_name = ""
@@ -55,9 +56,9 @@ class DatasetBase:
         self._hdfs = ("", "")
 
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
-        """Set the variables that the slots of a line fill, in order.
+        """Set the variables that the slots of each line fill, in the order of the slots.
 
-        Variables with a LoD level get sequences; other variables get arrays of their shape.
+        Variables with a LoD level get sequences; other variables get arrays of the variable's shape.
 
         Raises:
             FluidError: a variable is neither int64 nor float32, or is listed twice.
@@ -74,11 +75,11 @@ class DatasetBase:
         self._description.slots = slots
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """Set the shell command that reads each file and writes MultiSlot text."""
+        """Set the shell command that each file is piped through; it must write MultiSlot text."""
         self._description.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Set the number of samples in a batch; the last one may have fewer."""
+        """Set the number of samples in a batch; the last batch may have fewer."""
         size = int(batch_size)
         if size < 1:
             raise FluidError(f"set_batch_size: expected at least 1, got {batch_size!r}")
@@ -89,13 +90,13 @@ class DatasetBase:
         self.thread_num = max(1, int(thread_num))
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """Set the files that a pass reads."""
+        """Set the files that each pass reads."""
         if isinstance(filelist, str):
             raise FluidTypeError(f"set_filelist: expected a list of files, got the string {filelist!r}")
         self._files = tuple(map(str, filelist))
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Set the file system, and `user,password`, of files whose paths begin with hdfs: or afs:."""
+        """Set the file system, and the `user,password`, for files whose paths begin with hdfs: or afs:."""
         self._hdfs = (fs_name, fs_ugi)
 
     def desc(self) -> str:
@@ -120,7 +121,7 @@ class DatasetBase:
 
 
 class QueueDataset(DatasetBase):
-    """Streams its files in each pass, during training."""
+    """Streams its files during training, again in each pass."""
 
     feed_name = "MultiSlotDataFeed"
 
@@ -138,7 +139,7 @@ class QueueDataset(DatasetBase):
 
 
 class FileInstantDataset(QueueDataset):
-    """Does the same as `QueueDataset`."""
+    """A dataset that behaves like `QueueDataset`."""
 
     feed_name = "MultiSlotFileInstantDataFeed"
 
@@ -146,7 +147,7 @@ class FileInstantDataset(QueueDataset):
 class InMemoryDataset(DatasetBase):
     """Holds its samples in memory, where they can be shuffled.
 
-    `random.seed(n)` of Python makes the order of a shuffle repeatable.
+    To make shuffles repeatable, call Python's `random.seed(n)`.
     """
 
     feed_name = "MultiSlotInMemoryDataFeed"
@@ -157,13 +158,13 @@ class InMemoryDataset(DatasetBase):
         self._order: NDArray[np.int64] | None = None
 
     def set_queue_num(self, queue_num: int) -> None:
-        """Do nothing: one thread prepares batches."""
+        """Do nothing: a single thread prepares batches."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Do nothing: `global_shuffle` sends a slot of all samples at a time."""
+        """Do nothing: `global_shuffle` sends all samples, one slot at a time."""
 
     def load_into_memory(self) -> None:
-        """Read all files; replaces the samples in memory."""
+        """Read all files into memory, replacing the samples that are there."""
         self.release_memory()
         parts = list(self._samples())
         if not parts:
@@ -171,7 +172,7 @@ class InMemoryDataset(DatasetBase):
         self._held = joined(parts)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Read all files into memory; blocks until this is done, like `load_into_memory`."""
+        """Read all files into memory. Like `load_into_memory`, this blocks until all files are read."""
         if thread_num is not None:
             self.set_thread(thread_num)
         self.load_into_memory()
@@ -186,7 +187,7 @@ class InMemoryDataset(DatasetBase):
         self._order = order
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle the samples of all trainers together and give each trainer an equal part of them.
+        """Shuffle the samples of all trainers together and give each trainer an equal share.
 
         The trainers are those of the job (PADDLE_TRAINER_ENDPOINTS), and all of them must call this. A job of one
         trainer shuffles like `local_shuffle`.
@@ -196,8 +197,8 @@ class InMemoryDataset(DatasetBase):
             thread_num: ignored.
 
         Raises:
-            RunError: the fleet and the job have different numbers of trainers.
-            CollectiveError: not all trainers called this.
+            RunError: the fleet and the job differ in their number of trainers.
+            CollectiveError: a trainer did not call this.
         """
         endpoints = JobEnvironment.read().trainer_endpoints
         trainers = len(endpoints) or 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of Fluid scripts beyond the core's; names of Fluid 1.5 that are absent, with replacements.
+"""Errors of Fluid scripts in addition to the core's, and names of Fluid 1.5 that are missing here, with replacements.
 
-Each error is also the exception that Fluid's users expect.
+Each error is also a subclass of the exception that users of Fluid expect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FluidTypeError(FluidError, TypeError):
 
 
 class RunError(PaddleError, RuntimeError):
-    """An operation that is not possible now: a closed executor, a value with sequences in place of an array."""
+    """The current state does not allow an operation: the executor is closed, or a value has sequences."""
 
 
 class ModelFileError(FluidError, errors.ModelFileError):
@@ -51,11 +51,11 @@ ABSENT: Mapping[str, str] = MappingProxyType(
 
 
 def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
+    """Return a module's `__getattr__`; it searches other modules, or raises an error that names a replacement.
 
     Args:
         module: name of the module.
-        also: modules whose names are also available, as in the original.
+        also: modules whose names this module also provides, as in the original.
         depth: number of frames between `__getattr__` and the code that uses the name.
     """
 

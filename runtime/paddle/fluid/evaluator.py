@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators: measures accumulated over minibatches in variables of a program; `fluid.metrics` need no variables."""
+"""Evaluators: accumulate metrics over minibatches in variables of a program. `fluid.metrics` need no variables."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Array = npt.NDArray[Any]
 
 
 class Evaluator:
-    """Base of evaluators: each run of the main program adds to their counts.
+    """Base class of evaluators: each run of the main program adds to their counts.
 
     Attributes:
-        metrics: variables with the measures of one minibatch.
-        states: variables with the counts since the last reset.
+        metrics: variables that hold the metrics of one minibatch.
+        states: variables that hold the counts since the last reset.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,7 +45,7 @@ class Evaluator:
         self.states: list[Variable] = []
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Set all counts in the global scope to 0. Both arguments are ignored, because no program has to run."""
+        """Set all counts in the global scope to 0. Both arguments are ignored, because no program needs to run."""
         for state in self.states:
             global_scope().set(state.name, np.zeros(state.shape, state.dtype))
 
@@ -62,7 +62,7 @@ class Evaluator:
 
 
 class Accuracy(Evaluator):
-    """The fraction of rows whose label is among the k highest scores; `metrics` has that of a minibatch."""
+    """The fraction of rows whose label is among the k highest scores; `metrics` has the minibatch's fraction."""
 
     def __init__(self, input: Variable, label: Variable, k: int = 1) -> None:
         super().__init__("accuracy")
@@ -74,10 +74,10 @@ class Accuracy(Evaluator):
         self._add_up("correct", right)
 
     def eval(self, executor: Executor, eval_program: Program | None = None) -> Array:
-        """Return the share since the last reset, float32 (1,).
+        """Return the fraction since the last reset, float32 (1,).
 
         Raises:
-            FluidError: nothing was added.
+            FluidError: no minibatch was counted.
         """
         total, right = self._counts()
         if not total:
@@ -86,7 +86,7 @@ class Accuracy(Evaluator):
 
 
 class ChunkEvaluator(Evaluator):
-    """Precision, recall and F1 of chunks; `metrics` has their values for a minibatch.
+    """Precision, recall and F1 score of chunks; `metrics` has the values of one minibatch.
 
     Args: see `layers.chunk_eval`.
     """
@@ -120,7 +120,7 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance and the share of sequences with errors; `metrics` has (distances, count) of a minibatch.
+    """The mean edit distance, and the fraction of sequences with errors; `metrics` has (distances, count).
 
     Args: see `layers.edit_distance`.
     """
@@ -138,10 +138,10 @@ class EditDistance(Evaluator):
             self._add_up(suffix, count)
 
     def eval(self, executor: Executor, eval_program: Program | None = None) -> tuple[Array, Array]:
-        """Return the mean distance and the share of sequences with errors since the last reset, each float32 (1,).
+        """Return the mean distance and the fraction of sequences with errors since the last reset, each float32 (1,).
 
         Raises:
-            FluidError: nothing was added.
+            FluidError: no minibatch was counted.
         """
         total, pairs, wrong = self._counts()
         if not pairs:

@@ -37,7 +37,7 @@ __all__ = ["Executor", "fetch_var", "global_scope", "scope_guard"]
 
 @runtime_checkable
 class Compiled(Protocol):
-    """A program with its own `run`, such as one for several devices."""
+    """A program with its own `run` method, such as one for several devices."""
 
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
@@ -46,16 +46,16 @@ class Compiled(Protocol):
 
 
 class Batches(Protocol):
-    """A dataset of `fluid.DatasetFactory`; `thread_num` is its number of threads."""
+    """A dataset, as `fluid.DatasetFactory` creates it; `thread_num` is its number of threads."""
 
     thread_num: int
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass; `threads` is the number of reading threads, 0: the dataset's own number."""
+        """Yield the batches of a pass; `threads` is the number of reading threads, 0: the dataset's setting."""
 
 
 class Executor:
-    """Runs programs on one place. Not thread-safe.
+    """Runs programs on one device. Not thread-safe.
 
     Attributes:
         remote: connects transpiled programs to parameter servers.
@@ -85,8 +85,8 @@ class Executor:
     ) -> list[Any]:
         """Run block 0 and return the fetched values.
 
-        A program that was transpiled for several trainers without servers is trained together with them, as by
-        `CompiledProgram`.
+        A program that was transpiled for several trainers without servers is trained together with the other trainers,
+        as with `CompiledProgram`.
 
         Args:
             program: the program to run; None: the default main program.
@@ -96,7 +96,8 @@ class Executor:
             fetch_var_name: ignored.
             scope: holds persistable variables; None: the global scope.
             return_numpy: return numpy arrays; False: LoDTensors, which can hold sequences.
-            use_program_cache: ignored: every program is compiled once per version, feeds and fetches.
+            use_program_cache: ignored: every program is compiled once for each combination of version, feeds and
+                fetches.
 
         Raises:
             RunError: the executor is closed; or return_numpy is True and a fetched value has sequences.
@@ -172,11 +173,12 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Run a program for each batch of a dataset, and print fetched values.
+        """Run a program on each batch of a dataset, and print fetched values.
 
-        `thread` threads read and parse files, one prepares batches, and `thread` threads train. These update the same
-        parameters without locks (Hogwild): updates can get lost, and results differ from run to run. With one thread,
-        results are repeatable. A program that uses servers, a GPU or CompiledProgram is trained by one thread.
+        `thread` threads read and parse files, one thread prepares batches, and `thread` threads train. The latter
+        update shared parameters without locks (Hogwild): updates can get lost, and results differ from run to run. With
+        one thread, results are repeatable. A program that uses servers, a GPU or CompiledProgram is trained by one
+        thread.
 
         Args:
             program: the program to run; None: the default main program. A transpiled program uses its servers.
@@ -184,9 +186,9 @@ class Executor:
             scope: holds persistable variables; None: the global scope.
             thread: number of threads; 0: the value of `set_thread`.
             debug: print batches, samples and seconds at the end.
-            fetch_list: variables to print for every `print_period`-th batch, from the first.
+            fetch_list: variables to print for every `print_period`-th batch, starting with the first.
             fetch_info: one label per variable; None: the variables' names.
-            print_period: batches between two lines.
+            print_period: number of batches from one printed line to the next.
 
         Raises:
             FluidTypeError: the dataset is missing.
@@ -227,7 +229,7 @@ class Executor:
             yield put
 
     def steps(self, program: Program | Compiled | None, threads: int, scope: Scope | None) -> list[Step]:
-        """Return one function per thread, which runs the program on a batch; see `train_from_dataset`."""
+        """Return one function per thread, which runs the program on a given batch; see `train_from_dataset`."""
         target = default_main_program() if program is None else program
         is_alone = (
             isinstance(target, Program)
@@ -255,7 +257,7 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Run the same as `train_from_dataset` without the backward pass, updates and messages to servers."""
+        """Do what `train_from_dataset` does, but without the backward pass, updates and messages to servers."""
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = target.clone()
@@ -316,7 +318,7 @@ def _one_feed(feed: Any) -> Mapping[str, Any]:
 
 
 def given(value: Any, name: Name, return_numpy: bool) -> Any:
-    """Return a fetched value in the form for users: an array, or a tensor that can hold sequences.
+    """Return a fetched value as users receive it: an array, or a tensor that can hold sequences.
 
     Raises:
         RunError: an array is requested, but the value has sequences.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initializers of parameters: each prepends one operator to the startup program.
+"""Initializers of parameters; each prepends one operator to the startup program.
 
-A seed of 0 means the startup program's. Operators draw by seed, name and step (see docs/training-core.md), so
-two parameters of the same shape start with different values.
+A seed of 0 selects the startup program's seed. Random numbers depend on seed, name and step (see
+docs/training-core.md), so that two parameters of the same shape start with different values.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NormalInitializer(_Operator):
 
 
 class TruncatedNormalInitializer(_Operator):
-    """Draws from the normal distribution; values more than two standard deviations from the mean are drawn again."""
+    """Draws from the normal distribution, and redraws values more than two standard deviations from the mean."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("truncated_gaussian_random", mean=float(loc), std=float(scale), seed=seed)
@@ -101,7 +101,7 @@ class MSRAInitializer(Initializer):
 
 
 class NumpyArrayInitializer(Initializer):
-    """Sets the values of a given array, float32 or int32."""
+    """Sets the values of a given array, which is float32 or int32."""
 
     def __init__(self, value: npt.NDArray[np.generic]) -> None:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fi":
@@ -136,7 +136,7 @@ class BilinearInitializer(Initializer):
 
 
 def fans(shape: Sequence[int]) -> tuple[float, float]:
-    """Return the numbers of a unit's inputs and outputs in a parameter with the given shape."""
+    """Return fan_in and fan_out, the numbers of a unit's inputs and outputs, for a parameter of the given shape."""
     if len(shape) < 2:
         size = float(shape[0]) if shape else 1.0
         return size, size
@@ -150,13 +150,13 @@ _ON_CPU: ContextVar[bool] = ContextVar("init_on_cpu", default=False)
 
 
 def force_init_on_cpu() -> bool:
-    """Return whether the script is inside `init_on_cpu`; initial values are always drawn on the host."""
+    """Return whether the code runs inside `init_on_cpu`. Initial values are always drawn on the host."""
     return _ON_CPU.get()
 
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Mark a block whose initial values are to be drawn on the host, which is always the case."""
+    """Mark a block whose initial values are drawn on the host. They always are, so this has no other effect."""
     token = _ON_CPU.set(True)
     try:
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run_check: checks that this installation can train on one place and on two."""
+"""run_check: checks that this installation can train on one device and on two."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["run_check"]
 
 
 def run_check() -> None:
-    """Train one step on one place and one on two places, and print that the installation works.
+    """Train one step on one device and one step on two, and print that the installation works.
 
-    The check uses programs, names and a scope of its own.
+    The check uses separate programs, names and a separate scope.
 
     Raises:
         RunError: a step gave a wrong result.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading in the original's file formats, and the readers under their old names.
+"""Saves and loads models in the original's file formats; also has the readers under their old names.
 
-An inference model is a folder with a pruned program, `__model__`, and the variables that it needs.
+An inference model is a folder that contains a pruned program, `__model__`, and the variables that this program needs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]
 def get_parameter_value_by_name(
     name: str, executor: Executor, program: Program | None = None
 ) -> npt.NDArray[Any]:
-    """Return the value of the parameter with this name."""
+    """Return the value of the parameter with the given name."""
     variable = (program or default_main_program()).global_block().var(name)
     return get_parameter_value(variable, executor)  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def get_parameter_value_by_name(
 def get_inference_program(
     target_vars: Sequence[Variable] | Variable, main_program: Program | None = None
 ) -> Program:
-    """Return a program that computes variables in test mode; Fluid 1.2 replaced this with `clone(for_test=True)`."""
+    """Return a program that computes variables in test mode. Fluid 1.2 replaced this with `clone(for_test=True)`."""
     return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
 
 
@@ -97,7 +97,7 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save the part of a program that computes the targets from the feeds; the program itself is unchanged.
+    """Save the part of a program that computes the targets from the feeds; the program stays unchanged.
 
     Args:
         dirname: the folder, which is created.
@@ -111,7 +111,7 @@ def save_inference_model(
         program_only: do not save the variables.
 
     Returns:
-        The names of the targets in the file.
+        The names of the targets in the saved program.
 
     Raises:
         FluidError: a target depends on a variable that is not fed.
@@ -154,7 +154,7 @@ def load_inference_model(
     params_filename: str | None = None,
     pserver_endpoints: Sequence[str] | None = None,
 ) -> tuple[Program, list[str], list[Variable]]:
-    """Load the variables of a model into the global scope; return (program, names to feed, variables to fetch).
+    """Load a model, with its variables into the global scope; return (program, names to feed, variables to fetch).
 
     Raises:
         ModelFileError: a file is missing or damaged.

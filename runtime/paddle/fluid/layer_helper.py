@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerHelper, the common part of all layers: names, parameters, initializers, temporaries, bias and activation.
+"""LayerHelper, which all layers use: names, parameters, initializers, temporaries, bias and activation.
 
-Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ...; a
+The layer `fc_0` has parameters `fc_0.w_0` and `fc_0.b_0`, and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ... The argument
 `name` replaces `fc_0`.
 """
 
@@ -64,13 +64,13 @@ class LayerHelper:
 
     @property
     def append_op(self) -> Callable[..., Operator]:
-        """Call the current block's `append_op`; slots and attributes that are None are left out."""
+        """Call the current block's `append_op`, omitting slots and attributes that are None."""
         return self.block.append_op
 
     def apply(
         self, type: str, inputs: Names, attrs: Mapping[str, object] | None = None, stop_gradient: bool = False
     ) -> Variable:
-        """Append an operator with one new output and return the output."""
+        """Append an operator with one new output, and return that output."""
         (result,) = self.apply_all(type, inputs, attrs)
         result.stop_gradient = stop_gradient
         return result
@@ -83,14 +83,14 @@ class LayerHelper:
         outs: Mapping[str, Variable | str] | None = None,
         fixed: Collection[str] = (),
     ) -> list[Variable]:
-        """Append an operator whose outputs the table of operators defines; return those that are not intermediate.
+        """Append an operator with the outputs that its table row defines; return those that are not intermediate.
 
         Args:
             type: the operator.
-            inputs: mapping from slots to variables; None: left out.
-            attrs: mapping from names to values; None: the default.
+            inputs: mapping from slots to variables; a slot with None is omitted.
+            attrs: mapping from names to values; None stands for the default.
             outs: mapping from slots to the variable to write, or the name of a new one; all other outputs are new.
-            fixed: slots of the outputs that pass no gradient on.
+            fixed: slots of outputs through which no gradient is propagated.
         """
         given = outs or {}
         names: dict[str, Variable | str] = {
@@ -109,7 +109,7 @@ class LayerHelper:
     def create_variable_for_type_inference(
         self, dtype: npt.DTypeLike | None = None, stop_gradient: bool = False
     ) -> Variable:
-        """Add a temporary variable, whose shape is inferred by the operator that writes it."""
+        """Add a temporary variable, whose shape is inferred from the operator that writes it."""
         name = unique_name.generate(f"{self.name}.tmp")
         return self.block.create_var(name, dtype=dtype, stop_gradient=stop_gradient)
 
@@ -141,14 +141,14 @@ class LayerHelper:
         is_bias: bool = False,
         default_initializer: Initializer | None = None,
     ) -> Parameter:
-        """Add a parameter to both programs; if the name exists already, return the existing parameter.
+        """Add a parameter to both programs, or return the existing parameter of this name.
 
         Args:
-            attr: the attributes given to the layer; not False.
-            shape: the parameter's shape; all sizes must be known.
+            attr: the attributes that were passed to the layer; not False.
+            shape: the parameter's shape; all dimensions must be known.
             dtype: the parameter's dtype.
             is_bias: name it `.b_` and initialize it to 0, unless the attributes specify otherwise.
-            default_initializer: used if the attribute has none; None: Xavier for weights, 0 for biases.
+            default_initializer: initializer to use if `attr` has none; None: Xavier for weights, 0 for biases.
         """
         known = to_attr(attr)
         if known is None:
@@ -163,7 +163,7 @@ class LayerHelper:
         return self.plain_parameter(known, shape, dtype)
 
     def plain_parameter(self, attr: ParamAttr, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter:
-        """Add a parameter whose name and initializer are known."""
+        """Add a parameter with the given name and initializer."""
         assert attr.name is not None
         assert attr.initializer is not None
         known = attr.attributes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics accumulated over minibatches in Python: update, eval, reset. DetectionMAP computes its value in a program."""
+"""Metrics accumulated over minibatches in Python: update, eval, reset. DetectionMAP is computed by a program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class MetricBase(ABC):
-    """The base class of metrics; the attributes without a leading underscore are counts."""
+    """Base class of metrics. Attributes without a leading underscore are counts."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or type(self).__name__
@@ -43,11 +43,11 @@ class MetricBase(ABC):
 
     @abstractmethod
     def eval(self) -> Any:
-        """Return the measure of all minibatches since the last reset."""
+        """Return the metric's value over all minibatches since the last reset."""
 
 
 class CompositeMetric(MetricBase):
-    """Several metrics of the same predictions."""
+    """Several metrics of the same predictions, updated together."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -75,7 +75,7 @@ class CompositeMetric(MetricBase):
 
 
 class Precision(MetricBase):
-    """The share of true positives among the predicted positives."""
+    """The fraction of true positives among the predicted positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -94,7 +94,7 @@ class Precision(MetricBase):
 
 
 class Recall(MetricBase):
-    """The share of true positives among the actual positives."""
+    """The fraction of true positives among the actual positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -113,7 +113,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """The mean of minibatches' accuracies, weighted by their sizes."""
+    """The mean of the minibatches' accuracies, weighted by minibatch size."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -128,10 +128,10 @@ class Accuracy(MetricBase):
         self.weight += weight
 
     def eval(self) -> float:
-        """Return the mean of all values so far.
+        """Return the weighted mean of all accuracies since the last reset.
 
         Raises:
-            FluidError: nothing was added.
+            FluidError: no minibatch was added.
         """
         if not self.weight:
             raise FluidError("Accuracy: there is no data; call update first")
@@ -139,7 +139,7 @@ class Accuracy(MetricBase):
 
 
 class ChunkEvaluator(MetricBase):
-    """Precision, recall and F1 of chunks, from their counts."""
+    """Precision, recall and F1 score of chunks, computed from counts."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -162,7 +162,7 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance and the share of sequences with errors."""
+    """The mean edit distance, and the fraction of sequences with errors."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -178,10 +178,10 @@ class EditDistance(MetricBase):
         self.instance_error += int((each != 0).sum())
 
     def eval(self) -> tuple[float, float]:
-        """Return the mean distance and the share of sequences with errors.
+        """Return the mean distance and the fraction of sequences with errors.
 
         Raises:
-            FluidError: nothing was added.
+            FluidError: no sequence was added.
         """
         if not self.seq_num:
             raise FluidError("EditDistance: there is no data; call update first")
@@ -189,7 +189,7 @@ class EditDistance(MetricBase):
 
 
 class Auc(MetricBase):
-    """Area under the ROC curve, from counts in buckets of the probability."""
+    """Area under the ROC curve, computed from counts per bucket of the probability."""
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
         super().__init__(name)
@@ -214,16 +214,16 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Mean average precision of detected boxes, as variables that each run of the main program computes.
+    """Mean average precision of detected boxes, in variables that each run of the main program updates.
 
     Args:
         input: (rows, 6) label, score and box, one sequence per image; see `multiclass_nms`.
-        gt_label: (objects, 1), one sequence per image, like the next two.
+        gt_label: (objects, 1), one sequence per image, as for the next two arguments.
         gt_box: (objects, 4).
-        gt_difficult: (objects, 1) 0 or 1.
+        gt_difficult: (objects, 1), 0 or 1.
         class_num: number of classes.
 
-    For the others, see `layers.detection_map`.
+    For the other arguments, see `layers.detection_map`.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class DetectionMAP:
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Reset the statistics: append an operator to `reset_program`, or to a new program, and run that program."""
+        """Reset the statistics: append an operator to `reset_program`, or to a new program, and run it."""
         program = reset_program or Program()
         with program_guard(program):
             state = self.has_state
@@ -317,7 +317,7 @@ class WeightedAverage:
         """Return the mean of all values so far.
 
         Raises:
-            FluidError: nothing was added.
+            FluidError: no value was added.
         """
         if self._sum is None or not self._weight:
             raise FluidError("WeightedAverage: there is no data; call add first")

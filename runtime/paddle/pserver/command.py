@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle pserver`: one engine per port, each in its own thread, in one process.
+"""The command `paddle pserver`: one process that runs one engine per port, each in its own thread.
 
-All ports are bound before any is published; then the process pings itself through each of them, and only then reports
-that it is ready. TERM and Ctrl+C end it with code 0; USR1 does so as soon as no trainer needs it any more.
+All ports are bound before any of them is published. Then the process pings itself through each port and reports that
+it is ready. TERM and Ctrl+C end it with code 0; USR1 does so as soon as no trainer needs it any more.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ServerOptions:
         tries: how many further base ports to try.
         keys: the keys for encryption; None: connections are not encrypted.
         state_dir: parent directory of the state for the next process, or empty.
-        safety: which state is saved, and where; its `state` is not set yet.
+        safety: which state is saved, and where; its `state` is not yet set.
     """
 
     addresses: tuple[str, ...]
@@ -209,7 +209,7 @@ class Server:
 
     @property
     def queue(self) -> Queue:
-        """Return the waiting and lagging trainers of all ports."""
+        """Return the trainers of all ports that are waiting or lagging."""
         return of_all(port.queue for port in self._ports)
 
     @property
@@ -231,7 +231,7 @@ class Server:
 
     @property
     def is_saving(self) -> bool:
-        """Return whether all trainers have left and the last checkpoint of the job is not complete yet."""
+        """Return whether all trainers have left but the job's last checkpoint is still incomplete."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
         return any(keeper.is_behind for keeper in keepers) and self.is_over
 
@@ -242,13 +242,13 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether the process should end as soon as no trainer needs it, and none needs it any more."""
+        """Return whether the process should exit once no trainer needs it, and none does any more."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 
     @property
     def absent(self) -> str:
-        """Describe the trainers that disconnected without leaving, according to the first port; "" for none."""
+        """Describe the trainers that disconnected without leaving, as seen by the first port; "" if there are none."""
         absent = self._guarded[0].engine.absent
         return f"; disconnected without a message: {absent}" if absent else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingDecoder and BeamSearchDecoder: they run a StateCell over given words, or over the best words found so far."""
+"""TrainingDecoder and BeamSearchDecoder: run a StateCell over given words, or over the best words found so far."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Decoder:
 
 
 class TrainingDecoder(_Decoder):
-    """Runs the cell over sequences of given words, for training."""
+    """Runs a state cell over sequences of given words, for training."""
 
     def __init__(self, state_cell: StateCell, name: str | None = None) -> None:
         self.dynamic_rnn = layers.DynamicRNN(name)
@@ -61,17 +61,17 @@ class TrainingDecoder(_Decoder):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Define the operators of a step in a ``with`` block."""
+        """Define the operators of one step in a ``with`` block."""
         with self._filling(), self.dynamic_rnn.block():
             yield
 
     def step_input(self, x: Variable) -> Variable:
-        """Return the rows of a step of sequences; see `layers.DynamicRNN`."""
+        """Return the current step's rows of the given sequences; see `layers.DynamicRNN`."""
         self._inside("step_input")
         return self.dynamic_rnn.step_input(x)
 
     def static_input(self, x: Variable) -> Variable:
-        """Return the static input of the sequences in a step; see `layers.DynamicRNN`."""
+        """Return the rows of a static input that belong to the current step's sequences; see `layers.DynamicRNN`."""
         self._inside("static_input")
         return self.dynamic_rnn.static_input(x)
 
@@ -86,13 +86,13 @@ class TrainingDecoder(_Decoder):
         return self.dynamic_rnn()
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return a state's variable within a step, and a function that sets its value for the next step."""
+        """Return the variable of a state within a step, and a function that sets the state for the next step."""
         memory = self.dynamic_rnn.memory(init=init.value)
         return memory, lambda value: self.dynamic_rnn.update_memory(memory, value)
 
 
 class BeamSearchDecoder(_Decoder):
-    """Runs the cell over the best words so far, for inference: by `decode()`, or by a block defined in the script."""
+    """Runs a state cell over the best words so far, for inference, by `decode()` or a block that the script defines."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class BeamSearchDecoder(_Decoder):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Define a step; the values given to `update_array` and `update_states` are written at its end."""
+        """Define one step; the values passed to `update_array` and `update_states` are written when the block ends."""
         with self._filling(), self._while.block():
             self._body = default_main_program().current_block()
             yield
@@ -155,7 +155,7 @@ class BeamSearchDecoder(_Decoder):
                 layers.less_than(self._counter, self._most, cond=self._goes_on)
 
     def early_stop(self) -> None:
-        """End the loop with this step, and discard the results of the step."""
+        """End the loop at this step, and discard the step's results."""
         layers.fill_constant([1], "bool", 0, out=self._goes_on)
 
     def decode(self) -> None:
@@ -192,11 +192,11 @@ class BeamSearchDecoder(_Decoder):
                 self.early_stop()
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
-        """Return the value that the previous step gave to `update_array`; in the first step, `init`.
+        """Return the value that the previous step passed to `update_array`; in the first step, `init`.
 
         Args:
             init: the first value.
-            is_ids: whether the array holds the words that the decoder returns.
+            is_ids: whether the array holds the ids of the words that the decoder returns.
             is_scores: whether the array holds their scores.
 
         Raises:
@@ -216,10 +216,10 @@ class BeamSearchDecoder(_Decoder):
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Set the value for the next step, replacing the one that `read_array` returned.
+        """Set the next step's value of an array; it replaces the value that `read_array` returned.
 
         Raises:
-            FluidError: `read_array` did not return it.
+            FluidError: `read_array` did not return this array.
             FluidTypeError: an argument is not a variable.
         """
         self._inside("update_array")
@@ -244,7 +244,7 @@ class BeamSearchDecoder(_Decoder):
         return ids, scores
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return a state's variable within a step, and a function that sets its value for the next step."""
+        """Return the variable of a state within a step, and a function that sets the state for the next step."""
         array, value = self._kept(init.value)
         return value, lambda after: self._written.append((after, array))
 

@@ -37,28 +37,28 @@ def ctr_reader(
     slots: Sequence[int],
     name: str | None = None,
 ) -> PyReader:
-    """Add a reader to the default main program and return it: `start()` begins a pass, `reset()` ends it.
+    """Add a reader to the default main program and return it; `start()` begins a pass and `reset()` ends it.
 
-    A run after the last line raises `fluid.core.EOFException`. Lines of "csv" are columns of numbers,
-    `label 0.5,1.5 17,4`; those of "svm" `label slot:id slot:id ...`, where a slot without ids has the id 0.
+    A run after the last line raises `fluid.core.EOFException`. A line of a "csv" file has columns of numbers: `label
+    0.5,1.5 17,4`. A line of an "svm" file has the form `label slot:id slot:id ...`; a slot without ids gets the id 0.
 
     Args:
-        feed_dict: variables to fill: dense columns (batch, n) float32, the sparse ones, or slots, (ids, 1) int64 with
-            LoD, then the labels (batch, 1) int64; labels of svm are 1 where they are above 0, else 0.
+        feed_dict: variables to fill, in this order: dense columns, (batch, n) float32; sparse columns or slots, (ids,
+            1) int64 with LoD; labels, (batch, 1) int64. Labels of svm files become 1 if they are above 0, else 0.
         file_type: "gzip" or "plain".
         file_format: "csv" or "svm".
-        dense_slot_index: the columns of dense values in csv files; the label's is 0.
+        dense_slot_index: the columns of dense values in csv files; column 0 is the label.
         sparse_slot_index: the columns of ids in csv files.
         capacity: number of prefetched batches.
         thread_num: ignored: one thread reads the files in order.
-        batch_size: lines of a batch; the last one may be smaller.
+        batch_size: number of lines in a batch; the last batch may be smaller.
         file_list: the files.
         slots: the slots of svm files, in the order of the variables.
         name: name of the reader.
 
     Raises:
         FluidError: file_type or file_format is unknown.
-        ModelFileError: while it reads: a line is malformed.
+        ModelFileError: raised while reading: a line is malformed.
     """
     if file_type not in ("gzip", "plain") or file_format not in ("csv", "svm"):
         raise FluidError(

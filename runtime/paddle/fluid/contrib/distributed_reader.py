@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""distributed_batch_reader: the minibatches of one trainer."""
+"""distributed_batch_reader: gives each trainer its share of the minibatches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["distributed_batch_reader"]
 
 
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
-    """Return a reader of every n-th minibatch, beginning with this trainer's rank.
+    """Return a reader of every n-th minibatch, starting at the minibatch whose index is this trainer's rank.
 
-    n is PADDLE_TRAINERS_NUM, the rank PADDLE_TRAINER_ID; without them all minibatches are read. If the last minibatches
-    are fewer than the trainers, they are dropped, so that all trainers take the same number of steps.
+    n is PADDLE_TRAINERS_NUM, and the rank is PADDLE_TRAINER_ID; if they are not set, all minibatches are read. An
+    incomplete last group of n minibatches is dropped, so that all trainers take the same number of steps.
 
     Args:
         batch_reader: function that returns an iterator over minibatches, the same in all trainers.

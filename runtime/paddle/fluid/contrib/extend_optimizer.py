@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight decay apart from the gradient: w = w − c·w before the update (Loshchilov and Hutter, 2019)."""
+"""Decoupled weight decay: w = w − c·w before the update (Loshchilov and Hutter, 2019)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Pair = tuple[Parameter, Variable]
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Any]:
-    """Return a class of optimizers whose constructor also takes `weight_decay` and `apply_decay_param_fun`.
+    """Return a subclass of an optimizer class that also takes `weight_decay` and `apply_decay_param_fun`.
 
-    `AdamW = extend_with_decoupled_weight_decay(fluid.optimizer.Adam)`, `AdamW(0.01, learning_rate=0.1)`. The decay is
-    a number or a Variable (1,), not multiplied by the learning rate; the function returns for a parameter's name
-    whether it decays, None: all do.
+    Example: `AdamW = extend_with_decoupled_weight_decay(fluid.optimizer.Adam)`, `AdamW(0.01, learning_rate=0.1)`.
+    `weight_decay` is a number or a Variable (1,) and is not multiplied by the learning rate. `apply_decay_param_fun`
+    returns whether the parameter with a given name decays; None: all parameters decay.
 
     Raises:
         FluidTypeError: base_optimizer is not an optimizer class; on construction: the decay is not a number or a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fused_elemwise_activation: composes a binary and a unary elementwise operation."""
+"""fused_elemwise_activation: combines a binary and a unary elementwise operation."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def fused_elemwise_activation(
 ) -> Variable:
     """Return unary(binary(x, y)), or binary(x, unary(y)) if the binary function comes first in the list.
 
-    The function appends the layers with these names; the executor fuses them where it can.
+    This appends the layers with the given names; the executor fuses them where it can.
 
     Args:
         x: first operand.
-        y: second operand, broadcast from `axis` on.
+        y: second operand, broadcast to x starting at dimension `axis`.
         functor_list: two names, or "first,second": elementwise_add or elementwise_mul, and scale, relu or tanh.
         axis: the dimension of x that y starts at; see `layers.elementwise_add`.
         scale: factor of "scale".
         save_intermediate_out: ignored.
 
     Raises:
-        FluidError: the names are not one of each kind.
+        FluidError: the list does not name one binary and one unary function.
     """
     names = functor_list.split(",") if isinstance(functor_list, str) else list(functor_list)
     kinds = [name in _BINARY for name in names]

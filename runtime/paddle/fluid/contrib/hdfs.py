@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HDFSClient: access to files in a Hadoop file system by the `hadoop` command of an installation."""
+"""HDFSClient: access to files in a Hadoop file system through an installation's `hadoop` command."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Listed(NamedTuple):
 
 
 class HDFSClient:
-    """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call, and waits until it exits.
+    """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call and waits for it to exit.
 
-    Methods that change or copy files return whether they succeeded; the log has the reason for a failure.
+    Methods that change or copy files return whether they succeeded; the log contains the reason for a failure.
     """
 
     def __init__(self, hadoop_home: str, configs: Mapping[str, object] | None) -> None:
@@ -50,13 +50,13 @@ class HDFSClient:
         return self._run(["-test", "-d", str(hdfs_path)]).returncode == 0
 
     def delete(self, hdfs_path: str) -> bool:
-        """Remove a file, or a folder and its contents; return True also if the path does not exist."""
+        """Remove a file, or a folder with its contents; return True even if the path does not exist."""
         if not self.is_exist(hdfs_path):
             return True
         return self._done(["-rmr" if self.is_dir(hdfs_path) else "-rm", hdfs_path])
 
     def rename(self, hdfs_src_path: str, hdfs_dst_path: str, overwrite: bool = False) -> bool:
-        """Move a path; an existing destination is removed first if `overwrite`."""
+        """Move a path; if `overwrite`, first remove an existing destination."""
         if not self.is_exist(hdfs_src_path):
             _log.error("rename: %s does not exist", hdfs_src_path)
             return False
@@ -82,7 +82,7 @@ class HDFSClient:
 
         Args:
             hdfs_path: the folder.
-            only_file: whether to leave out folders.
+            only_file: whether to omit folders.
             sort: whether to sort by modification time; otherwise in Hadoop's order.
         """
         found = [each for each in self._listed("-lsr", hdfs_path) if not (only_file and each.mode[0] == "d")]

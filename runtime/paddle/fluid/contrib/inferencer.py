@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inferencer: a model with the parameters that `Trainer.save_params` saved."""
+"""Inferencer: runs a model with the parameters that `Trainer.save_params` saved."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Inferencer:
             self._program = CompiledProgram(self._program).with_data_parallel()
 
     def infer(self, inputs: Mapping[str, Any], return_numpy: bool = True) -> list[Any]:
-        """Return the values of the prediction for a minibatch.
+        """Return the predicted values for a minibatch.
 
         Args:
             inputs: name of a data variable -> array or LoDTensor.

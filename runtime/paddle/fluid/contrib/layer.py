@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer: a layer object that creates its parameters at the first call and reuses them afterwards."""
+"""Layer: a layer object that creates its parameters at the first call and reuses them in later calls."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _T = TypeVar("_T")
 
 
 class Layer:
-    """Base of layers that are objects: `forward` appends operators to the default programs.
+    """Base class of layer objects: `forward` appends operators to the default programs.
 
-    Methods for the original's imperative mode, where operators run immediately, do nothing here: `train`, `eval`,
-    `clear_gradients`. `Program.clone(for_test=True)` makes a program for inference.
+    `train`, `eval` and `clear_gradients` belong to the original's imperative mode, where operators run immediately;
+    here they do nothing. `Program.clone(for_test=True)` makes a program for inference.
     """
 
     def __init__(self, name_scope: str, dtype: npt.DTypeLike = "float32") -> None:
@@ -122,10 +122,10 @@ class Layer:
     def state_dict(
         self, destination: dict[str, Any] | None = None, include_sublayers: bool = True
     ) -> dict[str, Any]:
-        """Return the values of the parameters in the current scope: name -> array.
+        """Return the values of the parameters in the current scope, as a dict from name to array.
 
         Args:
-            destination: dictionary to add them to; None: a new one.
+            destination: dict that the values are added to; None: a new dict.
             include_sublayers: whether to include the parameters of sublayers.
         """
         found = OrderedDict() if destination is None else destination
@@ -134,7 +134,7 @@ class Layer:
         return found
 
     def load_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
-        """Set parameters in the current scope to the values of their names; parameters without a value stay unchanged.
+        """Set parameters in the current scope to the values under their names; other parameters stay unchanged.
 
         Raises:
             FluidError: a value has a different shape.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program with distributed embeddings on one machine, from the files that its servers saved."""
+"""Runs programs with distributed embeddings on one machine, from the files that the servers saved."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Change a trainer's program, in place, to read its distributed embeddings from its own scope; return it.
+    """Make a trainer's program read its distributed embeddings from its own scope; modify it in place and return it.
 
-    A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros. Prune
-    or clone the program for inference afterwards: it still sends gradients. A program without a distributed embedding
-    is left unchanged: a warning is logged, and the result is None.
+    A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros.
+    Afterwards, prune the program or clone it for inference, because it still sends gradients. A program without a
+    distributed embedding is left unchanged: a warning is logged, and the result is None.
 
     Raises:
         FluidError: the program fetches no rows from servers.
@@ -70,9 +70,9 @@ def load_persistables_for_inference(
     """Load the variables of trainer 0 and the rows of all servers into the current scope; return the program.
 
     Args:
-        dirname: the folder given to `save_persistables`, with the files of all servers in `__lookup_table__`.
+        dirname: the folder passed to `save_persistables`, with the files of all servers in `__lookup_table__`.
         executor: ignored.
-        program: the result of `convert_dist_to_sparse_program`; None: the one in `<dirname>/__model__`.
+        program: the result of `convert_dist_to_sparse_program`; None: the program in `<dirname>/__model__`.
         lookup_table_var_name: name of the table; other tables of the program are loaded as well.
 
     Raises:
@@ -96,10 +96,10 @@ def load_persistables_for_increment(
     lookup_table_var: Variable | str,
     lookup_table_var_path: str,
 ) -> None:
-    """Load a server's slices and its rows of a distributed embedding, to continue training; call it for each table.
+    """Load a server's slices, and its rows of one distributed embedding, to continue training; call once per table.
 
     Args:
-        dirname: the folder given to `save_persistables`.
+        dirname: the folder passed to `save_persistables`.
         executor: ignored.
         program: the server's program, from `get_pserver_program()`.
         lookup_table_var: the table or its name.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision: forward and backward pass partly in float16 on a GPU; parameters and updates stay float32.
+"""Mixed precision: computes parts of both passes in float16 on a GPU; parameters and updates stay float32.
 
-The loss is multiplied by a factor before gradients are derived, so that small ones do not become 0 in float16, and
-gradients are divided by it before updates. A dynamic factor grows after many steps with finite gradients and shrinks
-after some without; such a step changes no parameter by its gradient, which counts as 0. Micikevicius et al., 2018.
+The loss is multiplied by a factor before the backward pass, so that small gradients do not become 0 in float16; the
+gradients are divided by the factor before the updates. A dynamic factor grows after many consecutive steps with finite
+gradients, and shrinks after a few steps with infinite or NaN gradients, which count as 0 in the updates. See
+Micikevicius et al., 2018.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _GRAY = (
 
 
 class AutoMixedPrecisionLists:
-    """Lists the operators that compute in float16, or in the dtype of their inputs; others use float32.
+    """Lists the operators that compute in float16, in float32, or in the dtype of their inputs.
 
     Attributes:
-        white_list: compute in float16.
-        black_list: compute in float32.
+        white_list: operators that compute in float16.
+        black_list: operators that compute in float32.
         gray_list: operators that compute in float16 where an input is float16, else in float32.
     """
 
@@ -93,7 +94,7 @@ def decorate(
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = False,
 ) -> OptimizerWithMixedPrecision:
-    """Return an optimizer that trains in mixed precision; without a GPU in float32, with one warning.
+    """Return an optimizer that trains in mixed precision; without a GPU, it trains in float32 and warns once.
 
     Args:
         optimizer: the optimizer to wrap.
@@ -130,12 +131,12 @@ class OptimizerWithMixedPrecision:
         self._scaled: Variable | None = None
 
     def get_loss_scaling(self) -> Variable:
-        """Return the factor, (1,) float32; call `minimize` first."""
+        """Return the loss scaling factor, (1,) float32; call `minimize` first."""
         assert self._scaling is not None, "call minimize before get_loss_scaling"
         return self._scaling
 
     def get_scaled_loss(self) -> Variable | None:
-        """Return the loss times the factor; None before `minimize`."""
+        """Return the loss multiplied by the scaling factor; None before `minimize`."""
         return self._scaled
 
     def minimize(
@@ -145,7 +146,7 @@ class OptimizerWithMixedPrecision:
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """Append a training step in mixed precision; return (update operators, [(parameter, gradient)])."""
+        """Append a training step in mixed precision; return (update operators, (parameter, gradient) pairs)."""
         startup = startup_program or default_startup_program()
         pairs = self.backward(loss, startup, parameter_list, no_grad_set)
         with program_guard(loss.block.program, startup):  # type: ignore[arg-type]
@@ -159,7 +160,7 @@ class OptimizerWithMixedPrecision:
         no_grad_set: Collection[Name] | None = None,
         callbacks: Sequence[object] | None = None,
     ) -> list[Pair]:
-        """Rewrite the program and append the backward pass; return [(parameter, gradient divided by the factor)]."""
+        """Rewrite the program and append the backward pass; return (parameter, unscaled gradient) pairs."""
         program: Program = loss.block.program  # type: ignore[assignment]
         with program_guard(program, startup_program or default_startup_program()):
             self._scaling = layers.create_global_var(
@@ -218,11 +219,11 @@ class OptimizerWithMixedPrecision:
 
 
 def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> None:
-    """Insert casts into block 0 of a forward program, in place, so that operators compute in the dtypes of the lists.
+    """Insert casts into block 0 of a forward program, in place, so that operators compute in the listed dtypes.
 
-    A float32 input of a float16 operator is cast, and vice versa; a variable is cast once until it is written
-    again. Outputs in float16 are declared as such, unless they are persistable. Operators that contain blocks
-    compute in float32.
+    A float32 input of a float16 operator is cast, and vice versa; a variable is not cast again until it is overwritten.
+    Float16 outputs are declared as float16, unless they are persistable. Operators that contain blocks compute in
+    float32.
     """
     block = main_prog.global_block()
     casts: dict[tuple[str, _DType], str] = {}

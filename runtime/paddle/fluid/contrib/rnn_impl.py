@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""basic_gru and basic_lstm: stacked recurrent layers over dense batches, composed of basic operators.
+"""basic_gru and basic_lstm: stacked recurrent layers over dense batches, built from basic operators.
 
 u, r: gates of the GRU; h_t = u h_{t-1} + (1 − u) act(W_c [x, r h_{t-1}] + b_c).
 i, j, f, o: gates of the LSTM; c_t = c_{t-1} σ(f + forget_bias) + σ(i) tanh(j), h_t = tanh(c_t) σ(o).
@@ -110,7 +110,7 @@ class BasicLSTMUnit(Layer):
         self._bias = self.create_parameter(self._attrs[1], [4 * self._size], self._dtype, is_bias=True)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
-        """Return the next state and cell (batch, hidden) from an input (batch, n), the previous state and cell."""
+        """Return the next state and cell, (batch, hidden) each; the input is (batch, n)."""
         gates = layers.matmul(layers.concat([input, pre_hidden], 1), self._weight)
         i, j, f, o = layers.split(layers.elementwise_add(gates, self._bias), 4, dim=-1)
         kept = pre_cell * layers.sigmoid(layers.scale(f, bias=self._forget_bias))
@@ -134,16 +134,17 @@ def basic_gru(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """Return the states of all steps, and the last states, of stacked GRUs.
+    """Return the states of all steps and the last states of stacked GRU layers.
 
     Args:
         input: (batch, steps, n), or (steps, batch, n) if not batch_first.
-        init_hidden: (layers · directions, batch, hidden), layer by layer; None: 0.
+        init_hidden: initial states, (layers · directions, batch, hidden), layer by layer; None: 0.
         hidden_size: width of a state.
         num_layers: number of layers.
-        sequence_length: (batch,), steps of each sample; later steps leave its state unchanged. None: all steps.
+        sequence_length: (batch,), number of steps of each sample; later steps leave the sample's state unchanged. None:
+            all steps.
         dropout_prob: dropout rate of every layer's output.
-        bidirectional: add a stack that runs in reverse; doubles the width of the output.
+        bidirectional: whether to add a stack that runs in reverse, which doubles the output width.
         batch_first: layout of the input and the output.
         param_attr: attribute of all weights; each layer appends a suffix to its name.
         bias_attr: attribute of all biases, likewise.
@@ -153,7 +154,8 @@ def basic_gru(
         name: prefix of the parameters' names.
 
     Returns:
-        (batch, steps, directions · hidden) like the input; (layers · directions, batch, hidden).
+        States of all steps, (batch, steps, directions · hidden) or, if not batch_first, (steps, batch, ...); last
+            states, (layers · directions, batch, hidden).
     """
 
     def unit(scope: str, weight: ParamAttr | None, bias: ParamAttr | None) -> Layer:
@@ -182,9 +184,9 @@ def basic_lstm(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """Return the states of all steps, the last states and the last cells of stacked LSTMs.
+    """Return the states of all steps, the last states and the last cells of stacked LSTM layers.
 
-    See `basic_gru` and `BasicLSTMUnit`; init_cell is like init_hidden, and both or neither are given.
+    See `basic_gru` and `BasicLSTMUnit`; init_cell has the shape of init_hidden; give both or neither.
     """
 
     def unit(scope: str, weight: ParamAttr | None, bias: ParamAttr | None) -> Layer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StateCell: a decoder's states and the function that computes a step; InitState: their initial values."""
+"""StateCell: a decoder's states, and the function that computes one step; InitState: their initial values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InitState:
     """A state's initial value.
 
     Attributes:
-        value: the variable.
+        value: the variable that holds the initial value.
         need_reorder: ignored: sequences keep their order.
     """
 
@@ -55,16 +55,16 @@ class InitState:
 
 
 class Decoder(Protocol):
-    """The protocol of decoders, which carry states from step to step."""
+    """The interface of decoders, which carry states from one step to the next."""
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return a state's variable within a step, and a function that sets its value for the next step."""
+        """Return the variable of a state within a step, and a function that sets the state for the next step."""
 
 
 class StateCell:
     """The named states and inputs of a step; the updater computes the new states from them.
 
-    `with decoder.block():` a step calls `compute_state(inputs)`, then `get_state` or `out_state`, then
+    In `with decoder.block():`, a step calls `compute_state(inputs)`, then `get_state` or `out_state`, and finally
     `update_states()`.
     """
 
@@ -102,10 +102,10 @@ class StateCell:
         self._updater: Callable[[StateCell], None] | None = None
 
     def enter(self, decoder: Decoder) -> None:
-        """Attach to a decoder, whose steps keep the states, until `leave`.
+        """Attach the cell to a decoder, which carries its states between steps until `leave` is called.
 
         Raises:
-            FluidError: the cell is attached to a decoder.
+            FluidError: the cell is already attached to a decoder.
         """
         if self._decoder is not None:
             raise FluidError("StateCell: another decoder is using this cell; complete its block first")
@@ -154,7 +154,7 @@ class StateCell:
         """Compute the states of a step from its inputs.
 
         Raises:
-            FluidError: an input is unknown, or there is no updater.
+            FluidError: an input is unknown, or no updater was set.
         """
         for each in inputs:
             if each not in self.inputs:
@@ -169,7 +169,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Carry the current states over to the next step."""
+        """Pass the current states on to the next step."""
         for each in self.state_names:
             state = self.get_state(each)
             self._keeps[each](state)

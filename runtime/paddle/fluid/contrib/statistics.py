@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of a program: memory_usage, op_freq_statistic."""
+"""Statistics of a program: memory_usage and op_freq_statistic."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _UNITS = ("B", "KB", "MB")
 
 
 def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
-    """Estimate the memory of block 0's outputs for a batch: (lower bound, upper bound, unit up to MB).
+    """Estimate the memory for block 0's outputs; return (lower bound, upper bound, unit: B, KB or MB).
 
     Args:
-        program: the program; variables of unknown rank are not counted.
-        batch_size: value of an unknown size.
+        program: the program to analyse; variables of unknown rank are not counted.
+        batch_size: value to use for an unknown dimension.
 
     Raises:
         FluidTypeError: program is not a Program.
-        FluidError: batch_size is not positive, or a variable has two unknown sizes.
+        FluidError: batch_size is not positive, or a variable has two unknown dimensions.
     """
     if not isinstance(program, Program):
         raise FluidTypeError(f"memory_usage: expected a Program, got {program!r}")
@@ -48,7 +48,7 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
 
 
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Count the operators of block 0, and the pairs "first->second"; most frequent first.
+    """Count block 0's operators, and the pairs "first->second"; return both with the most frequent first.
 
     A pair consists of the operator that last wrote an input, and the operator that reads this input. Parameters do not
     count as inputs. Operators that write only parameters are omitted.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of `Trainer`, in the original's layout.
+"""Checkpoints of `Trainer`, in the original's directory layout.
 
-DIR/checkpoint_N/ has the persistable variables in __model__/, the epoch and step in trainer_RANK/, and in _SUCCESS the
-size and CRC-32 of each file. It is written under another name and renamed when complete. The newest has the largest N.
+DIR/checkpoint_N/ contains the persistable variables in __model__/, the epoch and step in trainer_RANK/, and each file's
+size and CRC-32 in _SUCCESS. It is written under a temporary name and renamed when complete. The newest checkpoint has
+the largest N.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class CheckpointConfig:
-    """Where and when `Trainer` saves checkpoints.
+    """Settings that determine where and when `Trainer` saves checkpoints.
 
     Attributes:
         epoch_id: the restored checkpoint's epoch.
@@ -65,7 +66,7 @@ class CheckpointConfig:
         self.load_serial: int | None = None
 
     def has_done(self, epoch: int, step: int | None = None) -> bool:
-        """Return whether the restored checkpoint includes an epoch, or one step of this epoch."""
+        """Return whether the restored checkpoint includes an epoch, or a step of that epoch."""
         if self.load_serial is None:
             return False
         if step is None:
@@ -73,10 +74,10 @@ class CheckpointConfig:
         return (epoch, step) <= (self.epoch_id, self.step_id)
 
     def restore(self, executor: Executor, program: Program, trainer_id: int) -> None:
-        """Load the last checkpoint whose files are whole, if there is one; a warning names each skipped one.
+        """Load the newest undamaged checkpoint, if there is one; log a warning for each checkpoint that is skipped.
 
         Raises:
-            ModelFileError: all existing checkpoints are damaged, or the program has other variables.
+            ModelFileError: all existing checkpoints are damaged, or the program has different variables.
         """
         serials = self._serials()
         for serial in reversed(serials):
@@ -98,7 +99,7 @@ class CheckpointConfig:
             )
 
     def save(self, executor: Executor, program: Program, trainer_id: int, epoch: int, step: int) -> None:
-        """Save a checkpoint if one is due after this step, and delete those that are too old."""
+        """Save a checkpoint if one is due after this step, and delete checkpoints that exceed the limit."""
         if epoch % self.epoch_interval or step % self.step_interval:
             return
         serials, names = self._serials(), Path(self.checkpoint_dir).glob("checkpoint_*")
@@ -120,7 +121,7 @@ class CheckpointConfig:
             self._remove(serial)
 
     def end(self) -> None:
-        """Delete all checkpoints, since training is complete; the next training begins with its first step."""
+        """Delete all checkpoints, because training is complete; the next training starts at its first step."""
         for serial in self._serials():
             self._remove(serial)
         self.load_serial = None

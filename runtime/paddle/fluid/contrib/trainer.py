@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainer: the training loop of Fluid 0.13 to 1.2, with events, over one process or the processes of a job."""
+"""Trainer: the training loop of Fluid 0.13 to 1.2, with events, for one process or all processes of a job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BeginStepEvent:
     """The beginning of a step; `step` counts from 0 in each epoch.
 
     Attributes:
-        fetch_metrics: the handler may set it to False: this step's `EndStepEvent` then has no metrics.
+        fetch_metrics: whether this step's `EndStepEvent` gets metrics; the handler may set it to False.
     """
 
     def __init__(self, epoch_id: int, step_id: int) -> None:
@@ -61,7 +61,7 @@ class BeginStepEvent:
 
 
 class EndStepEvent:
-    """The end of a step; `metrics` has the values that `train_func` returns, in its order."""
+    """The end of a step; `metrics` contains the values of `train_func`'s outputs, in order."""
 
     def __init__(self, epoch_id: int, step_id: int, metrics: list[Any]) -> None:
         self.epoch, self.step, self.metrics = epoch_id, step_id, metrics
@@ -70,8 +70,8 @@ class EndStepEvent:
 class Trainer:
     """Builds a model's programs and trains the model.
 
-    In a job, PADDLE_TRAINING_ROLE sets the role of this process: a PSERVER serves its parameters in `train`,
-    and a TRAINER trains with the servers, or without servers by summing gradients over all trainers.
+    In a job, PADDLE_TRAINING_ROLE sets the role of this process. A PSERVER serves its parameters in `train`. A TRAINER
+    trains with the servers or, in a job without servers, sums gradients over all trainers.
 
     Attributes:
         scope: holds the values of the variables.
@@ -148,9 +148,9 @@ class Trainer:
         reader: Callable[[], Iterable[Any]] | None = None,
         feed_order: Sequence[str] | Mapping[str, int] | None = None,
     ) -> None:
-        """Train until all epochs are done, or a handler calls `stop`.
+        """Train until all epochs are complete or a handler calls `stop`.
 
-        A server serves until all trainers have left, and then exits: the rest of the script is only for trainers.
+        A server process serves until all trainers have left, and then exits: only trainers run the rest of the script.
 
         Args:
             num_epochs: number of passes over the reader's minibatches.
@@ -201,7 +201,7 @@ class Trainer:
             self.checkpoint_cfg.end()
 
     def stop(self) -> None:
-        """End `train` before its next step."""
+        """Make `train` return before its next step."""
         self._is_stopped = True
 
     def test(
@@ -226,19 +226,19 @@ class Trainer:
         return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
     def save_params(self, param_path: str) -> None:
-        """Save all persistable variables in a directory, for `Inferencer` and `param_path`."""
+        """Save all persistable variables in a directory that `Inferencer` and `param_path` can load."""
         with self._guards():
             io.save_persistables(self.exe, param_path, self.train_program)
 
     def save_inference_model(
         self, param_path: str, feeded_var_names: Sequence[str], target_var_indexes: Sequence[int]
     ) -> None:
-        """Save the program and parameters that some outputs need; see `fluid.io.save_inference_model`.
+        """Save the program and the parameters that the chosen outputs need; see `fluid.io.save_inference_model`.
 
         Args:
             param_path: the directory.
             feeded_var_names: names of the data variables to feed.
-            target_var_indexes: positions of the wanted outputs in the list that `train_func` returns.
+            target_var_indexes: indexes of the chosen outputs in the list that `train_func` returns.
         """
         with self._guards():
             targets = [
@@ -283,7 +283,7 @@ class Trainer:
 
 
 def place_or_default(place: Place | None) -> Place:
-    """Return the given place, or for None the default: a GPU if this machine has one, else the CPU.
+    """Return the given place. None: the default place, a GPU if this machine has one, else the CPU.
 
     Raises:
         FluidTypeError: the argument is not a place.
@@ -319,5 +319,5 @@ def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, in
 
 
 def as_list(variables: Any) -> list[Variable]:
-    """Return one variable, or several, as a list."""
+    """Return a variable or several variables as a list."""
     return list(variables) if isinstance(variables, (list, tuple)) else [variables]

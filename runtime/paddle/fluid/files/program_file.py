@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as bytes: the original's ProgramDesc message, as in `__model__` files.
+"""Serializes programs in the format of `__model__` files: the original's ProgramDesc message.
 
-Attributes of operators are OpDesc.Attr of that format.
+Attributes of operators are encoded as OpDesc.Attr messages.
 
 Parameters are read as persistable variables: the format does not distinguish them. Attributes that the operators of
 this implementation neither have nor ignore are dropped when a program is read; a warning names those that could have

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers in programs: the operators that create them, and the source of batches for `read` operators.
+"""Readers in programs: the operators that create readers, and the source of batches for `read` operators.
 
 A startup program creates the first reader of a chain, from files or random numbers. Operators of the main program wrap
-it once: they shuffle, batch, prefetch or preprocess. Resetting any of them restarts the whole chain.
+that reader once; they shuffle, batch, prefetch or preprocess. Resetting any reader restarts the whole chain.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AHEAD = 4
 
 
 class FileReader:
-    """One reader of a chain, stored in a scope like any value; thread-safe.
+    """A reader in a chain, stored in a scope like any other value. Thread-safe.
 
     Attributes:
         shape: the shape of the reader's variable.
@@ -68,7 +68,7 @@ class FileReader:
         first._close()
 
     def around(self, name: str, wrap: Callable[[Callable[[], Batches]], Batches]) -> FileReader:
-        """Return the reader of this name that wraps this one; the first call creates it.
+        """Return the reader that wraps this one under the given name; the first call creates it.
 
         Args:
             wrap: turns a function that reads this reader into one that reads the new reader.
@@ -99,7 +99,7 @@ def create_recordio_file_reader(*, filename: str, dtypes: Sequence[str]) -> File
     has_effect=True,
 )
 def open_files(*, file_names: Sequence[str], buffer_size: int, dtypes: Sequence[str]) -> FileReader:
-    """Return a reader of the batches in several files, in order, prefetched by a thread."""
+    """Return a reader of the batches in several files, read in order and prefetched by a thread."""
     return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
 
 
@@ -175,7 +175,7 @@ def create_custom_reader(
     sink_var_names: Sequence[str],
     names: Mapping[str, Sequence[str]],
 ) -> FileReader:
-    """Return a reader that runs a block for each batch: sources get its values, sinks are the new values."""
+    """Return a reader that runs a block per batch: `sources` receive the batch, `sinks` are the new values."""
     given = dict(zip(names.get("X", ()), around or (), strict=True))
 
     def processed(batches: Callable[[], Batches]) -> Batches:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches in recordio files of Fluid: a record is `uint32 tensors | LoDTensor ...`, with tensors as in files of
-variables.
-"""
+"""Batches in Fluid's recordio files: a record is `uint32 tensors | LoDTensor ...`; see `tensor_file` for tensors."""
 
 from __future__ import annotations
 
@@ -51,14 +49,14 @@ def read_batches(path: str) -> Iterator[list[Any]]:
 
     Raises:
         RecordFileError: the file is damaged.
-        ModelFileError: a record does not contain tensors; the message has its number.
+        ModelFileError: a record does not contain tensors; the message gives its number.
     """
     for number, record in enumerate(read_records(path)):
         yield unpack_batch(record, f"{path}: record {number}")
 
 
 class RecordIOWriter:
-    """Writes batches of tensors: `append_tensor` for each, then `complete_append_tensor`, and `close` at the end."""
+    """Writes batches to a file: `append_tensor` per tensor, `complete_append_tensor` per batch, `close` at the end."""
 
     Compressor = recordio.Compressor
 

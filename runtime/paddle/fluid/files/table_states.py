@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the saved states of a distributed embedding's rows belong to the program's update rule.
+"""Checks that saved row states of a distributed embedding belong to the program's update rule.
 
-The file of states ends with one line: the names of the rule and of its hyperparameters.
+The last line of the file names the rule and its hyperparameters.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ CLOCKS = 4
 
 
 def rule_line(optimizer: OptimizerSpec) -> str:
-    """Return the names of a rule and of its hyperparameters."""
+    """Return the line that names a rule and its hyperparameters."""
     return " ".join((optimizer.rule, *sorted(optimizer.hyper)))
 
 
 def check_rule(path: Path, line: str, rule: str, columns: int, width: int) -> None:
-    """Check that a file has the states of a rule; a file without a line is accepted if it has as many states.
+    """Check that a file has a rule's states; without a rule line, only the number of states must match.
 
     Args:
-        line: the file's `rule_line`; "": it has none, as files of earlier releases.
+        line: the file's `rule_line`; "" if it has none, as in files of earlier releases.
         rule: the `rule_line` of the program's table.
-        columns: columns of the file.
-        width: elements of a row of the table.
+        columns: number of columns in the file.
+        width: number of elements in a row of the table.
 
     Raises:
         ModelFileError: the file has the states of a different rule.

@@ -31,7 +31,7 @@ _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
 
 
 def write_tensor(stream: BinaryIO, value: Any) -> None:
-    """Append a tensor to a file, with its sequences if it has any."""
+    """Append a tensor, with its LoD if it has one, to a file."""
     stream.write(_U32.pack(0))
     levels = lod_of(value)
     stream.write(_U64.pack(len(levels)))
@@ -42,7 +42,7 @@ def write_tensor(stream: BinaryIO, value: Any) -> None:
 
 
 def read_tensor(stream: BinaryIO, what: str) -> Any:
-    """Read a tensor, with its sequences if it has any.
+    """Read a tensor, with its LoD if it has one.
 
     Raises:
         ModelFileError: the bytes are not a tensor, or the file ends too early.
@@ -84,9 +84,9 @@ def write_row_blocks(
     """Append selected rows to a file, block by block.
 
     Args:
-        shape: number of rows in all blocks, and their width.
-        rows: row numbers, (n,) each.
-        values: (n, width) each, in the order of `rows`.
+        shape: total number of rows in all blocks, and the row width.
+        rows: row numbers of each block, (n,).
+        values: values of each block, (n, width), in the order of `rows`.
     """
     stream.write(_U32.pack(0) + _U64.pack(shape[0]))
     for block in rows:
@@ -102,7 +102,7 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
 
     Args:
         what: name of the value, for messages.
-        any_ids: rows are a growing table's ids, which its height does not bound.
+        any_ids: whether rows are ids of a growing table, which can exceed its height.
 
     Raises:
         ModelFileError: the bytes are not selected rows, or the file ends too early.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""save, load, save_combine, load_combine: operators that write and read files of variables, like fluid.io.
+"""save, load, save_combine, load_combine: operators that save and load variables in files, like `fluid.io`.
 
-`load_inference_model` refuses programs that have any of them.
+`load_inference_model` refuses programs that contain these operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOAD = {"load_as_fp16": False, "file_path": str}
 
 @operator("save", "X+ ->", attrs=_SAVE, has_effect=True)
 def save(x: Any, *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tuple[()]:
-    """Write one variable to a file; its folder is created.
+    """Write one variable to a file; create its folder if necessary.
 
     Raises:
         FluidError: the file exists and overwrite is not set.
@@ -34,7 +34,7 @@ def save(x: Any, *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tupl
 
 @operator("save_combine", "X+* ->", attrs=_SAVE, has_effect=True)
 def save_combine(x: list[Any], *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tuple[()]:
-    """Write several variables to one file in sequence; see `save`."""
+    """Write several variables to one file, one after another; see `save`."""
     if not overwrite and Path(file_path).exists():
         raise FluidError(f"{file_path} exists: remove it, or set overwrite")
     write_values(file_path, [_half(each) for each in x] if save_as_fp16 else x)
@@ -43,7 +43,7 @@ def save_combine(x: list[Any], *, overwrite: bool, save_as_fp16: bool, file_path
 
 @operator("load", "-> Out+", attrs=_LOAD, has_effect=True)
 def load(*, load_as_fp16: bool, file_path: str) -> Any:
-    """Return the variable in a file.
+    """Read the variable in a file.
 
     Raises:
         ModelFileError: the file is missing or damaged, or contains several variables.
@@ -55,7 +55,7 @@ def load(*, load_as_fp16: bool, file_path: str) -> Any:
 def load_combine(
     *, load_as_fp16: bool, file_path: str, model_from_memory: bool, names: dict[str, list[str]]
 ) -> list[Any]:
-    """Return the variables in a file, as many as there are outputs; see `load`."""
+    """Read the variables in a file, as many as the operator has outputs; see `load`."""
     if model_from_memory:
         raise FluidError(
             "load_combine: model_from_memory is not supported. Give the path of a file as file_path"

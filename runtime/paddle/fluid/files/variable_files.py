@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables in files: one file per variable, with its name, or all in one file in the order of their names.
+"""Variables in files: one file per variable, under its name, or all in one file, sorted by name.
 
 A file appears under its name only when it is complete.
 
-Trainers that proved that they know the job's key may let a server write anywhere. If the wire is plain, any peer that
-reaches the port can choose the path: files are then restricted to the server's working directory or the system's
-temporary one, must be named like tables, and replace only such files.
+Trainers that have proved that they know the job's key may have a server write anywhere. On a plain wire, any peer that
+reaches the port can choose the path. Files are then restricted to the server's working directory and the system's
+temporary directory, must have the names of tables, and replace only files of tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RULE = "rule "
 
 
 def plain_wire_folders() -> tuple[Path, ...]:
-    """Return the folders under which a server writes if the wire is plain.
+    """Return the folders to which a server may write if the wire is plain.
 
     The working directory is excluded if it is `/`, because that contains every file.
     """
@@ -55,11 +55,11 @@ def plain_wire_folders() -> tuple[Path, ...]:
 
 
 def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path:
-    """Return the path to which a table's file is written.
+    """Return the path at which a table's file is to be written.
 
     Args:
         path: path from a trainer; a relative one starts at the server's working directory.
-        folders: folders that must contain it; None: trainers are trusted.
+        folders: folders, one of which must contain the path; None: trainers are trusted.
 
     Raises:
         PserverError: the table must not be written there.
@@ -129,11 +129,11 @@ def save_vars(
     predicate: _Predicate | None = None,
     filename: str | None = None,
 ) -> None:
-    """Write variables of the global scope into a folder, which is created.
+    """Save variables of the global scope in a folder; create it if necessary.
 
     Args:
         executor: ignored.
-        main_program: program of the variables; None: the default one.
+        main_program: program that the variables belong to; None: the default main program.
         vars: the variables; None: those that the predicate selects.
         predicate: returns whether to save a variable.
         filename: one file for all; None: one file for each.
@@ -169,7 +169,7 @@ def load_vars(
     predicate: _Predicate | None = None,
     filename: str | None = None,
 ) -> None:
-    """Read variables into the global scope; arguments as in `save_vars`.
+    """Load variables into the global scope; arguments as in `save_vars`.
 
     Raises:
         ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype; then nothing
@@ -192,7 +192,7 @@ def load_vars(
 
 
 def place_of(folder: str | os.PathLike[str], name: str) -> Path:
-    """Return the path of a variable's file, existing or not; the name may come from an untrusted program.
+    """Return the path of a variable's file, which need not exist; the name may come from an untrusted program.
 
     Raises:
         ModelFileError: the path is outside the folder, or the name is not valid for a file.
@@ -209,7 +209,7 @@ def place_of(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def write_value(path: str | os.PathLike[str], value: Any) -> None:
-    """Write one value, an array or selected rows, to a file that appears when it is complete."""
+    """Write an array or selected rows to a file, which appears only when it is complete."""
     write_values(path, [value])
 
 
@@ -252,7 +252,7 @@ def write_rows(
     """Write selected rows, given in blocks, like `write_value`; see `tensor_file.write_row_blocks`.
 
     Args:
-        rule: the `rule_line` of the update rule whose states are written, which ends the file.
+        rule: `rule_line` of the update rule whose states are written; it is appended to the file.
     """
     with _complete(Path(path)) as stream:
         write_row_blocks(stream, shape, height, rows, values)
@@ -325,7 +325,7 @@ def read_table(path: str | os.PathLike[str], name: str) -> SelectedRows:
 
 
 def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
-    """Read a file of an update rule's states; return them, and the rule's line: "" in files of earlier releases.
+    """Read a file of an update rule's states; return them and its rule line ("" in files of earlier releases).
 
     Raises:
         ModelFileError: the file is missing or damaged, or contains something else.

@@ -20,10 +20,10 @@ class Collective(Fleet):
     def distributed_optimizer(
         self, optimizer: Any, strategy: DistributeTranspilerConfig | None = None
     ) -> DistributedOptimizer:
-        """Return an optimizer whose `minimize` makes workers average gradients.
+        """Return an optimizer whose `minimize` averages gradients over the workers.
 
         Raises:
-            FluidError: a strategy is given; there is none for this kind.
+            FluidError: a strategy is given; this fleet has none.
         """
         if strategy is not None:
             raise FluidError("strategy: collective.fleet does not take a strategy; omit it")
@@ -32,10 +32,10 @@ class Collective(Fleet):
         return DistributedOptimizer(self, optimizer, config)
 
     def init_worker(self) -> None:
-        """Do nothing, because workers meet in their first step."""
+        """Do nothing, because workers connect in their first step."""
 
     def stop_worker(self) -> None:
-        """Do nothing, because workers end independently."""
+        """Do nothing, because workers exit independently."""
 
 
 fleet = Collective()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generators of MultiSlot text: base classes for scripts of pipe commands.
+"""Generators of MultiSlot text: base classes for scripts that run as pipe commands.
 
-Such a script reads lines of any kind from its standard input and writes lines of `count value value ...`.
+Such a script reads lines in any format from standard input and writes lines of `count value value ...`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _Sample = Sequence[tuple[str, Sequence[Any]]]
 
 
 class DataGenerator:
-    """Base of both generators. A script overrides `generate_sample` and calls `run_from_stdin`."""
+    """Base class of both generators. A script overrides `generate_sample` and calls `run_from_stdin`."""
 
     def __init__(self) -> None:
         self._proto_info: list[tuple[str, str]] | None = None
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Set the number of samples in each batch that `generate_batch` receives."""
+        """Set the number of samples that `generate_batch` receives at a time."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[_Sample | None]]:
-        """Return a function that yields the samples in a line, each a list of (name of a slot, values).
+        """Return a function that yields a line's samples, each a list of (slot name, values).
 
         Override this method. Samples that are None are skipped.
         """
@@ -41,11 +41,11 @@ class DataGenerator:
         )
 
     def generate_batch(self, samples: list[_Sample]) -> Callable[[], Iterable[_Sample]]:
-        """Return a function that yields a batch's samples; can be overridden, for example to pad samples."""
+        """Return a function that yields the samples of a batch. Can be overridden, for example to pad samples."""
         return lambda: samples
 
     def run_from_stdin(self) -> None:
-        """Write the samples of all lines of standard input to standard output."""
+        """Convert all lines of standard input to samples and write these to standard output."""
         self._run(sys.stdin)
 
     def run_from_memory(self) -> None:
@@ -78,14 +78,14 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes values that are strings, unchanged."""
+    """Writes values that are already strings, unchanged."""
 
     def _gen_str(self, line: _Sample) -> str:
         return _joined((str(len(values)), *values) for _, values in _checked(line))
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Writes numbers. All samples must have the slots of the first one, in its order, and at least one value each."""
+    """Writes numbers. All samples must have the first sample's slots, in its order, each with at least one value."""
 
     def _gen_str(self, line: _Sample) -> str:
         fields = _checked(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fleet: one script for workers and servers, over `DistributeTranspiler`.
+"""fleet: one script for both workers and servers, based on `DistributeTranspiler`.
 
     fleet.init(role_maker.PaddleCloudRoleMaker())
     fleet.distributed_optimizer(optimizer, DistributeTranspilerConfig()).minimize(loss)
@@ -12,7 +12,7 @@
         ...  # train fleet.main_program
         fleet.stop_worker()
 
-`pslib`, the fleet of Paddle's own table server, is not available.
+`pslib`, the fleet for Paddle's own table server, is not available.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Fleet:
         return self._roles.worker_num()
 
     def worker_index(self) -> int:
-        """Return this worker's number, from 0."""
+        """Return this worker's number, which counts from 0."""
         return self._roles.worker_index()
 
     def server_num(self) -> int:
@@ -101,19 +101,19 @@ class Fleet:
         return self._roles.server_num()
 
     def server_index(self) -> int:
-        """Return this server's number, from 0."""
+        """Return this server's number, which counts from 0."""
         return self._roles.server_index()
 
     def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
-        """Return "ip:port" of all workers, joined by commas if to_string."""
+        """Return the "ip:port" of each worker in a list, or as one comma-separated string if to_string."""
         return _joined(self._roles.get_trainer_endpoints(), to_string)
 
     def server_endpoints(self, to_string: bool = False) -> list[str] | str:
-        """Return "ip:port" of all servers, joined by commas if to_string."""
+        """Return the "ip:port" of each server in a list, or as one comma-separated string if to_string."""
         return _joined(self._roles.get_pserver_endpoints(), to_string)
 
     def split_files(self, files: Sequence[str]) -> list[str]:
-        """Return this worker's part of a list: consecutive files; the first workers get one more if necessary.
+        """Return this worker's part of a list of files: consecutive ones; the first workers get one more if necessary.
 
         Raises:
             FluidError: the argument is not a list.
@@ -132,11 +132,11 @@ class Fleet:
         return DistributedOptimizer(self, optimizer, strategy or DistributeTranspilerConfig())
 
     def init_worker(self) -> None:
-        """Do nothing, because a worker waits for its servers when `minimize` has created its program."""
+        """Do nothing, because `minimize` already makes the worker's program wait for its servers."""
         self._made("init_worker")
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Set the server's variables to their initial values, or to those of `save_persistables` in `model_dir`."""
+        """Set the server's variables to initial values, or to those that `save_persistables` wrote to `model_dir`."""
         program, startup = self._made("init_server")
         self._executor = Executor(CPUPlace())
         self._executor.run(startup)
@@ -144,7 +144,7 @@ class Fleet:
             io.load_persistables(self._executor, model_dir, program)
 
     def run_server(self) -> None:
-        """Serve until every worker has ended.
+        """Serve until all workers have ended.
 
         Raises:
             FluidError: `init_server` was not called.
@@ -155,7 +155,7 @@ class Fleet:
         self._executor.run(program)
 
     def stop_worker(self) -> None:
-        """Leave the servers, which then no longer wait for this worker."""
+        """Leave the servers, so that they no longer wait for this worker."""
         program, _ = self._made("stop_worker")
         for connection in program._connections:
             if isinstance(connection, Connection):
@@ -170,7 +170,7 @@ class Fleet:
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Write the operators that compute the targets, from the program before it was distributed."""
+        """Save the operators that compute the targets, taken from the program before it was distributed."""
         io.save_inference_model(
             dirname,
             feeded_var_names,
@@ -183,7 +183,7 @@ class Fleet:
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None
     ) -> None:
-        """Write the values of all persistable variables, including those on servers."""
+        """Save the values of all persistable variables, including those on servers."""
         io.save_persistables(executor, dirname, main_program or self.main_program)
 
     def _made(self, method: str) -> tuple[Program, Program]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Role makers of fleet: whether a process is a worker or a server, its number, and the addresses of all."""
+"""Role makers of fleet: determine a process's role and number, and the addresses of all processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Role:
 
 
 class RoleMakerBase:
-    """The roles of a job.
+    """The processes of a job, and their roles.
 
     Attributes:
-        is_collective: workers exchange gradients among themselves; there are no servers.
+        is_collective: whether the job has no servers, so that workers exchange gradients among themselves.
     """
 
     is_collective = False
@@ -59,24 +59,24 @@ class RoleMakerBase:
         return len(self._server_endpoints)
 
     def worker_index(self) -> int:
-        """Return this worker's number, from 0."""
+        """Return this worker's number, which counts from 0."""
         return self._current_id
 
     def server_index(self) -> int:
-        """Return this server's number, from 0."""
+        """Return this server's number, which counts from 0."""
         return self._current_id
 
     def get_trainer_endpoints(self) -> list[str]:
-        """Return "ip:port" of each worker, by number; only for jobs without servers."""
+        """Return the "ip:port" of each worker, in order; only for jobs without servers."""
         return self._worker_endpoints
 
     def get_pserver_endpoints(self) -> list[str]:
-        """Return "ip:port" of each server, by number."""
+        """Return the "ip:port" of each server, in order."""
         return self._server_endpoints
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """Roles of a job with servers, given by the script."""
+    """The roles of a job with servers, as given by the script."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase):
-    """Roles of a job without servers, given by the script."""
+    """The roles of a job without servers, as given by the script."""
 
     is_collective = True
 
@@ -122,7 +122,7 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """Takes roles from the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
+    """Reads roles from the environment variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
 
     With servers: TRAINING_ROLE, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, POD_IP or PADDLE_CURRENT_ENDPOINT, and
     PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without servers:
@@ -135,7 +135,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         self.is_collective = is_collective
 
     def generate_role(self) -> None:
-        """Read the environment.
+        """Determine the role from the environment variables.
 
         Raises:
             FluidError: a variable is missing, or none of the servers has this process's address.
@@ -162,7 +162,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class MPISymetricRoleMaker(RoleMakerBase):
-    """Not available in this package: splits the ranks of an MPI job into workers and servers."""
+    """Would split the ranks of an MPI job into workers and servers; not available in this package."""
 
     def __init__(self) -> None:
         """Raise NotAvailableError: this role maker is not supported.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers: functions that append operators to the default programs, by family; above `run`.
 
-The modules are those that scripts import from; `layers` itself does not have the names of `collective` and `device`.
-A layer that is one operator is a row, see `plain`.
+Scripts import from these modules, too. `layers` itself does not export the names in `collective` and `device`. A layer
+that consists of one operator is a table row; see `plain`.
 """
 
 from paddle.fluid.errors import answering

@@ -15,9 +15,9 @@ __all__ = ["ConditionalBlock", "IfElse", "Switch", "While"]
 
 
 class While:
-    """`with While(cond).block():` repeats the block as long as `cond`, which the block updates, is true.
+    """A loop: `with While(cond).block():` repeats the block while `cond`, which the block updates, is true.
 
-    Values that the block writes to outer variables remain after the loop.
+    After the loop, outer variables have the values that the block wrote.
     """
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
@@ -47,7 +47,7 @@ class While:
 
 
 class ConditionalBlock:
-    """`with ConditionalBlock([cond], is_scalar_condition=True).block():` runs the block if the condition is true."""
+    """A condition: `with ConditionalBlock([cond], is_scalar_condition=True).block():` runs the block if it is true."""
 
     def __init__(
         self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None
@@ -113,10 +113,10 @@ class Switch:
 
 
 class IfElse:
-    """Computes rows in one of two branches, depending on a (rows, 1) condition.
+    """Computes each row in one of two branches, depending on a (rows, 1) condition.
 
-    `with ie.true_block(): x = ie.input(a); ie.output(f(x))`, likewise `false_block`; `ie()` returns the outputs
-    with the rows in their original order. Both branches run, each on its rows, of which there can be none.
+    Use `with ie.true_block(): x = ie.input(a); ie.output(f(x))` and, likewise, `false_block`; then `ie()` returns the
+    outputs with their rows in the original order. Both branches run, each on its own rows, even if there are none.
     """
 
     def __init__(self, cond: Variable, name: str | None = None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that combine a value over all trainers and places of a data-parallel program."""
+"""Layers that combine a value over all trainers and devices of a data-parallel program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers for control flow: comparisons, arrays of values, sequences by time steps, Print; see `blocks`.
+"""Layers for control flow: comparisons, tensor arrays, loops over time steps, Print; see also `blocks`.
 
-DynamicRNN and StaticRNN: blocks that run over the steps of sequences or of dense inputs.
+DynamicRNN and StaticRNN are blocks that run once per time step, of sequences or of dense inputs.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class _Unrolled:
 
 
 class DynamicRNN(_Unrolled):
-    """A block that runs over the steps of sequences.
+    """A block that runs once per time step of its sequences.
 
-    A step sees the rows of the sequences that have not ended. Memories belong to their sequences in any order:
-    `need_reorder` is ignored.
+    A step sees one row of each sequence that has not ended. `need_reorder` is ignored, because memories always follow
+    their sequences.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -125,13 +125,13 @@ class DynamicRNN(_Unrolled):
         self._body = None
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """Return the rows of a step of sequences; all step inputs have equal lengths."""
+        """Return the current step's rows of sequences; all step inputs must have the same sequence lengths."""
         if level:
             raise FluidError(f"step_input: LoD level {level} is not supported, only 0")
         return self._seen(x, self._inputs, 0)
 
     def static_input(self, x: Variable) -> Variable:
-        """Return the part of x for the sequences of a step: one row per sequence, or one sequence each if x has LoD."""
+        """Return the part of x for the current sequences: one row per sequence, or one sequence each if x has LoD."""
         return self._seen(x, self._statics, x.lod_level)
 
     def _seen(self, x: Variable, given: list[Variable], lod_level: int) -> Variable:
@@ -150,7 +150,7 @@ class DynamicRNN(_Unrolled):
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> Variable:
-        """Return a memory that starts as `init`, one row per sequence, or as rows of `shape` filled with `value`."""
+        """Return a memory, one row per sequence, that starts as `init`, or as rows of `shape` filled with `value`."""
         body = self._open("memory")
         if init is None:
             if shape is None or not self._inputs:
@@ -169,13 +169,13 @@ class DynamicRNN(_Unrolled):
         self._update(ex_mem, new_mem)
 
     def output(self, *outputs: Variable) -> None:
-        """Declare the outputs of a step; the results have the LoD of the step inputs."""
+        """Declare the outputs of a step; the RNN's results have the LoD of the step inputs."""
         self._open("output")
         self._outputs += outputs
 
 
 class StaticRNN(_Unrolled):
-    """A block that runs over the first dimension of its inputs."""
+    """A block that runs once per index of the first dimension of its inputs."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__("static_rnn", name)
@@ -203,7 +203,7 @@ class StaticRNN(_Unrolled):
         self._body = None
 
     def step_input(self, x: Variable) -> Variable:
-        """Return the rows of one step of an input (steps, ...)."""
+        """Return the current step's rows of an input (steps, ...)."""
         inner = self._inner(x, x.shape[1:])
         self._inputs.append(x)
         return inner
@@ -217,9 +217,7 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory that starts as `init`, or as an array of `shape` with one value and as many rows as
-        `batch_ref`.
-        """
+        """Return a memory that starts as `init`, or as an array of `shape`, one value, and the rows of `batch_ref`."""
         body = self._open("memory")
         if init is None:
             if shape is None or batch_ref is None:
@@ -275,7 +273,7 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
 
 def create_array(dtype: npt.DTypeLike) -> Variable:
-    """Return an empty tensor array, whose values have the given dtype."""
+    """Return an empty tensor array for values of the given dtype."""
     helper = LayerHelper("array")
     array = helper.block.create_var(f"{helper.name}.out", dtype=dtype, type=VarType.LOD_TENSOR_ARRAY)
     helper.append_op("create_array", {}, {"Out": array}, {"dtype": VarType.of(dtype)})
@@ -283,7 +281,7 @@ def create_array(dtype: npt.DTypeLike) -> Variable:
 
 
 def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
-    """Write x at index i of an array, or of a new one, and return the array."""
+    """Write x at index i of the given array, or of a new one; return the array."""
     if array is None:
         array = create_array(x.dtype)
     LayerHelper("array_write").apply_all(
@@ -336,16 +334,16 @@ merge_lod_tensor = layer(
     "print_tensor_shape=True, print_tensor_lod=True, print_phase='both'"
 )
 def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scripts use)
-    """Return the input; every run prints its first `summarize` values (-1: all) to standard error.
+    """Return the input unchanged; each run prints its first `summarize` values (-1: all) to standard error.
 
     Args:
-        first_n: number of runs that print; -1: all.
+        first_n: number of runs that print; -1: all runs.
         message: text before the values.
-        summarize: number of values.
-        print_tensor_name: print the name.
-        print_tensor_type: print the dtype.
-        print_tensor_shape: print the shape.
-        print_tensor_lod: print the LoD.
+        summarize: number of values to print; -1: all.
+        print_tensor_name: whether to print the name.
+        print_tensor_type: whether to print the dtype.
+        print_tensor_shape: whether to print the shape.
+        print_tensor_lod: whether to print the LoD.
         print_phase: "forward", "backward" or "both": print the value, its gradient, or both.
 
     Raises:

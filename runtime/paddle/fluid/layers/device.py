@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""get_places: the devices that a program can run on."""
+"""get_places: lists the devices that a program can run on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["get_places"]
 
 
 def get_places(device_count: int | None = None, device_type: str | None = None) -> list[Place]:
-    """Return places, for example for `CompiledProgram.with_data_parallel`.
+    """Return a list of places, for example for `CompiledProgram.with_data_parallel`.
 
     Args:
         device_count: number of places; None: all selected GPUs, or CPU_NUM places of the processor.
-        device_type: "CPU" or "CUDA" in any case; None: GPUs if there are any.
+        device_type: "CPU" or "CUDA", case-insensitive; None: GPUs if there are any.
 
     Raises:
         FluidTypeError: unknown device_type.

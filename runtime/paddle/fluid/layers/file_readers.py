@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that open recordio files or create random data, and that shuffle, batch and preprocess it."""
+"""Layers that open recordio files or create random data, and that shuffle, batch and preprocess the data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Shapes = Sequence[Sequence[int] | int]
 
 @dataclass(frozen=True)
 class Field:
-    """The declaration of one value in a batch."""
+    """Declares one value in a batch."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,12 +35,12 @@ class Field:
 
 
 class ReaderVariable:
-    """A reader in a program, for `read_file`. Run the startup program before the first run.
+    """A reader in a program, to be passed to `read_file`. Run the startup program first.
 
-    A run without more batches raises `fluid.core.EOFException`; `reset` starts another pass.
+    After the last batch, a run raises `fluid.core.EOFException`; `reset` starts the next pass.
 
     Attributes:
-        name: the name of its variable.
+        name: the name of the reader's variable.
         fields: the values of a batch.
     """
 
@@ -51,7 +51,7 @@ class ReaderVariable:
         self._first = name
 
     def around(self, type: str, attrs: dict[str, Any], **inputs: Any) -> ReaderVariable:
-        """Append an operator that wraps this reader, and return the new reader."""
+        """Append an operator that wraps this reader in a new one, and return the new reader."""
         made = ReaderVariable(unique_name.generate(type), self.fields, persistable=False)
         made._first = self._first
         default_main_program().global_block().append_op(
@@ -60,7 +60,7 @@ class ReaderVariable:
         return made
 
     def append_read(self) -> list[Variable]:
-        """Append the operator that reads, and return the variables that it fills."""
+        """Append the operator that reads a batch; return the variables that it fills."""
         block = default_main_program().global_block()
         variables = [
             block.create_var(
@@ -77,7 +77,7 @@ class ReaderVariable:
         return variables
 
     def reset(self) -> None:
-        """Start another pass.
+        """Start the next pass.
 
         Raises:
             RunError: the startup program has not run in the current scope.
@@ -96,7 +96,7 @@ def open_recordio_file(
     pass_num: int = 1,
     for_parallel: bool = True,
 ) -> ReaderVariable:
-    """Return a reader of the batches in a recordio file, as `recordio_writer` writes it; see `open_files`."""
+    """Return a reader of the batches in a recordio file that `recordio_writer` wrote; see `open_files`."""
     return _opened(
         "create_recordio_file_reader", {"filename": str(filename)}, shapes, lod_levels, dtypes, pass_num
     )
@@ -116,12 +116,12 @@ def open_files(
 
     Args:
         filenames: paths; contents are checked when they are read.
-        shapes: one per value of a batch; -1: unknown.
+        shapes: the shape of each value of a batch; -1: unknown.
         lod_levels: depth of each value's sequences.
-        dtypes: one per value.
+        dtypes: the dtype of each value.
         thread_num: ignored: one thread prefetches.
-        buffer_size: prefetched batches.
-        pass_num: how often the files are read.
+        buffer_size: number of prefetched batches.
+        pass_num: number of times that the files are read.
         is_test: ignored: batches always come in the order of the files.
     """
     names = [filenames] if isinstance(filenames, str) else [str(each) for each in filenames]
@@ -132,10 +132,10 @@ def open_files(
 def random_data_generator(
     low: float, high: float, shapes: Shapes, lod_levels: Sequence[int], for_parallel: bool = True
 ) -> ReaderVariable:
-    """Return an endless reader of float32 numbers from `low` to `high` in these shapes, to try out networks.
+    """Return an endless reader of random float32 values in [low, high) of the given shapes, to try out networks.
 
     Raises:
-        FluidError: a size is unknown.
+        FluidError: a dimension is unknown.
     """
     if any(size < 1 for shape in map(_sizes, shapes) for size in shape):
         raise FluidError(f"random_data_generator: every size must be known, got {list(shapes)}")
@@ -144,12 +144,12 @@ def random_data_generator(
 
 
 def shuffle(reader: ReaderVariable, buffer_size: int) -> ReaderVariable:
-    """Return a reader that shuffles the batches of a buffer; `random.seed(n)` of Python makes it repeatable."""
+    """Return a reader that shuffles batches within a buffer; to make it repeatable, call Python's `random.seed(n)`."""
     return _file_reader("shuffle", reader).around("create_shuffle_reader", {"buffer_size": int(buffer_size)})
 
 
 def batch(reader: ReaderVariable, batch_size: int) -> ReaderVariable:
-    """Return a reader that concatenates batches along the first axis; an incomplete last one is dropped."""
+    """Return a reader that concatenates batches along the first axis; an incomplete last batch is dropped."""
     if batch_size < 1:
         raise FluidError(f"batch: batch_size: expected at least 1, got {batch_size}")
     return _file_reader("batch", reader).around("create_batch_reader", {"batch_size": int(batch_size)})
@@ -215,7 +215,7 @@ class Preprocessor:
         return self._sources
 
     def outputs(self, *outs: Variable) -> None:
-        """Set the output variables of a batch. Call it inside `block`."""
+        """Set the output variables of a batch; only inside `block`."""
         self._inside("outputs")
         self._sinks = list(outs)
 

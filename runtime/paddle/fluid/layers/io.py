@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""data, in the form before 1.6 (`layers.data`) and the later one (`fluid.data`), readers in a program, and load."""
+"""Inputs of a program: data before 1.6 (`layers.data`) and later (`fluid.data`), readers, and load."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ def data(
     type: VarType = VarType.LOD_TENSOR,
     stop_gradient: bool = True,
 ) -> Variable:
-    """Return a variable that is fed; a second call with the same name and shape returns the same variable.
+    """Return a variable to be fed; a second call with the same name and shape returns the same variable.
 
     Args:
-        name: name in the feed.
-        shape: sizes; None or -1 is unknown.
-        append_batch_size: prepend the batch size, -1, to the shape, unless it contains an unknown size.
-        dtype: dtype of its values.
-        lod_level: depth of its sequences.
+        name: name of the variable, to be used as a key of the feed.
+        shape: dimensions; None or -1: unknown.
+        append_batch_size: whether to prepend the batch size, -1, to the shape; ignored if the shape contains an unknown
+            dimension.
+        dtype: dtype of the variable.
+        lod_level: nesting depth of the sequences; 0: none.
         type: type of the variable.
-        stop_gradient: compute no gradient for it.
+        stop_gradient: whether to compute no gradient for the variable.
     """
     sizes = _sizes(shape)
     if append_batch_size and all(size >= 0 for size in sizes):
@@ -78,7 +79,7 @@ def _sizes(shape: Sequence[int | None]) -> list[int]:
 def sized_data(
     name: str, shape: Sequence[int | None], dtype: npt.DTypeLike = "float32", lod_level: int = 0
 ) -> Variable:
-    """Return a variable that is fed, with exactly the given shape: `fluid.data`, with None or -1 for the batch."""
+    """Return a variable to be fed, with exactly the given shape (`fluid.data`); use None or -1 for the batch."""
     return data(name, shape, append_batch_size=False, dtype=dtype, lod_level=lod_level)
 
 
@@ -98,10 +99,10 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> PyReader:
-    """Return a reader of batches with one value per shape; -1 stands for the batch.
+    """Return a reader of batches with one value per shape; -1 stands for the batch size.
 
-    `read_file` returns its variables; its decorate_ methods set the source of the batches, `start()` begins a pass,
-    and at its end a run raises `fluid.core.EOFException`, after which `reset()` must be called.
+    `read_file` returns its variables. Its decorate_ methods set the source of batches, and `start()` begins a pass.
+    After the last batch, a run raises `fluid.core.EOFException`; then call `reset()`.
 
     Raises:
         FluidError: shapes, dtypes and lod_levels differ in number.
@@ -139,7 +140,7 @@ def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
 def double_buffer(
     reader: PyReader | ReaderVariable, place: Place | None = None, name: str | None = None
 ) -> PyReader | ReaderVariable:
-    """Return a reader that prefetches in a thread; a py_reader is returned unchanged, because it always prefetches."""
+    """Return a reader that prefetches in a thread. A py_reader, which always prefetches, is returned unchanged."""
     return reader if isinstance(reader, PyReader) else reader.around("create_double_buffer_reader", {})
 
 

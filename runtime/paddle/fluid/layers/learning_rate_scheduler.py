@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning rates that change with the number of runs, t, which is 0 in the first (1 for noam_decay).
+"""Learning rates that depend on the number of runs, t, which is 0 in the first run (1 for noam_decay).
 
-The operators have the role LRSched, by which a transpiler recognises them and moves them to the servers."""
+The operators have the role LRSched, so that a transpiler recognises them and moves them to the servers."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """Return (η − end) (1 − min(t, steps)/steps)^power + end; with `cycle`, steps is replaced with its next
-    multiple that is at least t."""
+    """Return (η − end) (1 − min(t, steps)/steps)^power + end; `cycle` rounds steps up to its next multiple ≥ t."""
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:
@@ -131,7 +130,7 @@ def linear_lr_warmup(
 
 
 def lr_step_counter(begin: int = 0) -> Variable:
-    """Return the step counter t, float32 (1,): `begin` in the first run, then one more in each run."""
+    """Return the step counter t, float32 (1,): `begin` in the first run, and one more in each later run."""
     counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin, 1)
     return cast(counter, "float32")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy and auc: the quality of predictions."""
+"""accuracy and auc: metrics of predictions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def accuracy(
     correct: Variable | None = None,
     total: Variable | None = None,
 ) -> Variable:
-    """Return the share of rows whose label is among the k highest scores, float32 [1].
+    """Return the fraction of rows whose label is among the k highest scores, float32 (1,).
 
     Args:
         input: scores, (N, classes).
         label: (N, 1) int64.
         k: number of highest scores.
-        correct: receives the number of correct rows, int32 [1].
-        total: receives the number of rows.
+        correct: variable that receives the number of correct rows, int32 (1,).
+        total: variable that receives the number of rows, int32 (1,).
     """
     helper = LayerHelper("accuracy")
     values, places = topk(input, k)
@@ -49,7 +49,7 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """Return the area under the ROC curve of all batches, that of the last slide_steps batches, and the four counts.
+    """Return the area under the ROC curve for all batches and for the last slide_steps batches, and the four counts.
 
     Args:
         input: probabilities, (N, 2).

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain layers: a layer that appends one operator is a row with its signature and its result.
+"""Layers that append a single operator, defined as table rows with a signature and a result.
 
     rank_loss = layer("rank_loss(label, left, right, name=None)", "the cross entropy of sigmoid(left − right), (N, 1)")
 
-The table of operators defines the rest. An argument is the attribute of its name, or else the next input slot; `name`
-and `act` belong to the layer. `to` maps other arguments, as in "y=Filter cond=Out k=k|K use_cudnn=": to an input slot
-or attribute; to an output slot, whose variable the argument is unless None; to an attribute, or a slot if it is a
-variable; to nothing. A layer returns the outputs that are not intermediate: one, or a tuple.
+The table of operators defines the rest. An argument sets the attribute of its name, or else the next input slot; `name`
+and `act` belong to the layer. `to` maps other arguments. In "y=Filter cond=Out k=k|K use_cudnn=", y sets an input slot
+or attribute; cond is the variable of an output slot, unless None; k sets an attribute, or a slot if k is a variable;
+use_cudnn is ignored. A layer returns the outputs that are not intermediate: a single output, or a tuple.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def layer(
     prefix: str | None = None,
     learnt: Mapping[str, Callable[[Mapping[str, Any]], Sequence[int]]] = MappingProxyType({}),
 ) -> Callable[..., Variable]:
-    """Return the layer of a row.
+    """Return the layer that a row defines.
 
     Args:
         signature: the signature in Python syntax, with literal defaults.
         result: the returned value, as text for the docstring.
-        op: the operator; None: that of the layer's name.
-        to: arguments with another meaning than that of their name or position.
-        fixed: output slots that pass no gradient on.
-        prefix: prefix of the names of its variables; None: the operator.
+        op: type of the operator; None: the layer's name.
+        to: mapping of arguments whose meaning does not follow from their name or position.
+        fixed: output slots through which no gradient is propagated.
+        prefix: prefix of the names of the layer's variables; None: the operator's type.
         learnt: input slot -> from the arguments to the shape of its parameter, which `param_attr` describes, or
             `bias_attr` for the slot Bias; in the dtype of `dtype`, or of the first argument without one.
     """

@@ -52,7 +52,7 @@ def create_global_var(
     force_cpu: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return a variable of block 0 that the startup program fills with one value."""
+    """Return a variable in block 0 that the startup program fills with one value."""
     helper = LayerHelper("global_var")
     variable = helper.create_global_variable(name, shape, dtype, persistable=persistable)
     helper.set_variable_initializer(variable, Constant(float(value), force_cpu))
@@ -123,7 +123,7 @@ def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:
-    """Return a copy of a variable or an array; it is written to `output` if that is given."""
+    """Return a copy of a variable or an array; if `output` is given, the copy is written to it."""
     helper = LayerHelper("assign")
     if isinstance(input, Variable):
         output = output if output is not None else helper.create_variable_for_type_inference(input.dtype)
@@ -139,7 +139,7 @@ def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = 
 
 
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """Return x with the order of elements reversed along one or several axes."""
+    """Return x with its elements in reverse order along one or several axes."""
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     return LayerHelper("reverse").apply("reverse", {"X": x}, {"axis": axes})
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MultiSlot text: lines of `count value value ...` for each slot, read by threads into batches; above `program`."""
+"""MultiSlot text: a line has `count value value ...` for each slot; threads read lines in batches; above `program`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of MultiSlot data in protocol buffers' text form, as in DataFeedDesc files and `desc()`."""
+"""Descriptions of MultiSlot data in protocol buffer text format, as in DataFeedDesc files and `desc()`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_description(text: str, what: str) -> Description:
     """Parse a description; fields of later versions are ignored.
 
     Args:
-        what: the source of the description, for messages.
+        what: name of the description's source, for error messages.
 
     Raises:
         ModelFileError: the description is malformed, or a slot has no name or an unknown type.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files of samples in threads, runs a program on the batches of one pass, and prints fetched values.
+"""Reads files of samples in threads, runs a program on each batch of a pass, and prints fetched values.
 
-Thread p of n takes files p, p + n, ... The samples of one thread keep the order of its files. Blocks of the threads
-alternate, so the same files and number of threads always give the same order.
+Thread p of n takes files p, p + n, ... Each thread yields samples in the order of its files, and blocks of the threads
+alternate, so that the same files and number of threads always give the same order.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Source:
     """The files of a data set, and the settings for reading them.
 
     Attributes:
-        files: paths.
-        slots: slots of a line.
+        files: paths of the files.
+        slots: slots of each line.
         pipe: the pipe command.
         threads: number of reading threads, at most one per file.
     """
@@ -55,7 +55,7 @@ class Source:
 
 
 def load(source: Source) -> Iterator[Samples]:
-    """Yield the samples of all files in blocks.
+    """Yield the samples of all files, in blocks.
 
     Raises:
         OSError: a file cannot be read.
@@ -107,13 +107,13 @@ Step = Callable[[Mapping[str, Any], Sequence[Name]], Sequence[Any]]
 
 
 class Printing(NamedTuple):
-    """What to print to standard output for batch 0 and every `period`-th batch after it.
+    """Determines what is printed to standard output, for batch 0 and every `period`-th batch after it.
 
     Attributes:
         fetches: variables or names.
         labels: one label per fetch.
-        period: batches.
-        totals: whether batches, samples and seconds are printed at the end.
+        period: number of batches from one printed line to the next.
+        totals: whether to print the numbers of batches, samples and seconds at the end.
     """
 
     fetches: Sequence[Name]
@@ -147,12 +147,13 @@ def printing(
 
 
 def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) -> int:
-    """Run a step for each batch, which another thread prepares; return the number of samples.
+    """Run a step on each batch, which a separate thread prepares; return the number of samples.
 
     Args:
-        steps: one step: batches run in sequence. Several: each has a thread, and each free one takes the next batch.
+        steps: a single step runs the batches in sequence; several steps have a thread each, and each idle thread takes
+            the next batch.
         batches: batches of the pass.
-        told: settings of the printed output.
+        told: what to print.
     """
     begun, number, samples = time.monotonic(), 0, 0
     taking, preparing, stopped = threading.Lock(), threading.Lock(), threading.Event()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots, the fields of a line of MultiSlot text, in order, and samples in columns.
+"""Slots, which are the fields of a line of MultiSlot text, and samples in columns.
 
-A column is the concatenated values of a slot, and the offset of each sample.
+A column contains the concatenated values of a slot and the offset of each sample.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of sparse tensors that one batch needs: each row once, both for the pull and for the push."""
+"""The rows of sparse tensors that one batch needs. Each distinct row is pulled once and pushed once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Batch:
         return self._distinct.add_up(found)
 
     def count(self, shows: Any, clicks: Any) -> None:
-        """Set shows and clicks, numbers in the shape of the given ids; they are pushed with `grad`, for row scores."""
+        """Set shows and clicks, in the shape of the given ids; they are pushed with `grad`, to update row scores."""
         what = f"batch of tensor {self.name}"
         columns = [counted(each, self.inverse.shape, what) for each in (shows, clicks)]
         self._counts = self._distinct.add_up(np.concatenate(columns, axis=1))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client of parameter servers for any framework: sends gradients and receives values of named tensors.
 
-A thin wrapper of the trainer's client for numpy, cupy and DLPack arrays. A step is one push of every trainer; a
-tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
-`wait_s` each wait for other trainers. After an error of the servers a client can only be closed; calls on a closed
-client raise PserverError.
+A thin wrapper around the trainer's client for numpy, cupy and DLPack arrays. A step is one push by every trainer; a
+tensor that is left out has gradient 0. Every call blocks, for a bounded time: `timeout_s` limits how long a server
+may be silent, `wait_s` how long a call waits for other trainers. After a server error, a client can only be closed;
+calls on a closed client raise PserverError.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from paddle.pserver.wire.configuration import Position
 
 
 class Client:
-    """One trainer of a job. Not thread-safe; a context manager, which leaves the job at its end.
+    """One trainer of a job. Not thread-safe. Used as a context manager, it leaves the job on exit.
 
     Attributes:
         trainer_id: rank of this trainer.
         num_trainers: number of trainers; gradients of one step are summed over them.
-        barriers: how many barriers this trainer has passed, including those before a restart or a resume.
+        barriers: number of barriers that this trainer has passed, including those before a restart or a resume.
         patience_s: how long to wait for a server that is being restarted.
-        resumed: after `create`, the point at which a job with a checkpoint continues; None: no checkpoint was loaded.
+        resumed: after `create`, the point in training from which a job resumes; None: no checkpoint was loaded.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Client:
         optimizer: OptimizerSpec,
         options: Mapping[str, TensorOptions] | None = None,
     ) -> None:
-        """Create all tensors of the job, or attach to those of another trainer; wait until every trainer has connected.
+        """Create the job's tensors, or attach to those of another trainer; wait until every trainer has connected.
 
         All initial values come from the first trainer to connect; `pull` then returns them to every trainer. Servers
         that already have these tensors keep their values.
@@ -156,7 +156,7 @@ class Client:
         self._session.push(self._gradients(gradients), num_samples)
 
     def pull(self, out: Mapping[str, Any]) -> None:
-        """Fill tensors with the servers' values; sparse tensors are filled as a whole.
+        """Fill the given arrays with the servers' values; a sparse tensor is filled in full.
 
         Args:
             out: float32 arrays of the tensors' shapes, filled in place.
@@ -174,9 +174,9 @@ class Client:
         num_samples: int = 1,
         ahead: Batch | Mapping[str, Batch] | Sequence[Batch] | None = None,
     ) -> None:
-        """Take a step with all trainers' gradients, or with this trainer's if asynchronous; get the new values.
+        """Push gradients and receive new values, in a step of all trainers, or of this one if asynchronous.
 
-        A push is applied exactly once, even if connections break meanwhile.
+        A push is applied exactly once, even if a connection breaks during the call.
 
         Args:
             gradients: float32 of the tensor's shape, or for a sparse tensor (ids, rows): ids (...) int64 or int32,
@@ -212,10 +212,10 @@ class Client:
             each.finish()
 
     def gradient_array(self, name: str) -> HostArray:
-        """Return an array for a dense tensor's gradients, float32 of its shape; it can be reused in every step.
+        """Return an array for a dense tensor's gradients, float32 in its shape; every step can reuse the array.
 
         If a server of this node stores the whole tensor, the array is shared memory, and pushing it copies nothing;
-        otherwise it is an ordinary array. It keeps its contents between two pushes.
+        otherwise it is an ordinary array. Its contents are unchanged between pushes.
 
         Raises:
             ConfigError: there is no such tensor, or it is sparse.
@@ -224,7 +224,7 @@ class Client:
         return self._session.gradient_array(name).reshape(shape)
 
     def value_array(self, name: str) -> HostArray | None:
-        """Return a dense tensor's values from the last push_pull: float32 of its shape, read-only, not copied.
+        """Return a dense tensor's values from the last push_pull: float32 in its shape, read-only, not a copy.
 
         The array is valid until the next push begins: call this after each push. The result is None if no push has
         returned the tensor, or if no server of this node that shares its memory stores the whole tensor: then call
@@ -241,7 +241,7 @@ class Client:
         """Return rows of a sparse tensor.
 
         Args:
-            name: the name of the tensor; a growing table gives initial values for an id that had no gradient yet.
+            name: the name of the tensor; a growing table returns initial values for ids that have had no gradient.
             ids: (...) int64 or int32; may repeat.
             out: (..., width) float32, also filled in place; None: only the result is returned.
 
@@ -278,10 +278,10 @@ class Client:
         return self._batches(name)
 
     def shrink(self, name: str, *, min_score: float) -> None:
-        """Drop the rows of a growing table whose score is below `min_score`; wait until every trainer asks for it.
+        """Drop the rows of a growing table with scores below `min_score`; wait until every trainer calls this.
 
-        Every trainer calls this between the same two steps, with the same arguments: all servers drop the rows between
-        the same two batches, exactly once. `status` has the number of dropped rows.
+        Every trainer calls this between the same two steps, with the same arguments: all servers drop the rows
+        between the same two batches, exactly once. `status` reports the number of dropped rows.
 
         Args:
             name: a table with `evict="lfu"` or `evict="score"`.
@@ -289,8 +289,8 @@ class Client:
 
         Raises:
             ConfigError: there is no such table, or its rows have no scores; nothing was sent.
-            PserverError: the trainers gave different scores; nothing was dropped.
-            WaitTimeout: the other trainers did not ask in time.
+            PserverError: the trainers passed different scores; nothing was dropped.
+            WaitTimeout: the other trainers did not call this method in time.
         """
         self._require_created()
         if name not in self._growing:
@@ -304,13 +304,14 @@ class Client:
         self._session.shrink(name, min_score)
 
     def barrier(self, wait_s: float | None = None) -> None:
-        """Wait for every trainer that has not left; while they wait, others take steps without this trainer.
+        """Wait for every trainer that has not left. Meanwhile, servers do not wait for this trainer's gradients.
 
         Args:
-            wait_s: maximum time until all trainers have come and continued; None: the limit of all requests.
+            wait_s: maximum time in seconds until all trainers have passed the barrier; None: the client's limit for
+                all requests.
 
         Raises:
-            WaitTimeout: some trainer did not come; the message names it, as far as the servers know.
+            WaitTimeout: a trainer did not reach the barrier; the message names it if the servers know it.
         """
         self._require_created()
         self._session.wait_at_most(self._wait_s if wait_s is None else positive("wait_s", wait_s))
@@ -320,7 +321,7 @@ class Client:
         self.barriers += 1
 
     def close(self) -> None:
-        """Leave the job, so that the others no longer wait for this trainer; waits at most 2 s. Safe to call twice."""
+        """Leave the job, so that other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
         self._session.close()
 
     def __enter__(self) -> Self:

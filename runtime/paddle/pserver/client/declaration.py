@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that a program of any framework creates: checked, and sorted by name, so that all trainers agree."""
+"""The tensors that a program of any framework creates, validated, and sorted by name so that trainers agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paddle.pserver.sparse.walk import TableRows
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """Options of one tensor; `paddle.optim.spec.ParameterSpec` checks the values.
+    """Options of one tensor; `paddle.optim.spec.ParameterSpec` validates them.
 
     Attributes:
         sparse: a table (height, width) whose steps update a few rows; gradients are (ids, rows).
@@ -47,30 +47,31 @@ class TensorOptions:
 
 @dataclass(frozen=True, slots=True, init=False)
 class GrowingTable:
-    """Declares a table instead of a tensor's value: it creates rows for any int64 ids when it first sees them.
+    """Declares a growing table in place of a tensor's value. The table creates the row of an int64 id on demand.
 
     See `paddle.pserver.sparse.spec.TableSpec`, which checks the values.
 
     Attributes:
         width: number of elements per row; also accepted under PyTorch's name `dim`.
-        initial: initial values of rows, which depend on seed and id only; `std=x`: `Initial("normal", spread=x)`.
-        entry: a row is created by the entry-th batch with its id; also called `min_count`.
+        initial: initial values of rows, which depend only on the seed and the id; `std=x`: `Initial("normal",
+            spread=x)`.
+        entry: number of batches that must contain an id before its row is created; also called `min_count`.
         max_age: a row without a gradient for more than this number of steps is dropped; 0: never.
         max_rows: maximum number of rows on one server.
         optimizer: this table's optimizer; None: the job's.
         memory: limit on the bytes of rows, states and index on one server, or text such as "8GB"; when it is reached,
             rows are evicted. 0: no limit.
-        evict: which rows are evicted first: "lru", those without a gradient for longest; "lfu", those in the fewest
-            batches; "score", those with the lowest score.
-        decay: factor applied to scores at each batch, for "score".
-        click: number of shows that a click counts, for "score".
+        evict: which rows are evicted first: "lru", the least recently updated; "lfu", those that occurred in the
+            fewest batches; "score", those with the lowest scores.
+        decay: factor by which each batch multiplies the scores; for "score".
+        click: number of shows that one click is worth; for "score".
         min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
         start: an exported table or a file with the table's initial rows, see `paddle.pserver.tables`; for a file
             with several matrices (path, key).
         disk: a directory on each server's machine: evicted rows are written to a file there, and loaded again when a
             batch has their ids; empty: they are dropped.
-        dtype: of values on the servers: "float32", or "float16", which takes half the memory. Updates are computed in
-            float32, and their results are rounded; states are float32.
+        dtype: dtype of the values on the servers: "float32", or "float16", which takes half the memory. Updates are
+            computed in float32, and their results are rounded; states are float32.
     """
 
     width: int
@@ -139,7 +140,7 @@ _PLAIN = TensorOptions()
 
 
 class Declaration(NamedTuple):
-    """The description of the tensors for the servers.
+    """Describes the tensors to the servers.
 
     Attributes:
         parameters: tensors that have a value.

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's requests to all its servers: one per server at a time, numbered, repeated until answered.
+"""A trainer's requests to its servers: one at a time per server, each numbered and repeated until it is answered.
 
-A request is numbered, so that it can be sent again after a broken connection without harm. Every wait is bounded: a
-server that is silent for `timeout_s` is lost. A server that waits for other trainers can take longer, as long as it
-reports that. A server that reports that it waits for nothing, but makes no progress, also has `timeout_s`.
-`Conversation` is pure: it has no sockets and takes the time as an argument, so that tests can replay all event orders.
+The number makes it safe to send a request again after a connection breaks. Every wait is bounded: a server that is
+silent for `timeout_s` is considered lost. A server can wait for other trainers longer than that, as long as it keeps
+reporting so. A server that makes no progress although it is not waiting is given up after `timeout_s`, too.
+`Conversation` is pure: it has no sockets and takes the time as an argument, so that tests can replay all event
+orders.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Outgoing(NamedTuple):
 
 
 class TimeLimits:
-    """Time limits of a conversation, in seconds: for a silent server, and in total."""
+    """Time limits of a conversation, in seconds: one for a server's silence, and one for the whole exchange."""
 
     def __init__(self, timeout_s: float, wait_s: float) -> None:
         self.timeout_s, self.wait_s = timeout_s, wait_s
@@ -82,7 +83,7 @@ class Conversation:
         return not self._open
 
     def rest_s(self, now: float) -> float:
-        """Return for how many seconds to wait for a message before calling `look`."""
+        """Return the number of seconds to wait for a message before calling `look`."""
         return min(self._limits.look_every_s, self._ends_at - now)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
@@ -128,7 +129,8 @@ class Conversation:
 
         Raises:
             PserverLost: a server is silent.
-            PserverError: a server is alive, but the request makes no progress and no other process is the cause.
+            PserverError: a server is alive, but the request makes no progress, and the server is not waiting for
+                another process.
         """
         self._wake(now)
         for server, request in self._open.items():
@@ -214,7 +216,7 @@ class Network(Protocol):
         """Wait for the next message or restored connection; None after the timeout."""
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Announce the request whose values are due from a server, instead of an earlier one; None: none are."""
+        """Announce the request, replacing the earlier one, that a server's next values answer; None: none are due."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node."""
@@ -260,7 +262,7 @@ class Exchange:
             self._stamps[index] = reply.stamp
 
     def run(self, requests: Mapping[int, Message]) -> dict[int, Message]:
-        """Send each server its request and wait for all replies.
+        """Send one request to each server and wait for all replies.
 
         Raises:
             PserverLost: a server is unreachable; `endpoint` names it.
@@ -270,7 +272,7 @@ class Exchange:
         return self.carry({index: Request(message) for index, message in requests.items()})
 
     def carry(self, requests: Mapping[int, Request]) -> dict[int, Message]:
-        """Run requests that can be too large for one message; see `run`.
+        """Run requests that may be too large for one message; see `run`.
 
         Raises:
             PserverLost, WaitTimeout, PserverError: see `run`.
@@ -319,12 +321,12 @@ class Exchange:
         return self._network.attach(index, self._numbered(index, Message(Attach())), size)
 
     def leave(self, timeout_s: float) -> None:
-        """Inform every server that this trainer leaves, even after an error; wait at most `timeout_s`.
+        """Notify every server that this trainer is leaving, even after an error; wait at most `timeout_s`.
 
         If another thread is in an exchange, that exchange is aborted.
 
         Raises:
-            PserverError: not every server could be informed.
+            PserverError: a server could not be notified.
         """
         self._is_cut = True
         try:
@@ -336,13 +338,13 @@ class Exchange:
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
     def close(self) -> None:
-        """Close all connections; if another thread is in an exchange, they stay open until the process ends."""
+        """Close all connections. If another thread is in an exchange, they stay open until the process exits."""
         self._is_closed = True
         if os.getpid() == self._process and self.wait_for_turn(0):
             self._network.close()
 
     def check_open(self) -> None:
-        """Raise an error after `close` and after a fork. Raises PserverError: closed, or of another process."""
+        """Check that this exchange is usable. Raises PserverError: it was closed, or the process was forked since."""
         if self._is_closed:
             raise PserverError("this client is closed; create another one to continue")
         if os.getpid() != self._process:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as numpy arrays: numpy's and cupy's own, and all that support DLPack or the array interface.
+"""Converts arrays of any library to numpy arrays: numpy, cupy, and all that support DLPack or the array interface.
 
-Gradients, row ids and output arrays pass through this module, which checks them against the tensors of the servers. It
-imports no library for that. Data in host memory is used in place; only data on a GPU is copied. Nothing is converted:
-a dtype that numpy does not have, or that was not expected, is an error.
+Gradients, row ids and output arrays pass through this module, which checks them against the tensors of the servers.
+It imports none of these libraries. Data in host memory is used in place; only data on a GPU is copied. No dtype is
+converted: a dtype that numpy lacks, or an unexpected one, is an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HostArray = npt.NDArray[Any]
 
 
 class Target(NamedTuple):
-    """The destination of the values for a caller's array.
+    """The host array to fill with the values for a caller's array.
 
     Attributes:
         host: C-contiguous array to fill; it can be the caller's array itself.
-        finish: to be called after `host` is filled.
+        finish: function to call after `host` has been filled.
     """
 
     host: HostArray
@@ -66,7 +66,7 @@ def host_array(array: Any, what: str) -> HostArray:
 
 
 def target(array: Any, what: str) -> Target:
-    """Return the destination of the values for an array.
+    """Return the array to fill with values for a caller's array.
 
     Raises:
         ConfigError: the value is not an array, or it is read-only.
@@ -84,13 +84,13 @@ def target(array: Any, what: str) -> Target:
 
 
 class Destinations:
-    """Finds the destinations of pulled tensors. `growing`: names of the tables that cannot be read as a whole."""
+    """Checks the arrays that pulled tensors are written to. `growing`: names of tables that cannot be pulled whole."""
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
 
     def of(self, name: str, array: Any) -> Target:
-        """Return the destination of a whole tensor.
+        """Return the destination for a whole tensor.
 
         Raises:
             ConfigError: there is no such tensor, it is a growing table, or the array has a different shape or dtype.
@@ -135,7 +135,7 @@ def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
 
 
 def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -> RowGradient:
-    """Return the gradient of rows, each row once, with its values summed in the given order.
+    """Return the gradient of rows: each distinct row once, its values summed in the given order.
 
     Args:
         ids: (...) int64 or int32.
@@ -158,7 +158,7 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
 
 
 def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
-    """Return shows or clicks of ids with the given shape as a column (n, 1). Raises ConfigError: shapes differ."""
+    """Return the shows or clicks of ids of the given shape as a column (n, 1). Raises ConfigError: shapes differ."""
     found = host_array(numbers, f"shows or clicks of {what}")
     if found.shape != shape:
         raise ConfigError(
@@ -168,7 +168,7 @@ def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.f
 
 
 def float_rows(values: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
-    """Return the rows of ids with the given shape as (n, width).
+    """Return the rows for ids of the given shape as (n, width).
 
     Raises:
         ConfigError: the values are not (*shape, width) float32.

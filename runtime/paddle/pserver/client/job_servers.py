@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The endpoints and the encryption of a job's servers: from arguments, or else from the job's environment."""
+"""The endpoints and encryption of a job's servers, taken from arguments or else from the job's environment."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class JobServers:
         job_key: str | None,
         wire: str | None,
     ) -> JobServers:
-        """Return the given servers, or those of the job for arguments that are None.
+        """Return the given servers; an argument that is None is read from the job's environment.
 
         Args:
-            who: the calling class, for errors.
+            who: name of the calling class, for error messages.
             job: the environment.
 
         Raises:

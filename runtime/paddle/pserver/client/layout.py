@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's parameters in the layout of the servers: split into one slab per server, and assembled again.
+"""Converts a trainer's parameters to the servers' layout, which has one slab per server, and back.
 
 Arrays from the user's program are checked here before anything is sent: name, shape, dtype, row ids, no NaN.
 """
@@ -25,11 +25,11 @@ Array = npt.NDArray[np.float32]
 
 
 class SlabPiece(NamedTuple):
-    """Blocks of a parameter at equal distances, which are contiguous in a chunk.
+    """Equally spaced blocks of a parameter that are contiguous in a chunk.
 
     Attributes:
         here: the slice of the chunk that these blocks occupy.
-        start, step: element of the parameter at which the first one begins, and their distance.
+        start, step: index of the first block's first element in the parameter, and the distance between blocks.
         blocks: the number of blocks; all are of one size.
     """
 
@@ -48,7 +48,7 @@ class SlabPiece(NamedTuple):
 
 
 class Layout:
-    """The place of every parameter in the slabs of the servers.
+    """Maps every parameter to its positions in the servers' slabs.
 
     Attributes:
         parameters: the parameters that are sent, by name; static ones are not.
@@ -91,7 +91,7 @@ class Layout:
         return self._holders.get(name, [])
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
-        """Copy the values that one server sent into whole parameters (size,); omitted parameters are unchanged."""
+        """Copy the values that one server sent into whole parameters (size,); leave omitted parameters unchanged."""
         for part in self.shares[index].dense:
             if part.parameter.name in views:
                 part.scatter(slab, views[part.parameter.name])
@@ -103,7 +103,7 @@ class Layout:
     def chunk(
         self, index: int, number: int, flat: Mapping[str, Array], *, check: bool = False
     ) -> tuple[Section, bool]:
-        """Return a chunk for one server, and whether it is a view; omitted parameters count as 0.
+        """Return one chunk for a server, and whether it is a view; omitted parameters count as 0.
 
         Raises:
             ConfigError: with `check`, a gradient contains NaN or infinity.
@@ -119,14 +119,14 @@ class Layout:
         return section, view is not None
 
     def spread(self, index: int, number: int, values: Array, views: Mapping[str, Array]) -> None:
-        """Copy a chunk of values from one server into whole parameters (size,); omitted parameters are unchanged."""
+        """Copy a chunk of values from one server into whole parameters (size,); leave omitted parameters unchanged."""
         for piece in self._pieces[index][number]:
             if piece.name in views:
                 there = piece.of(views[piece.name])
                 there[...] = values[piece.here].reshape(there.shape)
 
     def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
-        """Return the part of whole parameters (size,) that a chunk of one server covers, if it is contiguous."""
+        """Return the part of whole parameters (size,) that a server's chunk covers, if that part is contiguous."""
         (first, *more) = self._pieces[index][number]
         is_one = not more and first.blocks == 1 and first.name in views
         return first.of(views[first.name])[0] if is_one else None

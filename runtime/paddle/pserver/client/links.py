@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to all its servers: the base connection, and the fastest transport in addition."""
+"""A trainer's connections to its servers: a base connection each, and the fastest additional transport available."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Links:
     def send(self, index: int, message: Message) -> None:
         """Queue a message; its arrays must not change before the reply has arrived.
 
-        A message that cannot be queued counts as lost: the connection broke and is opened again.
+        A message that cannot be queued counts as lost: its connection broke and is being reopened.
         """
         if isinstance(message.record, Leave):
             self._base[index].liveness.is_leaving = True
@@ -95,14 +95,14 @@ class Links:
         self._base[index].send(message)
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Announce the request whose values are due from a server, instead of an earlier one; None: none are."""
+        """Announce the request, replacing the earlier one, that a server's next values answer; None: none are due."""
         if request is None:
             self._due.pop(index, None)
         else:
             self._due[index] = request
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
-        """Open the fastest transport to a server, besides the base; return the memory that it shares, if any.
+        """Open the fastest transport to a server besides the base connection; return the memory it shares, if any.
 
         Args:
             hello: carries the trainer's session.
@@ -181,7 +181,7 @@ class Links:
         Raises:
             PserverLost: a server's connection broke and was not restored; `endpoint` names the server.
             WireError: a server refused the key, has a different wire version, or is not a server.
-            ConfigError: a server has other ports than the user specified.
+            ConfigError: a server has different ports from those that the user specified.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -278,7 +278,7 @@ class Links:
         return "check that it is running" if self._reaching is None else self._reaching.hint(index)
 
     def close(self) -> None:
-        """Close all connections; messages that are being sent get half a second."""
+        """Close all connections, after waiting up to half a second for messages in transit."""
         if self._reaching is not None:
             self._reaching.close()
         for index, beside in list(self._beside.items()):

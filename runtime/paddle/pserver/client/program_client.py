@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's session with the servers of its program: it sends gradients and receives values by name.
+"""A trainer's session with the servers of its Fluid program; gradients and values are addressed by name.
 
-Every wait is bounded as in `exchange`. Large steps are sent in several messages, so that neither side has more than
-one of them in its queues.
+Every wait is bounded as in `exchange`. A large step is split into several messages, of which neither side queues more
+than one.
 """
 
 from __future__ import annotations
@@ -113,25 +113,25 @@ class ProgramClient:
 
     @property
     def distant(self) -> frozenset[int]:
-        """The servers that share no memory with this process."""
+        """The servers that do not share memory with this process."""
         return frozenset(
             index for index in range(len(self._network.endpoints)) if not self._network.is_attached(index)
         )
 
     def begin_step(self) -> None:
-        """Begin a step; servers discard the gradients that `push` sent for an unfinished step."""
+        """Begin a step. Servers discard the gradients that `push` sent for a step that was not completed."""
         self._begun.clear()
 
     def push(self, gradients: Mapping[int, Named]) -> None:
-        """Send some gradients of a step that a later call of `step` completes; do not wait for other trainers."""
+        """Send some gradients of a step, which a later call of `step` completes; do not wait for other trainers."""
         self._send_parts(self._parcels(gradients), self._part)
 
     def step(
         self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]
     ) -> dict[int, dict[str, Value]]:
-        """Send all gradients of a step, or the rest of them; return the requested values after it.
+        """Send the step's remaining gradients; return the requested values as of the end of the step.
 
-        In synchronous training, this waits for all trainers on each server that is named.
+        In synchronous training, each named server waits for all trainers.
 
         Args:
             gradients: server -> gradients by name; the arrays must not change meanwhile. Gradients pushed to
@@ -159,14 +159,14 @@ class ProgramClient:
         return self._gathered(found, replies)
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
-        """Send initial values, and wait for those of trainer 0; servers use only the latter, before its first step.
+        """Send initial values, and wait for trainer 0's. Servers use only trainer 0's, before its first step.
 
         Args:
             values: server -> values by name; every server must be named.
 
         Returns:
-            The newest version of the servers, and the fingerprints of the values of trainer 0: server -> name ->
-            fingerprint.
+            The newest version on any server, and the fingerprints of trainer 0's values: server -> name ->
+                fingerprint.
 
         Raises:
             PserverLost: a server is unreachable.
@@ -212,7 +212,7 @@ class ProgramClient:
         return {index: {name: _joined(found[index, name]) for name in named} for index, named in ids.items()}
 
     def save(self, name: str, paths: Mapping[int, str]) -> None:
-        """Have servers write their rows of a table to files: server -> path on the server's machine."""
+        """Have servers save their rows of a table to files; `paths` maps a server to a path on its machine."""
         self._exchange.run(
             {index: Message(Save(), sections=(names_section((name, path)),)) for index, path in paths.items()}
         )

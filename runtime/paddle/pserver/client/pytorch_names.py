@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers under PyTorch's names, as functions that return an `OptimizerSpec`, and arguments with two names.
+"""Optimizers under PyTorch's names: functions that return an `OptimizerSpec`. Also resolves arguments with two names.
 
-Each optimizer computes the same values as PyTorch's optimizer of that name; for rows, those of the sparse variant: rows
-without a gradient stay unchanged. The error for a misspelled argument suggests the right one.
+Each optimizer computes the same values as PyTorch's optimizer of that name. For sparse tensors, it acts like the
+sparse variant: rows without a gradient stay unchanged. The error for a misspelled argument suggests the right one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def SparseAdam(  # noqa: N802
     eps: float = 1e-8,
     **others: object,
 ) -> OptimizerSpec:
-    """Return Adam for rows: `torch.optim.SparseAdam`, whose count of steps is the job's."""
+    """Return Adam for rows: `torch.optim.SparseAdam`. Its step count is the job's, not the row's."""
     hyper = {"beta1": betas[0], "beta2": betas[1], "epsilon": eps}
     return _made("SparseAdam", "lazy_adam", lr, hyper, others, ("lr", "betas", "eps"))
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diagnoses servers that have not answered yet; reported while a client waits and in its error.
+"""Diagnoses servers that have not answered yet. Findings are reported while a client waits, and in its error.
 
-A server can be started later, so most findings are only reported. An error is raised before the deadline only if
-waiting cannot help: another program listens there, or the wire, the key or the ports differ.
+Most findings are only logged, since the server might still start. An error is raised before the deadline only if
+waiting cannot help: a different program uses the port, or the wire, the key or the ports differ.
 
-ZeroMQ retries without reporting why a connection fails. A probe connects one time over a separate socket and exchanges
-ZMTP's greeting (RFC 23), which distinguishes ZeroMQ from other protocols, and an encrypted wire from a plain one. It
-sends no more.
+ZeroMQ retries without reporting why a connection fails. A probe connects once over a separate socket and exchanges
+ZMTP greetings (RFC 23), which distinguish ZeroMQ from other protocols, and an encrypted wire from a plain one. It
+sends nothing else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EAD
 
 
 class Sight(Enum):
-    """What a probe of an endpoint can find."""
+    """Possible results of probing an endpoint."""
 
     NOBODY = "nobody"
     CLOSES = "closes"
@@ -66,7 +66,7 @@ _CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
 
 
 class Finding(NamedTuple):
-    """What one probe found, and the message that describes it."""
+    """The result of one probe, and the message that describes it."""
 
     sight: Sight
     text: str
@@ -115,7 +115,7 @@ class Reaching:
         """Record a server's first answer.
 
         Raises:
-            ConfigError: the server has other numbers of ports than the user specified.
+            ConfigError: the server's numbers of ports differ from those that the user specified.
         """
         self._unmet.discard(index)
         theirs = reported_range(reply)
@@ -131,7 +131,7 @@ class Reaching:
             _log.warning("all pservers have answered after %.0f s", self._report_times.waited_s)
 
     def go_on(self) -> None:
-        """Probe the addresses of missing servers and report at intervals; does not block.
+        """Probe the addresses of missing servers, and report the findings at intervals; does not block.
 
         Raises:
             WireError: waiting cannot help.
@@ -153,14 +153,14 @@ class Reaching:
             self._log_findings()
 
     def hint(self, index: int) -> str:
-        """Return the findings about a server that did not answer, and the names of other servers that did not."""
+        """Return the findings about a server that did not answer, and the names of others that did not answer."""
         if index not in self._unmet:
             return "check that it is running"
         others = [self._endpoints[other] for other in sorted(self._unmet - {index})]
         return self._text(index) + (f" (nor did {listed(others)} answer)" if others else "")
 
     def close(self) -> None:
-        """Wait for running probes, which take about a second."""
+        """Wait for running probes, which takes about a second."""
         deadline = time.monotonic() + _JOIN_S + self._probe_s
         for thread in self._probes.values():
             thread.join(max(deadline - time.monotonic(), 0.0))
@@ -216,7 +216,7 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
     Args:
         endpoint: endpoint of a server.
         is_encrypted: whether this client's wire is encrypted.
-        timeout_s: for connecting, and for the greeting; name resolution is limited only by the system.
+        timeout_s: limit on connecting, and on the greeting; only the system limits name resolution.
     """
     host, port = address_of(endpoint)
     try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's side of one request to one server: a message, and for a large push the chunks that follow it.
+"""A trainer's side of one request to a server: a message, followed by chunks if it is a large push.
 
-A trainer sends up to `WINDOW` chunks before the server answers the first of them. The answer to a chunk is its values,
-or only an acknowledgement; values that did not arrive with it are requested after the reply. This cannot deadlock: a
-chunk is answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and
-a server accepts each chunk once. So any lost message can be sent again, and a window never waits for messages
-that follow its push.
+A trainer sends up to `WINDOW` chunks before the server answers the first of them. The answer to a chunk contains its
+values, or is only an acknowledgement; missing values are requested after the reply. This cannot deadlock: a chunk is
+answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and a
+server accepts each chunk once. So any lost message can be sent again, and the window never waits for messages that
+come after the push.
 
     WAITING -> SENT -> TAKEN -> ASKED -> DONE        SENT, ASKED: in transit, limited by the window
 """
@@ -42,8 +42,8 @@ _ON_THEIR_WAY = (_State.SENT, _State.ASKED)
 class Request:
     """The progress of one request to one server.
 
-    `chunk` returns part `index` of the gradient, `deliver` takes part `index` of the values, `place` returns where that
-    part can be written directly. A push without requested values ends with the reply.
+    `chunk` returns part `index` of the gradient, `deliver` accepts part `index` of the values, and `place` returns
+    the memory that this part can be written to directly. A push without requested values ends with the reply.
 
     Attributes:
         head: the first message, with the numbers that all messages of the request carry: see `Exchange`.
@@ -51,7 +51,7 @@ class Request:
         repeats: number of messages sent again since the last arrival.
         has_moved: set by every arrival.
         heard_at, asked_at: times of the last message from the server, and of the last inquiry: see `Conversation`.
-        idle_since: since when the server reports that it waits for nothing, without any progress; None: it does not.
+        idle_since: time since when the server has reported neither a wait nor progress; None: it reports one of them.
     """
 
     heard_at = asked_at = 0.0
@@ -87,10 +87,10 @@ class Request:
         return isinstance(message.record, Values) and self._is_due(message)
 
     def place(self, message: Message) -> memoryview | None:
-        """Return where a message's only array belongs, if it can be written there before it is checked.
+        """Return the memory for a message's only array, if it can be written there before it is checked.
 
         Args:
-            message: only its header has arrived.
+            message: the message, of which only the header has arrived.
         """
         record, states = message.record, self._states
         if isinstance(record, Values) and self._is_due(message):
@@ -105,10 +105,10 @@ class Request:
         yield from self._more()
 
     def again(self) -> Iterator[Message]:
-        """Return the message to send after an unknown message was lost.
+        """Return the message to send after a message was lost and it is unknown which.
 
-        A new process of the server does not know an incomplete push: until there is a reply, every chunk whose values
-        have not arrived is sent again.
+        A restarted server knows nothing of an incomplete push. Before the reply, every chunk whose values have not
+        arrived is therefore sent again.
         """
         yield self.head  # even if it was answered: a server learns from it where values go now
         if self.reply is None:
@@ -131,7 +131,7 @@ class Request:
             yield self._message(which)
 
     def inquire(self) -> Iterator[Message]:
-        """Return messages that ask, after a long silence, which messages the server has and which it waits for."""
+        """Return messages that ask, after a long silence, what the server has received and what it waits for."""
         yield self._numbered(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:
@@ -156,7 +156,7 @@ class Request:
         yield from self._more()
 
     def record_message(self, now: float) -> None:
-        """Record a message from the server, and whether the request made progress."""
+        """Record that a message came from the server, and whether the request made progress."""
         self.heard_at = now
         if self.has_moved:
             self.has_moved, self.idle_since = False, None

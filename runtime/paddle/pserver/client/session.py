@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's session with the parameter servers: push gradients, pull parameters, synchronize with other trainers.
 
-There is one exchange per step: every server gets one message with everything it needs and sends one reply. Every wait
-is bounded: a server that is silent for `timeout_s`, or whose connection cannot be restored, raises PserverLost. Waiting
-for other trainers can take longer, as long as the server reports that it is alive.
+A step is one exchange: every server gets one message with everything that it needs, and sends one reply. Every wait
+is bounded: PserverLost is raised for a server that is silent for `timeout_s`, or whose connection cannot be restored.
+Waiting for other trainers can take longer, as long as the server reports that it is alive.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TrainerSession:
         wire_dtype: str = "float32",
         ports: tuple[int, int] | None = None,
     ) -> Self:
-        """Connect to all servers, which may still be starting; until then, findings of `reachability` are warnings.
+        """Connect to all servers, which may still be starting; until then, log `reachability` findings as warnings.
 
         Args:
             endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node,
@@ -115,7 +115,7 @@ class TrainerSession:
             ports: the dense and the sparse ports that each server must have been started with; None: any.
 
         Raises:
-            ConfigError: an argument is wrong, or a server has other ports.
+            ConfigError: an argument is wrong, or a server has different ports.
             PserverLost: a server did not answer in time.
             PserverError: a server refused the trainer, or another program listens on its port.
         """
@@ -154,7 +154,7 @@ class TrainerSession:
         tables: Sequence[TableSpec] = (),
         rows: Mapping[str, Iterable[TableRows]] = _NO_ROWS,
     ) -> None:
-        """Agree on the model with servers and other trainers; wait until its initial values have arrived.
+        """Agree on the model with the servers and the other trainers; wait until all initial values have arrived.
 
         Trainer 0's values are used, unless the servers already have values of the same model. `pull` then returns the
         servers' values to every trainer.
@@ -162,7 +162,7 @@ class TrainerSession:
         Args:
             parameters: the parameters, in the same order in every trainer; static ones are not sent.
             values: trainer 0: each parameter's value, float32 of its shape.
-            first_comes: every trainer gives values, and those of the first trainer to arrive are used.
+            first_comes: every trainer passes values, and the servers use those of the first trainer that connects.
             tables: growing tables, which have no initial arrays.
             rows: trainer 0: initial rows of growing tables, by name; read once, and only if they are needed.
 
@@ -203,11 +203,11 @@ class TrainerSession:
             self._exchange.run({i: Message(Ready()) for i in turn})
 
     def wait_at_most(self, wait_s: float) -> None:
-        """Limit the time of each later call, which then raises WaitTimeout; after that the client can only leave."""
+        """Limit each later call to this time. Exceeding it raises WaitTimeout; the client can then only leave."""
         self._exchange.wait_s = wait_s
 
     def rejoin(self) -> int:
-        """Replace an earlier process of this trainer; return the number of finished passes.
+        """Replace an earlier process of this trainer; return the number of passes that it finished.
 
         The earlier process may have reported the end of a pass to only some servers. This call reports it to the others
         too: otherwise other trainers would wait forever.
@@ -225,12 +225,12 @@ class TrainerSession:
         self._exchange.run({i: Message(StartPass()) for i in self._everyone})
 
     def shrink(self, name: str, min_score: float) -> None:
-        """Drop the rows of a growing table whose score is below `min_score`, when every trainer has asked for it."""
+        """Drop the rows of a growing table with scores below `min_score`, once every trainer has requested it."""
         asked = Message(Shrink(), sections=(score_section(name, min_score),))
         self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
 
     def finish_pass(self) -> None:
-        """Report that this trainer has processed all its data, and wait until every trainer has."""
+        """Report that this trainer has processed all its data, and wait until every trainer has reported the same."""
         self._exchange.run({i: Message(FinishPass()) for i in self._everyone})
 
     def push_pull(
@@ -240,7 +240,7 @@ class TrainerSession:
         out: Mapping[str, Array],
         ahead: Mapping[str, npt.NDArray[np.int64]] = _NOTHING,
     ) -> dict[str, Array]:
-        """Push this batch's gradients and get the values after it.
+        """Push this batch's gradients and return the values as of the end of the batch.
 
         Args:
             grads: summed over the batch. Dense: float32 of the parameter's shape; sparse: a RowGradient.
@@ -267,7 +267,7 @@ class TrainerSession:
         self._step.run(grads, num_samples, {}, is_quiet=True)
 
     def gradient_array(self, name: str) -> Array:
-        """Return an array (size,) float32 for a dense parameter's gradients.
+        """Return an array (size,) float32 in which to compute a dense parameter's gradients.
 
         Pushing it saves a copy if a server of this node stores the parameter; any other array can be pushed too.
         """
@@ -280,7 +280,7 @@ class TrainerSession:
         self._step.look()
 
     def value_array(self, name: str) -> Array | None:
-        """Return the values of a dense parameter (size,) after the last `push_pull` or `look`, read-only, not copied.
+        """Return a dense parameter's values (size,) after the last `push_pull` or `look`: read-only, not a copy.
 
         The array is valid until the next `push_pull`, `finish_pass` or `close`. The result is None if no server of this
         node stores the whole parameter: then pass it in `out`.
@@ -299,12 +299,12 @@ class TrainerSession:
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
         """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat.
 
-        A growing table returns initial values for an id that had no gradient yet.
+        A growing table returns initial values for ids that have had no gradient.
         """
         return self._stored.rows(self._stored.want(name, ids))
 
     def pull_rows_of(self, ids: Mapping[str, npt.NDArray[np.int64]]) -> dict[str, Array]:
-        """Return the result of `pull_rows` for several parameters, with one request per server."""
+        """Return what `pull_rows` returns, for several parameters, with one request per server."""
         wanted = [self._stored.want(name, theirs) for name, theirs in ids.items()]
         return dict(zip(ids, self._stored.rows_of(wanted), strict=True))
 
@@ -320,7 +320,7 @@ class TrainerSession:
             _log.info("leaving: %s", error)
 
     def leave(self, timeout_s: float) -> None:
-        """Close, and wait until every server has acknowledged it; safe to call twice.
+        """Leave the job, and wait until every server has acknowledged it; safe to call twice.
 
         Raises:
             PserverError: a server did not acknowledge it within `timeout_s`.

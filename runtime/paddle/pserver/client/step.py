@@ -2,8 +2,8 @@
 """Runs one step of a trainer with all its servers: each server gets its part of the gradients over the fastest
 transport.
 
-A server uses a push only when it is complete. So the last chunk for each server is sent only after all chunks for all
-servers were inspected for NaN and infinity, and until then the step can be cancelled.
+A server uses a push only once it is complete. The last chunk for each server is therefore sent only after all chunks
+for all servers have been checked for NaN and infinity. Until then, the step can be cancelled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Home(NamedTuple):
 
 
 class WithinNode:
-    """The servers that share memory with this trainer: `shared`, by index."""
+    """The servers that share memory with this trainer; `shared` maps their indexes to that memory."""
 
     def __init__(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self.shared = layout, dict(shared)
@@ -55,7 +55,7 @@ class WithinNode:
         }
 
     def gradient(self, name: str) -> Array | None:
-        """Return a parameter's gradient in shared memory, (size,); None if it is not there as a whole."""
+        """Return a parameter's gradient in shared memory, (size,); None if it is not there in one piece."""
         for homes in self._homes.values():
             for part, array in homes:
                 if part.parameter.name == name and array.size == part.parameter.size:
@@ -68,10 +68,10 @@ class WithinNode:
         return None if place is None or place[0] not in self._latest else self._latest[place[0]][place[1]]
 
     def fill(self, index: int, flat: Mapping[str, Array]) -> Array:
-        """Copy gradients to the memory that server `index` reads, unless they are there; omitted ones become 0.
+        """Copy gradients that are not there yet to the memory that server `index` reads; set omitted gradients to 0.
 
-        Large gradients for the only server are not inspected here: the server does it while it adds them, and changes
-        nothing if one is not finite. With several servers, others could have used their part by then.
+        Large gradients are not checked here if there is only one server: it checks them while it adds them, and
+        changes nothing if one is not finite. With several servers, another server could already have used its part.
 
         Raises:
             ConfigError: a gradient contains NaN or infinity.
@@ -142,7 +142,7 @@ class WithinNode:
 
 
 class TrainerStep:
-    """Runs every step of a trainer with one layout. Not thread-safe; `run` blocks."""
+    """Runs all steps of a trainer, in one layout. Not thread-safe; `run` blocks."""
 
     def __init__(
         self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, stored: StoredValues
@@ -162,7 +162,7 @@ class TrainerStep:
         """Run one step as `TrainerSession.push_pull` describes; `is_quiet`: servers send no values.
 
         Returns:
-            Every server's answer, with the requested rows unless the server cannot send them with it.
+            Every server's answer. It includes the requested rows, unless the server cannot send them with the answer.
         """
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets and pulls the servers' values in parts of bounded size: dense slabs, tables, single rows."""
+"""Sets and pulls the servers' values in parts of bounded size: dense slabs, tables and single rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RequestedRows(NamedTuple):
     places: Mapping[int, npt.NDArray[np.int64]]
 
     def asked_of(self, index: int) -> Section:
-        """Return the request to server `index` for its rows."""
+        """Return the request for the rows that server `index` holds."""
         return Section(self.name, self.ids[self.places[index]])
 
     def nbytes_of(self, index: int) -> int:
@@ -51,7 +51,7 @@ class RequestedRows(NamedTuple):
 
 
 class StoredValues:
-    """A client's requests about the values of one layout. Not thread-safe; all methods block.
+    """A client's requests for the values of one layout. Not thread-safe; all methods block.
 
     `part_bytes`: bytes of a table in one message. `rows_as`: dtype of rows on the wire, see `half.WIRE_DTYPES`.
     """
@@ -83,10 +83,10 @@ class StoredValues:
                     self._exchange.run({index: _set(start, part, name)})
 
     def send_rows(self, servers: Collection[int], name: str, pieces: Iterable[TableRows]) -> None:
-        """Send rows of a growing table to the servers, before training.
+        """Send rows of a growing table to the servers before training starts.
 
         Raises:
-            PserverError: a server has no room for them, or its table has other states.
+            PserverError: a server has no room for them, or its table has different states.
         """
         holders = [(i, share) for i, share in self._layout.holders(name) if i in servers]
         width = self._layout.parameter(name).shape[1]
@@ -106,7 +106,7 @@ class StoredValues:
     def pull_dense(self, views: Mapping[str, Array]) -> None:
         """Fill whole parameters (size,) with the servers' values.
 
-        All values of a server are from one point in time, unless others continue asynchronous training meanwhile.
+        All values of a server are from one point in time, unless asynchronous training continues during the call.
 
         Raises:
             PserverError: see `Client`; some parameters may already have been filled.
@@ -167,10 +167,10 @@ class StoredValues:
         return self.rows_of([wanted], came)[0]
 
     def rows_of(self, wanted: Sequence[RequestedRows], came: Mapping[int, Message] = _NONE) -> list[Array]:
-        """Return rows (n, width) float32 of several parameters, each named one time, with one request per server.
+        """Return rows (n, width) float32 of several distinct parameters, with one request per server.
 
         Args:
-            came: answers of servers that may already contain some rows; the others are requested.
+            came: servers' answers that may already contain some of the rows; only the other rows are requested.
         """
         lacking: dict[int, list[RequestedRows]] = {}
         for each in wanted:

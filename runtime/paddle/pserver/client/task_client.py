@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the task queue in a job's first server."""
+"""A client of the task queue, which the job's first server runs."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State that outlives a process: a copy in memory with a journal, checkpoints on disk; above `store`."""
+"""State that outlives a process: an in-memory copy with a journal, and checkpoints on disk. Above `store`."""

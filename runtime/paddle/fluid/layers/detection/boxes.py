@@ -26,15 +26,15 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """Return boxes (N, 4) encoded relative to prior boxes, (N, M, 4), or boxes decoded from codes (N, M, 4).
+    """Encode boxes (N, 4) relative to prior boxes as (N, M, 4), or decode such codes into boxes (N, M, 4).
 
     Args:
         prior_box: (M, 4) left, top, right, bottom.
-        prior_box_var: variances that codes are divided by, (M, 4), or 4 numbers, or None.
-        target_box: boxes, or codes.
-        code_type: encode_center_size or decode_center_size.
-        box_normalized: whether boxes are in fractions of the image; False: boxes count pixels, both ends included.
-        axis: in decoding, 0: each column of codes belongs to a prior box; 1: each row does.
+        prior_box_var: variances by which codes are divided: (M, 4), 4 numbers, or None.
+        target_box: the boxes to encode, or the codes to decode.
+        code_type: "encode_center_size" or "decode_center_size".
+        box_normalized: whether boxes are in fractions of the image; False: in pixels, including both ends.
+        axis: for decoding: the dimension of the codes along which prior boxes are broadcast, 0 or 1.
     """
     inputs = {"PriorBox": prior_box, "TargetBox": target_box}
     attrs: dict[str, object] = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets, loss and detections of region proposal networks and RetinaNet."""
+"""Target assignment, loss and detections for region proposal networks and RetinaNet."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ __all__ = [
     "rpn_straddle_thresh=0.0, rpn_fg_fraction=0.5, rpn_positive_overlap=0.7, rpn_negative_overlap=0.3, use_random=True"
 )
 def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample the scores (f + b, 1) and codes (f, 4) of a region proposal network; return them with their targets.
+    """Sample anchors of a region proposal network; return their scores (f + b, 1) and codes (f, 4), with targets.
 
-    The targets are labels (f + b, 1) int32 1 or 0, codes (f, 4), and the weights (f, 4) of the codes, 1 or 0.
+    f anchors have an object, b have none. The targets are labels (f + b, 1), int32, 1 or 0; codes (f, 4); and the
+    codes' weights (f, 4), 1 or 0.
 
     Args:
         bbox_pred: (N, A, 4) codes.
         cls_logits: (N, A, 1) scores.
         anchor_box: (A, 4) in pixels of the scaled image; anchor_var is ignored.
-        gt_boxes: (objects, 4) in pixels before the image was scaled, a sequence for each image.
-        is_crowd: (objects, 1) int32; objects with 1 are ignored.
+        gt_boxes: (objects, 4) in pixels of the unscaled image, one sequence per image.
+        is_crowd: (objects, 1) int32; objects with value 1 are ignored.
         im_info: (N, 3) height, width and scale.
-        rpn_batch_size_per_im: anchors sampled per image; at most the share rpn_fg_fraction has an object.
-        rpn_straddle_thresh: pixels that an anchor may extend beyond its image; below 0: no limit.
-        rpn_positive_overlap: least overlap of an anchor with its object; the best anchor of an object always counts.
-        rpn_negative_overlap: an anchor that overlaps every object by less has no object.
-        use_random: sample at random; False: take the first anchors.
+        rpn_batch_size_per_im: number of anchors sampled per image; at most the fraction rpn_fg_fraction of them have an
+            object.
+        rpn_straddle_thresh: number of pixels by which an anchor may extend beyond the image; negative: no limit.
+        rpn_positive_overlap: minimum overlap of an anchor with its object; each object's best anchor always counts.
+        rpn_negative_overlap: anchors whose overlap with every object is smaller have no object.
+        use_random: whether to sample at random; False: use the first anchors.
     """
     inputs = renamed(given, "Anchor=anchor_box GtBoxes=gt_boxes IsCrowd=is_crowd ImInfo=im_info")
     attrs = renamed(
@@ -54,12 +56,11 @@ def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
     "positive_overlap=0.5, negative_overlap=0.4"
 )
 def retinanet_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Do the same as `rpn_target_assign` for RetinaNet: scores are (f + b, num_classes), labels are classes, and f + 1
-    is returned too, (N, 1) int32.
+    """Do what `rpn_target_assign` does, for RetinaNet; return f + 1, (N, 1) int32, as well.
 
     Args:
-        gt_labels: (objects, 1) int32 classes from 1 on.
-        num_classes: number of classes.
+        gt_labels: (objects, 1) int32 classes, counted from 1; the returned labels are classes.
+        num_classes: number of classes; the returned scores are (f + b, num_classes).
 
     For the other arguments see `rpn_target_assign`.
     """
@@ -87,20 +88,24 @@ def _assigned(
     "is_cls_agnostic=False, is_cascade_rcnn=False"
 )
 def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample regions (n, 4); return them, classes (n, 1) int32, codes (n, 4 class_nums) and two weights of codes.
+    """Sample regions; return them with class, code and weight targets.
 
     Args:
-        rpn_rois: (rows, 4) in pixels of the scaled image; this and the next inputs are sequences, one per image.
+        rpn_rois: (rows, 4) in pixels of the scaled image; this and the next three inputs have one sequence per image.
         gt_classes: (objects, 1) int32, at least 1.
         is_crowd: (objects, 1) int32.
-        gt_boxes: (objects, 4) in pixels before the image was scaled; they are added to the regions.
+        gt_boxes: (objects, 4) in pixels of the unscaled image; the objects are added to the regions.
         im_info: (N, 3) height, width and scale.
-        batch_size_per_im: regions sampled per image; at most the share fg_fraction has an object.
-        fg_thresh: least overlap of a region with its object; between bg_thresh_lo and bg_thresh_hi it has none.
-        bbox_reg_weights: divisors of the codes.
+        batch_size_per_im: number of regions sampled per image; at most the fraction fg_fraction of them have an object.
+        fg_thresh: minimum overlap of a region with its object; a region whose largest overlap is between bg_thresh_lo
+            and bg_thresh_hi has no object.
+        bbox_reg_weights: the four numbers by which codes are divided.
         class_nums: number of classes, including the background.
-        is_cls_agnostic: all classes share the codes of class 1.
-        is_cascade_rcnn: use all regions except the first ones, which are the objects.
+        is_cls_agnostic: whether all classes share the codes of class 1.
+        is_cascade_rcnn: whether to use all regions except the first, which are the objects.
+
+    Returns:
+        Regions (n, 4), classes (n, 1) int32, codes (n, 4 class_nums), and two arrays of the codes' weights.
 
     Raises:
         FluidError: class_nums is missing.

@@ -33,18 +33,19 @@ target_assign = several(
     "has_state=None, input_states=None, out_states=None, ap_version='integral'"
 )
 def detection_map(given: dict[str, Any]) -> Variable:
-    """Return the mean average precision (1,) of the detections in all batches so far.
+    """Return the mean average precision (1,) of the detections in all batches since the start.
 
     Args:
-        detect_res: (rows, 6) label, score, left, top, right, bottom, a sequence for each image.
-        label: (rows, 6) label, difficult, left, top, right, bottom, or (rows, 5) without difficult.
+        detect_res: (rows, 6): label, score, left, top, right, bottom; one sequence per image.
+        label: (rows, 6): label, difficult, left, top, right, bottom; or (rows, 5) without difficult.
         class_num: number of classes.
         background_label: ignored, as in the original.
-        overlap_threshold: a detection is correct if it overlaps an object by more.
+        overlap_threshold: overlap with an object above which a detection is correct.
         evaluate_difficult: whether difficult objects count.
-        has_state: (1,) int32; 0: start from zero; otherwise continue from input_states.
-        input_states: variables with counts, true and false positives; out_states receive those after this batch.
-        ap_version: integral or 11point.
+        has_state: (1,) int32; 0: start from zero; other values: continue from input_states.
+        input_states: variables with counts, true positives and false positives before this batch; out_states receive
+            those after it.
+        ap_version: "integral" or "11point".
     """
     inputs = renamed(given, "DetectRes=detect_res Label=label HasState=has_state")
     inputs.update(zip(("PosCount", "TruePos", "FalsePos"), given["input_states"] or (), strict=False))

@@ -17,7 +17,7 @@ __all__ = ["density_prior_box", "prior_box"]
 
 
 def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
-    """Return numbers as a tuple of floats; a single number gives one element, None gives none."""
+    """Return numbers as a tuple of floats: one float for a single number, an empty tuple for None."""
     return () if given is None else tuple(float(each) for each in np.ravel(given))
 
 
@@ -26,20 +26,20 @@ def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
     "clip=False, steps=[0.0,0.0], offset=0.5, name=None, min_max_aspect_ratios_order=False"
 )
 def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return boxes (H, W, boxes, 4), in fractions of the image, around each cell of a feature map, and their variances.
+    """Return the prior boxes (H, W, boxes, 4) of a feature map's cells, in fractions of the image, and their variances.
 
     Args:
         input: the feature map (N, C, H, W).
         image: (N, C, height, width).
-        min_sizes: sides in pixels; each has one box per aspect ratio.
-        max_sizes: empty, or one for each of min_sizes, which adds a square of side √(min max).
+        min_sizes: side lengths in pixels; each gives one box per aspect ratio.
+        max_sizes: empty, or one per element of min_sizes; each adds a square of side √(min max).
         aspect_ratios: width over height; 1 is always included.
         variance: divisors of the boxes' codes.
-        flip: also use 1 / ratio.
-        clip: cut boxes to the image.
-        steps: pixels (across, down) from cell to cell; 0: so that the cells cover the image.
+        flip: whether to use 1 / ratio, too.
+        clip: whether to clip boxes to the image.
+        steps: distances between cells in pixels, (horizontal, vertical); 0: the cells cover the image.
         offset: position of the centre within a cell, as a fraction of the step.
-        min_max_aspect_ratios_order: the added square comes second instead of last.
+        min_max_aspect_ratios_order: whether the added square comes second instead of last.
     """
     largest = listed(given["max_sizes"])
     attrs = {
@@ -54,13 +54,13 @@ def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
     "steps=[0.0,0.0], offset=0.5, flatten_to_2d=False, name=None"
 )
 def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return boxes (H, W, boxes, 4) and their variances; density d of a size gives d × d boxes of each ratio per cell.
+    """Return prior boxes (H, W, boxes, 4) and variances: a size with density d gives d × d boxes per ratio and cell.
 
     Args:
-        densities: one for each of fixed_sizes.
-        fixed_sizes: sides in pixels.
+        densities: one density per element of fixed_sizes.
+        fixed_sizes: side lengths in pixels.
         fixed_ratios: width over height.
-        flatten_to_2d: return (H W boxes, 4).
+        flatten_to_2d: whether to return boxes as (H W boxes, 4).
 
     For the other arguments see `prior_box`.
     """

@@ -22,14 +22,14 @@ __all__ = [
     "input, anchor_sizes=None, aspect_ratios=None, variance=[0.1,0.1,0.2,0.2], stride=None, offset=0.5, name=None"
 )
 def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return boxes (H, W, boxes, 4) in pixels around each cell of a feature map, and their variances.
+    """Return anchors (H, W, boxes, 4) in pixels around the cells of a feature map, and their variances.
 
     Args:
         input: (N, C, H, W).
-        anchor_sizes: square roots of the areas, one number or several.
+        anchor_sizes: square roots of the areas in pixels; one number or several.
         aspect_ratios: height over width.
         variance: divisors of the boxes' codes.
-        stride: pixels (across, down) from cell to cell.
+        stride: distances between cells in pixels, (horizontal, vertical).
         offset: position of the centre within a cell, as a fraction of the stride.
 
     Raises:
@@ -73,13 +73,13 @@ def distribute_fpn_proposals(
     refer_scale: int,
     name: str | None = None,
 ) -> tuple[list[Variable], Variable]:
-    """Return a list with the regions of each pyramid level, and the new index (n, 1) int32 of each region.
+    """Assign regions to pyramid levels; return a list of regions per level, and each region's new index (n, 1) int32.
 
     Args:
-        fpn_rois: (n, 4) in pixels, a sequence for each image.
+        fpn_rois: (n, 4) in pixels, one sequence per image.
         min_level: the first level.
         max_level: the last level.
-        refer_level: the level of regions with side refer_scale; each doubling of the side is one level more.
+        refer_level: the level of regions of size refer_scale; each doubling of the size adds one level.
     """
     helper = LayerHelper("distribute_fpn_proposals", name)
     levels = [
@@ -103,11 +103,11 @@ def distribute_fpn_proposals(
 
 @takes("multi_rois, multi_scores, min_level, max_level, post_nms_top_n, name=None")
 def collect_fpn_proposals(given: dict[str, Any]) -> Variable:
-    """Return the regions (n, 4) of the post_nms_top_n best scores of all levels, a sequence for each image.
+    """Return the regions (n, 4) with the post_nms_top_n best scores of all levels, one sequence per image.
 
     Args:
-        multi_rois: a list of (n, 4), a sequence for each image, of the levels min_level to max_level.
-        multi_scores: a list of (n, 1).
+        multi_rois: one (n, 4) variable per level, from min_level to max_level, with one sequence per image.
+        multi_scores: one (n, 1) variable per level.
     """
     count = given["max_level"] - given["min_level"] + 1
     inputs = {

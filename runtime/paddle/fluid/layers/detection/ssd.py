@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SSD: heads on several feature maps, the loss, and the detections."""
+"""SSD: heads on several feature maps, the loss, and the detection output."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ __all__ = ["detection_output", "multi_box_head", "ssd_loss"]
     "clip=False, kernel_size=1, pad=0, stride=1, name=None, min_max_aspect_ratios_order=False"
 )
 def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable, Variable]:
-    """Return codes (N, boxes, 4), class scores (N, boxes, num_classes), prior boxes (boxes, 4) and their variances.
+    """Return an SSD head's codes, class scores, prior boxes and variances, over several feature maps.
 
-    Each feature map gets prior boxes around its cells and two convolutions, for their codes and scores.
+    Each feature map gets prior boxes around its cells, and two convolutions that compute their codes and scores.
 
     Args:
-        inputs: feature maps, a list.
-        base_size: the side of images in pixels; sizes of boxes go from min_ratio to max_ratio percent of it, map by
-            map, those of the first map are 10 and 20 percent.
-        min_sizes: instead of the ratios, one for each map; max_sizes likewise.
-        steps: pixels from cell to cell, one for each map, or step_w and step_h; None: so that cells cover the image.
+        inputs: list of feature maps.
+        base_size: side length of images in pixels. Box sizes go from min_ratio to max_ratio percent of it, map by map;
+            the first map uses 10 and 20 percent.
+        min_sizes: one size per map, in pixels, instead of the ratios; likewise max_sizes.
+        steps: distance between cells in pixels, one per map, or step_w and step_h; None: the cells cover the image.
 
     For the other arguments see `prior_box` and `conv2d`.
+
+    Returns:
+        Codes (N, boxes, 4), scores (N, boxes, num_classes), prior boxes (boxes, 4), variances (boxes, 4).
 
     Raises:
         FluidError: inputs is not a list, or differs in length from the sizes, ratios or steps.
@@ -108,23 +111,24 @@ def _head(features: Variable, boxes: int, width: int, **window: Any) -> Variable
     "match_type='per_prediction', mining_type='max_negative', normalize=True, sample_size=None"
 )
 def ssd_loss(given: dict[str, Any]) -> Variable:
-    """Return the SSD loss of each image (N, 1): classification of all prior boxes, location of the matched ones.
+    """Return each image's SSD loss (N, 1): class loss over all prior boxes, location loss over matched ones.
 
     Args:
         location: codes (N, boxes, 4).
         confidence: class scores (N, boxes, classes) before softmax.
-        gt_box: (objects, 4), a sequence for each image.
+        gt_box: (objects, 4), one sequence per image.
         gt_label: (objects, 1) int32, likewise.
         prior_box: (boxes, 4).
         prior_box_var: (boxes, 4).
         background_label: the class of boxes without an object.
-        overlap_threshold: least overlap of a matched box, with match_type per_prediction.
-        neg_pos_ratio: number of boxes without an object per box with one; the costliest are used.
+        overlap_threshold: minimum overlap of a matched box, if match_type is "per_prediction".
+        neg_pos_ratio: number of negatives, boxes without an object, per box with one; those with the largest loss are
+            used.
         neg_overlap: boxes that overlap an object by this much or more are not used as negatives.
-        normalize: divide by the number of boxes with an object, in all images.
+        normalize: whether to divide by the number of boxes with an object in all images.
 
     Raises:
-        FluidError: mining_type is not max_negative.
+        FluidError: mining_type is not "max_negative".
     """
     if given["mining_type"] != "max_negative":
         raise FluidError(
@@ -187,7 +191,7 @@ def detection_output(
     score_threshold: float = 0.01,
     nms_eta: float = 1.0,
 ) -> Variable:
-    """Return the label, probability and box of each detection (found, 6), by image; see `multiclass_nms`.
+    """Return each detection's label, probability and box (found, 6), by image; see `multiclass_nms`.
 
     Args:
         loc: codes (N, boxes, 4).

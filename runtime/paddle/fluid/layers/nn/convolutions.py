@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and poolings of images (batch, channels, height, width), volumes (depth before height) and trees."""
+"""Convolution and pooling of images (batch, channels, height, width), volumes (depth before height) and trees."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _pool(op_type: str, given: dict[str, Any]) -> Variable:
 
 
 def sizes(size: Size, dims: int) -> tuple[int, ...]:
-    """Return one number per dimension; a single number stands for all.
+    """Return one number per dimension; a single number applies to all dimensions.
 
     Raises:
         FluidError: the number of sizes differs from `dims`.
@@ -148,14 +148,14 @@ pool3d = _pooling("pool3d")
     "name=None"
 )
 def tree_conv(given: dict[str, Any]) -> Variable:
-    """Return act(W x + bias) over each node of trees and its descendants, (N, nodes, output_size, num_filters).
+    """Return act(W x + bias) for each node, x being its window of descendants: (N, nodes, output_size, num_filters).
 
     Args:
         nodes_vector: (N, nodes, F).
-        edge_set: (N, edges, 2) int32 (parent, child), nodes counted from 1, rows of 0 after the last edge.
+        edge_set: (N, edges, 2) int32: (parent, child), with nodes counted from 1, and rows of 0 after the last edge.
         output_size: size of the output per node and filter.
         num_filters: number of filters.
-        max_depth: number of levels in a window, including that of the node.
+        max_depth: number of tree levels in a window, including the node's own.
         bias_attr: attributes of the bias (nodes, output_size, num_filters); False: no bias.
     """
     helper = LayerHelper("tree_conv", **renamed(given, "name param_attr bias_attr act"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic: activations, elementwise operations, reductions, products, logic, random numbers; a step counter."""
+"""Activations, elementwise operations, reductions, products, logic, random numbers, and a step counter."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ selu = layer(
 
 
 def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | None = None) -> Variable:
-    """Return x where it is positive, else αx with a learnt α: one for all ("all"), per channel, or per element."""
+    """Return x where it is positive, else αx with a learned α: one for all ("all"), per channel, or per element."""
     from_shape = {"all": (1,), "channel": (1, x.shape[1], 1, 1), "element": (1, *x.shape[1:])}
     helper = LayerHelper("prelu", name, param_attr=param_attr)
     initial = Constant(0.25)
@@ -173,7 +173,7 @@ sampling_id = layer(
 
 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
-    """Return an int64 counter that each run increments at its beginning; it is `begin` in the first run."""
+    """Return an int64 counter that increases by one in each run, starting with `begin` in the first run."""
     helper = LayerHelper("global_step_counter")
     name = counter_name or "@STEP_COUNTER@"
     block = helper.main_program.global_block()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs, one number per row unless noted otherwise, label smoothing, and mean intersection over union."""
+"""Costs, one per row unless noted otherwise; label smoothing; mean intersection over union."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ cross_entropy = layer(
     "logits, label, soft_label=False, ignore_index=-100, numeric_stable_mode=True, return_softmax=False, axis=-1"
 )
 def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variable, Variable]:
-    """Return the cross entropy of softmax(logits) along an axis, and with return_softmax that softmax.
+    """Return the cross entropy of softmax(logits) along an axis and, with return_softmax, the softmax itself.
 
-    Hard labels (integers) and the costs have the shape of the logits with size 1 at the axis, soft labels the shape of
-    the logits.
+    Hard labels (integers) and costs have the logits' shape with size 1 along the axis. Soft labels have the logits'
+    shape.
     """
     helper = LayerHelper("softmax_with_cross_entropy")
     softmax, loss = (helper.create_variable_for_type_inference(given["logits"].dtype) for _ in range(2))
@@ -112,13 +112,13 @@ teacher_student_sigmoid_loss = layer(
 
 
 def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
-    """Return the cost (1,) of a batch of pairs: cross entropy of anchor positiveᵀ with equal labels (Sohn, 2016).
+    """Return the cost (1,) of a batch of pairs: cross entropy of anchor · positiveᵀ against equal labels (Sohn, 2016).
 
     Args:
         anchor: (N, D).
         positive: (N, D).
-        labels: (N,), for both.
-        l2_reg: factor of the added L2 term: a quarter of the mean squared norms.
+        labels: (N,), the labels of both anchors and positives.
+        l2_reg: factor of the added L2 term, which is a quarter of the mean squared norms.
     """
     column = reshape(labels, [-1, 1])
     count = labels.shape[0]
@@ -141,7 +141,7 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variab
 
     Args:
         input: (N, ..., classes) probabilities.
-        label: (N, ..., 1) classes.
+        label: (N, ..., 1) class indexes.
         epsilon: avoids division by zero for empty images.
     """
     helper = LayerHelper("dice_loss")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisation layers: batch_norm, data_norm, layer_norm, group_norm, spectral_norm, lrn and l2_normalize; dropout."""
+"""Normalization layers: batch_norm, data_norm, layer_norm, group_norm, spectral_norm, lrn, l2_normalize; dropout."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = [
 def batch_norm(given: dict[str, Any]) -> Variable:
     """Return act(scale (x − mean)/√(variance + ε) + bias), with one mean and variance per channel.
 
-    The moving mean and variance are parameters that are not trained: each trainer has its own.
-    `in_place` and `fuse_with_relu` are ignored: the original fused in MKL-DNN kernels only.
+    The moving mean and variance are parameters that are not trained; each trainer has its own. `in_place` and
+    `fuse_with_relu` are ignored.
     """
     input, averaged = given["input"], given["do_model_average_for_mean_and_var"]
     helper = LayerHelper("batch_norm", **renamed(given, "name param_attr bias_attr act"))
@@ -51,11 +51,11 @@ def batch_norm(given: dict[str, Any]) -> Variable:
     "moving_mean_name=None, moving_variance_name=None, do_model_average_for_mean_and_var=False"
 )
 def data_norm(given: dict[str, Any]) -> Variable:
-    """Return act((x − mean) scale) of the columns (rows, C), by the count, sum and sum of squares of all data so far.
+    """Return act((x − mean) · scale) for the columns of (rows, C), from statistics of all data so far.
 
-    These are parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`; their gradients are a batch's
-    contributions. They start at 1e4, 0 and 1e4, or at the values in param_attr, a dictionary: `batch_size`, `batch_sum`
-    and `batch_square`. Arguments after `name` are ignored, and so is `in_place`.
+    The count, sum and sum of squares are the parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`; a
+    batch's contributions are their gradients. They start at 1e4, 0 and 1e4, or at the values `batch_size`, `batch_sum`
+    and `batch_square` in the dict param_attr. `in_place` and all arguments after `name` are ignored.
     """
     input, helper = given["input"], LayerHelper("data_norm", **renamed(given, "name act"))
     first = given["param_attr"] if isinstance(given["param_attr"], dict) else {}
@@ -76,13 +76,13 @@ def spectral_norm(
 ) -> Variable:
     """Return a weight divided by its largest singular value, estimated by power_iters steps of power iteration.
 
-    Each run starts from the same two random vectors, which are parameters without training.
+    Each run starts from the same two random vectors, which are untrained parameters.
 
     Args:
         weight: two dimensions or more.
-        dim: dimension that becomes the rows of the matrix: 0, or 1 for transposed convolutions.
+        dim: dimension that becomes the rows of the matrix: usually 0, or 1 for transposed convolutions.
         power_iters: number of iterations.
-        eps: added to norms.
+        eps: constant added to norms, to avoid division by zero.
     """
     helper = LayerHelper("spectral_norm", name)
     height = weight.shape[dim]
@@ -102,14 +102,14 @@ def dropout(
     name: str | None = None,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> Variable:
-    """Return x with random elements set to zero during training; each step draws another mask.
+    """Return x with random elements set to zero during training; each step draws a new mask.
 
     Args:
         dropout_prob: probability that an element is dropped.
-        is_test: do not drop.
+        is_test: whether to drop nothing.
         seed: None or 0: the program's seed.
-        dropout_implementation: "downgrade_in_infer" multiplies by 1 - p in tests, "upscale_in_train" divides
-            by it in training.
+        dropout_implementation: "downgrade_in_infer" multiplies x by 1 - p in tests; "upscale_in_train" divides the
+            result by 1 - p in training.
     """
     helper = LayerHelper("dropout", name)
     seed = seed or helper.main_program.random_seed
@@ -144,9 +144,9 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
     "name=None"
 )
 def layer_norm(given: dict[str, Any]) -> Variable:
-    """Return act of rows normalised to mean 0 and variance 1, with an elementwise scale and shift.
+    """Return act of rows normalized to mean 0 and variance 1, with an elementwise scale and shift.
 
-    A row consists of all dimensions from begin_norm_axis on.
+    A row consists of dimension begin_norm_axis and all later ones.
     """
     size = prod(given["input"].shape[given["begin_norm_axis"] :])
     return _by_rows("layer_norm", given, size, given["scale"], given["shift"], "epsilon begin_norm_axis")
@@ -156,7 +156,7 @@ def layer_norm(given: dict[str, Any]) -> Variable:
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
 )
 def group_norm(given: dict[str, Any]) -> Variable:
-    """Return act of images (N, C, ...) whose groups of channels have mean 0 and variance 1, scaled and shifted."""
+    """Return act of images (N, C, ...) normalized to mean 0 and variance 1 per channel group, scaled and shifted."""
     scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
     return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
 

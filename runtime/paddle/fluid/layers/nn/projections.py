@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fc, a fully connected layer; bilinear_tensor_product; embedding, one_hot, continuous_value_model: ids and counts."""
+"""fc (a fully connected layer), bilinear_tensor_product, embedding, one_hot and continuous_value_model."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def fc(
     Args:
         input: one variable, or several, each multiplied by its own W and then summed.
         size: number of columns of W.
-        num_flatten_dims: number of leading input dimensions that are kept; the others are flattened into one row.
+        num_flatten_dims: number of leading input dimensions to keep; the others are flattened into one.
         param_attr: attributes of W; a list for several inputs.
         bias_attr: attributes of b, shape [size]; False: no bias.
         is_test: ignored.
 
     Raises:
-        FluidTypeError: an input has integers.
+        FluidTypeError: an input has an integer dtype.
     """
     helper = LayerHelper("fc", name, bias_attr=bias_attr, act=act)
     inputs = [input] if isinstance(input, Variable) else list(input)
@@ -77,14 +77,14 @@ def embedding(
     param_attr: ParamAttrLike = None,
     dtype: npt.DTypeLike = "float32",
 ) -> Variable:
-    """Return the rows of a table by id, shape input.shape[:-1] + [width].
+    """Return a table's rows for the given ids, (..., width).
 
     Args:
         input: int64 ids, (..., 1).
-        size: [rows, width] of the table.
-        is_sparse: the gradient is selected rows.
-        is_distributed: the table is stored on parameter servers only; ids can be any int64.
-        padding_idx: the row of this id is zeros; a negative one counts from the end.
+        size: shape of the table, [rows, width].
+        is_sparse: whether the gradient is sparse (SelectedRows).
+        is_distributed: whether the table is stored only on parameter servers; ids can then be any int64.
+        padding_idx: id whose row is all zeros; a negative id counts from the end; None: no such id.
         param_attr: attributes of the table.
         dtype: dtype of the table.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_func: a Python function as a layer."""
+"""py_func: calls a Python function as a layer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def py_func(
     backward_func: Callable[..., Any] | None = None,
     skip_vars_in_backward_input: _Variables = None,
 ) -> _Variables:
-    """Return `out`, which each run sets to the result of a function.
+    """Return `out`, which each run sets to the result of a Python function.
 
     A program with `py_func` cannot be loaded from a file in another process.
 
@@ -35,12 +35,12 @@ def py_func(
             its arguments. A function without parameters is called without arguments.
         x: inputs: one variable, several, or None.
         out: output variables, created by the caller with a shape and a dtype; or None.
-        backward_func: takes inputs, outputs and gradients of outputs, in this order, None for a gradient that is zero;
-            returns the gradients of inputs, None for those that have none. Without it no gradient passes.
-        skip_vars_in_backward_input: inputs and outputs that backward_func does not take.
+        backward_func: takes inputs, outputs and gradients of outputs, in this order, with None for a zero gradient;
+            returns the gradients of inputs, with None for inputs without one. None: no gradient is propagated.
+        skip_vars_in_backward_input: inputs and outputs that are not passed to backward_func.
 
     Raises:
-        FluidTypeError: a function is not callable, or x or out holds anything but variables.
+        FluidTypeError: a function is not callable, or x or out contains something other than variables.
         FluidError: an output has no shape, or a skipped variable is neither an input nor an output.
     """
     for function in (func, backward_func):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU over sequences, and single steps of them."""
+"""LSTM and GRU over sequences, and their single steps."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """Return the hidden state, the reset previous state, and the gates of one GRU step; `size` is 3D."""
+    """Return the hidden state, the reset previous state, and the gates of one GRU step; `size` is 3 × the width."""
     helper = LayerHelper("gru_unit", bias_attr=bias_attr)
     width = _part(size, 3)
     weight = helper.create_parameter(param_attr, (width, 3 * width), input.dtype)
@@ -153,17 +153,18 @@ def _number(activation: str) -> int:
     "name=None, default_initializer=None, seed=-1"
 )
 def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return all hidden states (length, N, H directions), and the hidden states and cells of the last step.
+    """Return the hidden states of all steps (length, N, H directions), and the last hidden states and cells.
 
-    Layers of LSTMs over a batch of one length, as cuDNN has them: gates without peepholes, all weights one parameter.
+    This is a stack of LSTM layers as in cuDNN: all samples have the same length, gates have no peepholes, and all
+    weights are in one parameter.
 
     Args:
         input: (length, N, D).
-        init_h: (num_layers directions, N, H) hidden states before the first step; init_c: cells.
-        max_len: ignored: the input has the length.
+        init_h: (num_layers directions, N, H), the hidden states before the first step; init_c: likewise, the cells.
+        max_len: ignored: the input determines the length.
         hidden_size: H.
-        dropout_prob: dropout rate of states between layers; the rest is scaled up. No dropout in tests.
-        is_bidirec: each layer also runs from the last step to the first, so that there are two directions.
+        dropout_prob: dropout rate between layers, for training only; the remaining elements are scaled up.
+        is_bidirec: whether each layer also runs from the last step to the first, so that there are two directions.
         default_initializer: sets the initial values of the weights.
         seed: ignored: the program's seed is used.
     """

@@ -34,12 +34,13 @@ psroi_pool = layer(
     "deformable_groups=None, im2col_step=None, param_attr=None, bias_attr=None, name=None"
 )
 def deformable_conv(given: dict[str, Any]) -> Variable:
-    """Return a convolution (N, num_filters, H', W') that reads each value of its window at an offset.
+    """Return a convolution (N, num_filters, H', W') that reads each position of its h × w window at a learned offset.
 
     Args:
         input: (N, C, H, W).
-        offset: (N, 2 deformable_groups h w, H', W'), down and across for each value of the window.
-        mask: (N, deformable_groups h w, H', W') weights of the values; None: 1, as in the first version.
+        offset: (N, 2 deformable_groups h w, H', W'): a vertical and a horizontal offset per window position.
+        mask: (N, deformable_groups h w, H', W'), the weights of window positions; None: 1, as in deformable convolution
+            v1.
         im2col_step: ignored.
 
     For the other arguments see `conv2d`.
@@ -66,18 +67,18 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
     "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None"
 )
 def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
-    """Return means (rois, channels, pooled_height, pooled_width) over the cells of a grid on each region, each cell
-    shifted by an offset.
+    """Return means (rois, channels, pooled_height, pooled_width) over the cells of each region's grid, each shifted.
 
     Args:
         input: (N, C, H, W).
-        rois: (rois, 4), a sequence for each image.
-        trans: (rois, 2 classes, part_size) shifts (across, down), times trans_std parts of the region's size.
-        no_trans: ignore the shifts.
-        group_size: groups of cells, down and across, each with separate channels.
-        part_size: shifts, down and across; None: one for each cell.
+        rois: (rois, 4), one sequence per image.
+        trans: (rois, 2 classes, *part_size), shifts (horizontal, vertical) in units of trans_std times the region's
+            size.
+        no_trans: whether to ignore the shifts.
+        group_size: numbers of groups of cells, (vertical, horizontal); each group has separate channels.
+        part_size: numbers of shifts, (vertical, horizontal); None: one per cell.
         sample_per_part: number of sampled values along each side of a cell.
-        position_sensitive: the result has C / (pooled_height pooled_width) channels, and not C.
+        position_sensitive: whether the result has C / (pooled_height pooled_width) channels instead of C.
     """
     grid = (given["pooled_height"], given["pooled_width"])
     channels = given["input"].shape[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resizing, padding, adaptive pooling, grid sampling and shifting of images."""
+"""Layers that resize, pad, pool adaptively, resample on a grid, and shift images."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def image_resize(
     align_corners: bool = True,
     align_mode: int = 1,
 ) -> Variable:
-    """Return images (N, C, H, W) resized to another height and width.
+    """Return images (N, C, H, W) resized to a new height and width.
 
     Args:
         out_shape: (height, width), or a variable that holds them; overrides `scale`.
         scale: factor of the input's height and width.
-        resample: BILINEAR or NEAREST.
+        resample: "BILINEAR" or "NEAREST".
         actual_shape: a variable that holds (height, width); overrides the others.
-        align_corners: the centres of the corner pixels coincide with those of the input.
-        align_mode: what positions refer to: 0: pixel centres; 1: pixel corners. Ignored if corners are aligned.
+        align_corners: whether the centres of the corner pixels coincide with the input's.
+        align_mode: reference point of positions: 0: pixel centres; 1: pixel corners. Ignored if corners are aligned.
 
     Raises:
         FluidError: resample is unknown, or no size is given.
@@ -111,7 +111,7 @@ resize_nearest = function(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Return images resized so that the shorter side has the given length, with the input's aspect ratio."""
+    """Return images resized so that the shorter side has the given length; the aspect ratio is preserved."""
     height, width = input.shape[2:]
     short = min(height, width)
     wanted = [int(size * out_short_len / short + 0.5) for size in (height, width)]
@@ -126,9 +126,9 @@ def pad2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Return images padded by (top, bottom, left, right) rows and columns: constant, reflected, or copies of the edge.
+    """Return images padded by (top, bottom, left, right): with a constant, by reflection, or with copies of the edge.
 
-    The paddings can be a variable (4,); then height and width of the result are -1 in its shape.
+    The paddings can be a variable (4,); the static height and width of the result are then -1.
     """
     inputs = {"X": input}
     attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
@@ -148,16 +148,17 @@ def im2sequence(
     out_stride: Size = 1,
     name: str | None = None,
 ) -> Variable:
-    """Return each image's windows as rows of a sequence.
+    """Return each image's windows as the rows of a sequence.
 
     Args:
         input: images (N, C, H, W).
-        filter_size: height and width of a window, as one number or two.
+        filter_size: height and width of a window; one number or two.
         stride: step between windows.
         padding: one number, (vertical, horizontal), or (up, left, down, right).
-        input_image_size: (N, 2) the height and width of each image, where smaller ones were padded to those of the
-            batch: windows in the padding are left out.
-        out_stride: how many rows and columns of input_image_size earlier layers reduced to one of `input`.
+        input_image_size: (N, 2), the height and width of each image before it was padded to the batch's size; windows
+            in the padding are omitted.
+        out_stride: factors by which earlier layers reduced the height and width from input_image_size to those of
+            `input`.
     """
     around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
     attrs = {"kernels": sizes(filter_size, 2), "strides": sizes(stride, 2), "paddings": around}
@@ -188,7 +189,7 @@ pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "images enlarged by mo
 
 
 def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
-    """Return the grid (N, H, W, 2) of source positions theta (x, y, 1) for the pixels of an image.
+    """Return the grid (N, H, W, 2) of source positions, theta · (x, y, 1), for the pixels of an image.
 
     Args:
         theta: (N, 2, 3).
@@ -208,16 +209,16 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
 
 
 def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
-    """Return a part of each sample, at a random position.
+    """Return a crop of each sample, at a random position.
 
     Args:
         x: (..., *larger).
-        shape: shape of a part; x has this many dimensions after those of the batch.
-        seed: seed of the first run; None: a new one whenever the program is built. Or a variable (1,) int64 that holds
-            the seed, and receives that of the next run.
+        shape: shape of a crop; it applies to the last dimensions of x.
+        seed: seed of the first run; None: a new seed whenever the program is built; or a variable (1,) int64 that holds
+            the seed and receives the next run's.
 
     Raises:
-        FluidTypeError: seed is neither a whole number nor a variable.
+        FluidTypeError: seed is neither an integer nor a variable.
     """
     helper = LayerHelper("random_crop")
     attrs: dict[str, object] = {"shape": tuple(shape)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers for sequences (variables whose rows have an LoD), beam search, edit distance and chunk evaluation."""
+"""Layers for sequences (variables with LoD), beam search, edit distance and chunk evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
-    """Return one row per sequence: its average, sum, sqrt (sum over the root of the length), max, first or last."""
+    """Return one row per sequence: average, sum, sqrt (the sum over the root of the length), max, first or last."""
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
     return LayerHelper("sequence_pool").apply("sequence_pool", {"X": input}, attrs)
 
@@ -97,7 +97,7 @@ lod_reset = layer(
     "name=None"
 )
 def sequence_conv(given: dict[str, Any]) -> Variable:
-    """Return act(context W + b), where the context of a row begins filter_size // 2 rows before it.
+    """Return act(context W + b), where a row's context begins filter_size // 2 rows before the row.
 
     Rows outside of the sequence count as zero; `padding` is ignored.
     """
@@ -120,7 +120,7 @@ sequence_pad = several(
 
 @takes("input, future_context_size, param_attr=None, act=None")
 def row_conv(given: dict[str, Any]) -> Variable:
-    """Return each row combined with the next future_context_size rows of its sequence.
+    """Return each row combined with the future_context_size rows that follow it in its sequence.
 
     The default of param_attr is False, as in PaddlePaddle.
     """
@@ -135,7 +135,7 @@ def row_conv(given: dict[str, Any]) -> Variable:
     "return_parent_idx=False"
 )
 def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return the ids and scores of the best continuations of each sentence, and on request the prefixes they continue.
+    """Return the ids and scores of each sentence's best continuations and, on request, the indexes of their prefixes.
 
     Args:
         pre_ids: last ids of the prefixes (prefixes, 1).
@@ -145,7 +145,7 @@ def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
         beam_size: number of continuations per sentence.
         end_id: the id that ends a sentence.
         level: the LoD level that groups prefixes by sentence.
-        is_accumulated: scores are of the whole prefix, not probabilities.
+        is_accumulated: whether scores are those of whole prefixes; False: they are probabilities of the candidates.
         return_parent_idx: whether to return the prefixes.
     """
     helper = LayerHelper("beam_search", given["name"])
@@ -170,9 +170,9 @@ beam_search_decode = several(
 def edit_distance(
     input: Variable, label: Variable, normalized: bool = True, ignored_tokens: Sequence[int] | None = None
 ) -> tuple[Variable, Variable]:
-    """Return the edit distance of each pair of sequences (pairs, 1), over the label's length if normalized; the pairs.
+    """Return the edit distance of each pair of sequences (pairs, 1), and the number of pairs.
 
-    Ignored tokens are removed from both sequences first.
+    If `normalized`, distances are divided by the label's length. Ignored tokens are first removed from both sequences.
     """
     if ignored_tokens:
         input, label = sequence_erase(input, ignored_tokens), sequence_erase(label, ignored_tokens)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that change the shape, order or selection of elements.
 
-Where a size, an offset or a count can be a variable, the operator reads it in every run; in the shape of its result,
-that size is -1.
+A size, offset or count that is a variable is read in every run; the corresponding dimension of the result is then -1.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return x in another shape: 0 copies a size of x, a single -1 is inferred. `inplace` is ignored.
+    """Return x in a new shape: 0 copies a dimension of x, and a single -1 is inferred.
 
     Args:
-        shape: sizes, any of which can be an integer variable (1,), or one variable with all sizes. Later layers use
-            the numbers, with 0 and -1 replaced as far as they are known.
+        shape: dimensions, any of which can be an integer variable (1,), or one variable with all dimensions. The static
+            shape has the numbers, with 0 and -1 replaced where possible.
         actual_shape: an integer variable that overrides the numbers in `shape` when the program runs.
         inplace: ignored.
     """
@@ -143,7 +142,7 @@ get_tensor_from_selected_rows = layer(
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int = -1, name: str | None = None
 ) -> list[Variable]:
-    """Split a variable along a dimension, into equal parts or parts of the given sizes."""
+    """Split a variable along a dimension into equal parts, or into parts of the given sizes."""
     helper = LayerHelper("split", name)
     sections = () if isinstance(num_or_sections, int) else tuple(num_or_sections)
     num = num_or_sections if isinstance(num_or_sections, int) else 0
@@ -156,7 +155,7 @@ def split(
 def expand(
     x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None
 ) -> Variable:
-    """Return x repeated along each dimension; the counts can be variables (1,), or one variable for all."""
+    """Return x repeated along each dimension; the counts can be variables (1,), or one variable for all dimensions."""
     numbers, whole, parts = _sizes(expand_times, "expand: expand_times")
     inputs: Inputs = {"X": x, "ExpandTimes": whole, "expand_times_tensor": parts}
     return LayerHelper("expand", name).apply("expand", inputs, {"expand_times": numbers})
@@ -168,7 +167,7 @@ def slice(
     starts: Sequence[int | Variable] | Variable,
     ends: Sequence[int | Variable] | Variable,
 ) -> Variable:
-    """Return the part of input from starts to ends along some axes; each can be a variable (1,), or one for all."""
+    """Return the part of the input from starts to ends along some axes; bounds can be variables."""
     first, first_whole, first_parts = _sizes(starts, "slice: starts")
     last, last_whole, last_parts = _sizes(ends, "slice: ends")
     attrs: dict[str, object] = {"axes": tuple(axes), "starts": first, "ends": last}
@@ -193,10 +192,10 @@ def crop(
     offsets: Sequence[int] | Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return the part of x that begins at the offsets, which default to zeros and can be a variable.
+    """Return the part of x that begins at the offsets, which default to 0 and can be a variable.
 
     Args:
-        shape: shape of the part, or a variable with this shape.
+        shape: shape of the part, or a variable that has this shape.
         offsets: one number per dimension.
 
     Raises:
@@ -223,10 +222,10 @@ def rank(input: Variable) -> Variable:
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
-    """Return the parts of x along an axis, without that axis.
+    """Return the slices of x along an axis, without that axis.
 
     Raises:
-        FluidError: the number of parts is not `num`, or is unknown.
+        FluidError: the number of slices differs from `num`, or is unknown.
     """
     count = x.shape[axis] if num is None else num
     if count < 0:
@@ -238,7 +237,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """Return sparse rows without duplicates; values of equal rows are summed."""
+    """Return selected rows without duplicates; values with equal row numbers are summed."""
     helper = LayerHelper("merge_selected_rows", name)
     out = helper.block.create_var(f"{helper.name}.out", x.shape, x.dtype, type=VarType.SELECTED_ROWS)
     helper.append_op("merge_selected_rows", {"X": x}, {"Out": out})

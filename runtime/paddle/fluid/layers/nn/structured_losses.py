@@ -34,7 +34,7 @@ linear_chain_crf = layer(
 
 
 def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
-    """Return the best tags (rows, 1), or with a label whether they equal it; param_attr names the CRF's parameter."""
+    """Return the best tags (rows, 1) or, given a label, whether they equal it; param_attr names the CRF's parameter."""
     helper = LayerHelper("crf_decoding", param_attr=param_attr)
     name = helper.param_attr.name if helper.param_attr else None
     if not name:
@@ -49,10 +49,10 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
     "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False"
 )
 def nce(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of noise-contrastive estimation: the true classes against sampled ones, divided by the
-    number of samples + 1.
+    """Return the cost (rows, 1) of noise-contrastive estimation, divided by the number of samples + 1.
 
-    The weight is (classes, width), the bias (classes, 1). `custom_dist` is the probability of each class.
+    True classes are compared with sampled ones. The weight has the shape (classes, width), the bias (classes, 1).
+    `custom_dist` is the sampling probability of each class.
     """
     helper = LayerHelper("nce", **renamed(given, "name bias_attr"))
     classes, sampler, custom_dist = (given[each] for each in ("num_total_classes", "sampler", "custom_dist"))
@@ -80,7 +80,7 @@ def nce(given: dict[str, Any]) -> Variable:
     "is_custom=False, is_sparse=False"
 )
 def hsigmoid(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of the path to a class through a binary tree.
+    """Return the cost (rows, 1) of the path to a class through a binary tree of classes.
 
     The default tree has num_classes - 1 nodes; a custom one has num_classes and needs path_table and path_code.
     """
@@ -111,16 +111,16 @@ def sampled_softmax_with_cross_entropy(
     Args:
         logits: (rows, classes).
         label: (rows, num_true) classes.
-        num_samples: number of sampled classes, the same for all rows; lower classes are more likely.
+        num_samples: number of sampled classes, which all rows share; classes with lower indexes are more likely.
         num_true: number of true classes per row.
-        remove_accidental_hits: leave out sampled classes that are true classes of the row.
-        use_customized_samples: use the classes below instead of sampling.
+        remove_accidental_hits: whether to omit sampled classes that are true classes of the row.
+        use_customized_samples: whether to use `customized_samples` instead of sampling.
         customized_samples: (rows, num_true + num_samples).
         customized_probabilities: the probabilities of these samples, of the same shape.
         seed: seed of the samples; 0: the program's.
 
     Raises:
-        FluidError: use_customized_samples is set without both, or one is given without it.
+        FluidError: use_customized_samples is set without both customized arguments, or one of them is given without it.
     """
     given = (customized_samples is not None, customized_probabilities is not None)
     if given != (use_customized_samples,) * 2:
@@ -164,7 +164,7 @@ warpctc = layer(
 
 
 def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
-    """Return the most likely class of each row as sequences, with repetitions merged and blanks removed."""
+    """Return the most likely class of each row, as sequences with repetitions merged and blanks removed."""
     helper = LayerHelper("ctc_greedy_decoder", name)
     _, classes = topk(input, k=1)
     attrs = {"merge_repeated": True, "blank": blank}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes large files past the page cache, where the file system allows it, and provides their memory.
+"""Reads and writes large files past the page cache where the file system allows it, and manages memory for that.
 
 The page cache copies every byte once more and needs memory: writing 4 GB takes 12 s of processor time through the
-cache and 0.2 s past it. Such files need memory, positions and lengths in whole pages. The system must find and clear
-memory that was never used, which takes several times as long as copying: so memory is reused.
+cache and 0.2 s past it. Direct I/O needs memory, positions and lengths in whole pages. Memory is reused, because the
+system takes several times as long to find and clear new pages as a copy takes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NICE = 10
 
 
 def map_block(nbytes: int = BLOCK) -> Memory:
-    """Return page-aligned memory; it is released with the array."""
+    """Return page-aligned memory as an array; the memory is released with the array."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
@@ -61,7 +61,7 @@ def go_through_cache(descriptor: int) -> None:
 
 
 class SpareMemory:
-    """Slots for copies of arrays. May be used by several threads."""
+    """Memory slots for copies of arrays. Thread-safe."""
 
     def __init__(self) -> None:
         """Start without any memory."""
@@ -104,7 +104,7 @@ class SpareMemory:
 
 
 def give_way() -> None:
-    """Lower the priority of the calling thread below the threads that trainers wait for, if processors are scarce."""
+    """Lower the calling thread's priority below that of the threads trainers wait for, if processors are scarce."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

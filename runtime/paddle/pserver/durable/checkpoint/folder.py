@@ -2,8 +2,8 @@
 """The checkpoints below one folder: lists them, checks that they are complete, and removes old ones.
 
 A checkpoint is complete if every server's part exists, all parts are of one job, and every file has the size and the
-checksum in its manifest. An incomplete checkpoint is skipped with a reason, never read in part. A folder on a single
-machine can contain only the parts of the machine's own servers; then these must exist.
+checksum in its manifest. An incomplete checkpoint is skipped with a logged reason, never partly loaded. If each
+machine has its own folder, the parts of that machine's servers suffice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
-        parts: the parts in the order of servers; those of other machines are missing if machines have separate folders.
+        parts: the parts, in the order of the servers; if machines have separate folders, only this machine's.
     """
 
     root: Path
@@ -49,12 +49,12 @@ class Checkpoint:
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The files of all the checkpoint's parts."""
+        """The files of all parts of the checkpoint."""
         return tuple(file for part in self.parts for file in part.files)
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Begin to check each file in parallel with its reader, so that each byte is read from disk only once.
+    """Start to verify each file while another reader reads it, so that each byte is read from disk only once.
 
     `finish` raises CheckpointError if a file is missing or differs.
     """
@@ -78,7 +78,7 @@ def check_all(found: Checkpoint) -> None:
 
 
 def is_blank(root: Path) -> bool:
-    """Return whether a folder contains neither a checkpoint nor a part of one, or does not exist."""
+    """Return whether a folder does not exist, or contains neither a checkpoint nor a part of one."""
     return not _versions(root)
 
 
@@ -89,15 +89,15 @@ def newest(
     accept: Callable[[Checkpoint], None] = check_all,
     job: str | None = None,
 ) -> Checkpoint:
-    """Return the newest complete checkpoint, or that of a version; log newer incomplete ones.
+    """Return the newest complete checkpoint, or that of the given version; log newer incomplete ones.
 
     Args:
         root: the folder.
         version: required version; None: the newest.
-        mine: (number, count of servers) of a server that does not need the parts of other servers if the placement
-            is the same.
+        mine: (server's number, number of servers) of a server that needs only its own part if the placement is
+            unchanged.
         accept: raises CheckpointError if the files of a checkpoint differ from its manifests.
-        job: id of the job, if several jobs wrote that version; None: the last job.
+        job: id of the job, where several jobs wrote this version; None: the last of them.
 
     Raises:
         CheckpointError: there is none; the message lists the faults of the existing ones.
@@ -147,9 +147,9 @@ def read_manifest(part: Path) -> Manifest:
 
 
 def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[Manifest]:
-    """Remove old parts of one server; return the remaining parts of `mine`.
+    """Remove old parts of one server; return the parts of `mine` that remain.
 
-    The newest `keep` parts are kept, and so are all parts that these build upon and all parts at least as new as
+    The newest `keep` parts remain, with the parts that they build upon. So do all parts that are at least as new as
     the newest complete checkpoint.
 
     Args:
@@ -173,7 +173,7 @@ def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[
 
 
 def clear_unfinished(root: Path, server: int) -> None:
-    """Remove unfinished parts of this server's earlier process."""
+    """Remove the unfinished parts that an earlier process of this server left."""
     for path in root.glob(f"{UNFINISHED}{server}-*"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -7,9 +7,9 @@
     piece:      magic "PIEC" | length of the description I | bytes of all arrays Q     (little-endian)
                 description, JSON | the arrays, one after the other
 
-A piece states its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers can
-load it as well. The manifest is written last: if it is missing or does not match the files next to it, there
-is no checkpoint. Readers trust no content.
+A piece states its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers
+can load it as well. The manifest is written last: a part whose manifest is missing or does not match its files does
+not count. Readers validate everything.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Manifest:
         server, count: number of the server, and of all servers.
         configuration: the text that `Configuration.to_text` returns.
         version: batches applied; equal in all parts of one checkpoint.
-        numbers: of the store, and of each parameter: the values that exist once for all of its elements.
+        numbers: numbers that exist once for all elements, of the store and of each parameter.
         files: the files in reading order: rows of a later file replace those of an earlier one.
         engine: the progress of the trainers: see `Engine.facts`.
     """
@@ -93,7 +93,7 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """The path of the part below the folder of all checkpoints."""
+        """The path of the part, relative to the folder of all checkpoints."""
         dot = "." if self.job else ""
         return f"v{self.version:012d}{dot}{self.job}/part-{self.server}-of-{self.count}"
 
@@ -148,9 +148,9 @@ class Piece:
     """Part of a parameter with all of its state.
 
     Attributes:
-        place: of a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position
-            among the elements of those blocks. Empty: the piece has rows, and their ids are the array "ids". Of
-            ids that wait for their entry into a growing table: `waiting`, 0 for this period, 1 for the last.
+        place: for a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position among
+            the elements of those blocks. Empty for rows, whose ids are the array "ids". For ids that have not yet
+            entered a growing table: `waiting`, 0 for the current period, 1 for the previous one.
         arrays: the arrays by name; "value" is the parameter itself.
     """
 
@@ -165,10 +165,10 @@ class Piece:
 
 
 def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
-    """Return a piece's bytes in parts; contiguous arrays are not copied.
+    """Return a piece's bytes as several buffers; contiguous arrays are not copied.
 
     Args:
-        at: position of the piece in its file; its arrays then begin at a multiple of 64.
+        at: position of the piece in its file, which is needed to align its arrays at multiples of 64.
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in piece.arrays.items()}
     description = json.dumps(
@@ -184,7 +184,7 @@ def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
 
 
 def head_of(data: bytes) -> tuple[int, int]:
-    """Return the lengths of description and arrays, in bytes, from a piece's first HEAD.size bytes.
+    """Return the lengths in bytes of a piece's description and arrays, from its first HEAD.size bytes.
 
     Raises:
         CheckpointError: the bytes do not begin a piece.
@@ -198,7 +198,7 @@ def head_of(data: bytes) -> tuple[int, int]:
 
 
 def piece_of(description: bytes, arrays: memoryview) -> Piece:
-    """Return a piece made of its parts; its arrays are views. Raises CheckpointError: the bytes are invalid."""
+    """Return a piece assembled from its bytes; its arrays are views. Raises CheckpointError: the bytes are invalid."""
     try:
         return _read(description, arrays)
     except (ValueError, KeyError) as error:

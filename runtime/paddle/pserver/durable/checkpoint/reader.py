@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the files of a checkpoint: piece by piece with threads that read ahead, or whole files to check them.
+"""Reads checkpoint files: piece by piece, with threads that read ahead, or whole files, to verify them.
 
-Every byte is read from disk once, into a few blocks that are reused. The pieces are valid only after the last one
-was requested: then every file has matched its manifest.
+Every byte is read from disk once, into a few blocks that are reused. The pieces are verified only after the iteration
+has ended: by then, every file has matched its manifest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCKS, _SPARE = 4, 2
 
 
 def open_plain(path: Path) -> io.FileIO:
-    """Open a regular file for reading; links are not followed, and files that block are refused.
+    """Open a regular file for reading; do not follow links, and refuse files that can block.
 
     Raises:
         CheckpointError: the path is missing, or not a regular file.
@@ -60,7 +60,7 @@ def open_file(root: Path, file: DataFile) -> io.FileIO:
 
 
 def compare(file: DataFile, crc: int) -> None:
-    """Compare the CRC-32 of a file with that in its manifest. Raises CheckpointError: the two differ."""
+    """Compare the CRC-32 of a file with its manifest. Raises CheckpointError: they differ."""
     if file.crc32 not in (None, crc):
         raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
 
@@ -169,7 +169,7 @@ class Pool:
         return self._blocks.get()
 
     def spare(self, nbytes: int) -> Memory | None:
-        """Wait for other memory of at least `nbytes` bytes; None: the pool is closed."""
+        """Wait for spare memory of at least `nbytes` bytes; None: the pool is closed."""
         memory = self._spare.get()
         return memory if memory is None or len(memory) >= nbytes else _sized(nbytes)
 
@@ -178,7 +178,7 @@ class Pool:
         (self._blocks if len(memory) == BLOCK else self._spare).put(memory)
 
     def close(self) -> None:
-        """Wake up all waiting threads, and all that would wait later."""
+        """Close the pool and wake up all waiting threads; later waits return immediately."""
         for each in (self._blocks, self._spare):
             each.put(None)
             each.put(None)
@@ -205,7 +205,7 @@ class Input:
         self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def next(self) -> Filled | None:
-        """Return the next block, to be returned to the pool; None: the pool is closed, or the file is too short.
+        """Return the next block, which must return to the pool; None: the pool is closed, or the file is too short.
 
         Raises:
             OSError: reading failed.
@@ -282,7 +282,8 @@ class PieceBytes:
         """Return the next bytes.
 
         Args:
-            stays: the bytes are used after the next call, until the result of `used_up` is returned to the pool.
+            stays: whether the bytes stay in use after the next call, until the result of `used_up` is returned to the
+                pool.
 
         Raises:
             CheckpointError: there are no more bytes.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills a store from the parts of a checkpoint, whatever the number of servers that wrote them.
+"""Fills a store from the parts of a checkpoint, even if a different number of servers wrote them.
 
-Dense blocks are cut to the new layout; rows are assigned by their ids. Every element and every row must be found: a
-missing one is an error, never a zero. In growing tables, rows of a later file replace those of an earlier one; the
-waiting ids and the clock are those of the last file.
+Dense blocks are cut to the new layout; rows are assigned by their ids. A missing element or row is an error; it is
+never replaced by zero. In growing tables, rows of a later file replace those of an earlier one; the waiting ids and
+the clock are those of the last file.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ Columns = dict[str, npt.NDArray[Any]]
 def load(
     store: Store, root: Path, parts: Sequence[Manifest], told: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Fill a new store, or one for which loading another checkpoint failed.
+    """Fill a new store, or a store into which another checkpoint failed to load.
 
     Args:
         root: folder with the files of `parts`.
-        parts: the parts of all servers that wrote the checkpoint; or that of this very server, if placed the same.
+        parts: the parts of all servers that wrote the checkpoint; if the placement is unchanged, this server's part
+            suffices.
         told: called with a description of the progress, once per file.
 
     Raises:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server's checkpoints in order: full ones, and between them only the rows that changed.
+"""One server's checkpoints in order: full parts, and between them parts with only the rows that changed.
 
-A part with changed rows names the files that it builds upon. After several such parts, or when together they are larger
-than the full part, a full part is written again.
+A part with changed rows names the files that it builds upon. After several such parts, or when their total size
+exceeds that of the full part, a new full part is written.
 
-A checkpoint is due every N batches, and is written while training continues. The interval is in batches, not in time:
-in synchronous training all servers then copy the same moment without coordination. A full disk costs one checkpoint,
-never the job and never an earlier checkpoint.
+A checkpoint is due every N batches, and is written while training continues. The interval is counted in batches, not
+in time, so that in synchronous training all servers copy the same state without coordination. A full disk costs one
+checkpoint, never the job and never an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Origin:
 
 
 class Series:
-    """The parts of one store. Belongs to the thread that owns the store; must be notified before changes.
+    """The checkpoint parts of one store. Owned by the store's thread; must be notified before each change.
 
     Attributes:
         parts: the existing parts, oldest first.
@@ -96,10 +96,10 @@ class Series:
         self._changed[name][rows] = True
 
     def begin(self, engine: Mapping[str, Any]) -> None:
-        """Begin a part with the present state; no other part can be in progress.
+        """Begin a part from the present state. No other part may be in progress.
 
         Args:
-            engine: stored in the manifest.
+            engine: progress of the trainers, which the manifest stores.
         """
         self._sink = Sink(self._root, self._origin.server, self._spare)
         self._is_whole = self._wants_whole()
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return the finished part, or the reason why it was not written, one time; None if there is nothing new."""
+        """Return the finished part or the reason why it was not written, only once; None if there is nothing new."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None
@@ -200,16 +200,16 @@ class Periodic:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether a checkpoint is in progress, or a skipped one is pending; any thread can ask."""
+        """Return whether a checkpoint is in progress or a skipped one is pending. Thread-safe."""
         return self.series.is_busy or (
             self._store.version == self._skipped > max(self._begun, self._store.shrunk_at)
         )
 
     def fall_due(self) -> bool:
-        """Return whether a checkpoint must begin now, if the store is between two batches; log each skipped one.
+        """Return whether a checkpoint must begin now that a batch has ended; log each checkpoint that is skipped.
 
-        A skipped checkpoint begins when there is room for it, if training has not continued, as at its end, and no
-        table was shrunk meanwhile: another server's checkpoint of this batch has the rows that were dropped.
+        A skipped checkpoint begins when there is room for it, provided that no batch followed and no table was
+        shrunk. After a shrink it would lack the rows that other servers' checkpoints of this batch contain.
         """
         version = self._store.version
         if version == self._begun or version % self._period:
