@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A local copy of a growing table that follows a running job and answers lookups, with a bound on its age.
+"""A local copy of a growing table that follows a running job and answers lookups, within a maximum age.
 
 A thread repeatedly asks the servers for the rows that changed since its last request. When all answers have arrived,
-the copy contains everything that the servers had applied when that round began; its age is the time since then. After a
-lost connection, or where servers no longer know what changed, the thread fetches all rows again. Meanwhile the old copy
-answers lookups until it is too old.
+the copy contains everything that the servers had applied when that round of requests began; its age is the time since
+then. After a lost connection, or if a server no longer knows what has changed, the thread fetches all rows again. Until
+then, the old copy answers lookups, unless it is too old.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN = OptimizerSpec("sgd")
 
 
 class StaleCopy(PserverError):
-    """The copy is older than allowed: it has not been filled yet, or the servers do not answer."""
+    """The copy has not been filled yet, or is older than allowed because the servers do not answer."""
 
 
 class Live(Source, Protocol):
@@ -57,7 +57,7 @@ class LookupResult(NamedTuple):
     Attributes:
         rows: (..., width) float32; an id without a row gets its initial values.
         batch: batch of the table that all servers had applied when the copy was updated.
-        age_s: the copy contains every update that is older than this, in seconds.
+        age_s: age of the copy in seconds; it contains every update that is older.
     """
 
     rows: npt.NDArray[np.float32]
@@ -70,7 +70,7 @@ class Followed:
 
     Attributes:
         name: the name of the table.
-        within_s: lookups fail when the copy is older than this.
+        within_s: maximum age of the copy in seconds; lookups fail when it is older.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Followed:
 
     @property
     def age_s(self) -> float:
-        """The maximum age of the copy in seconds; infinite before it is filled."""
+        """The age of the copy in seconds, as an upper bound; infinite before the copy is filled."""
         with self._lock:
             return self._clock() - self._taken_at
 
@@ -136,7 +136,7 @@ class Followed:
             return 0 if self._table is None else self._table.spec.width
 
     def lookup(self, ids: npt.NDArray[np.int64]) -> LookupResult:
-        """Return the rows of ids (...) int64.
+        """Return the rows for ids, (...) int64.
 
         Raises:
             StaleCopy: the copy is older than `within_s`.
@@ -154,10 +154,10 @@ class Followed:
         return LookupResult(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
 
     def wait(self, timeout_s: float, batch: int = 0) -> None:
-        """Wait until the copy contains the updates of this batch of the table.
+        """Wait until the copy contains the updates of the table's given batch.
 
         Raises:
-            StaleCopy: it does not in time.
+            StaleCopy: the updates did not arrive in time.
         """
         with self._changed:
             if not self._changed.wait_for(

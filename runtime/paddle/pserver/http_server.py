@@ -5,13 +5,13 @@
     GET  /tables                 JSON: width, rows, batch and age of each table
     POST /tables/NAME/rows       ids -> rows
 
-The request body holds the ids: int64, little-endian. The response holds the rows, float32, little-endian, and the
-headers X-Shape, X-Batch and X-Age-S. With `Content-Type: application/json` both are JSON: {"ids": [7, -3]} ->
-{"rows": [[...], ...], "batch": ..., "age_s": ...}. A connection can carry any number of requests. A lookup in a table
-whose copy is older than its limit gets 503, and so does one that finds too many bytes of other requests in memory.
+The request body contains the ids as little-endian int64. The response contains the rows as little-endian float32, and
+the headers X-Shape, X-Batch and X-Age-S. With `Content-Type: application/json` both are JSON: {"ids": [7, -3]} ->
+{"rows": [[...], ...], "batch": ..., "age_s": ...}. A connection can carry any number of requests. A lookup gets 503 if
+the table's copy is older than its limit, or if other requests already use too much memory.
 
-A request must arrive, and its response be read, within a deadline each. A connection may be idle for a time, or until
-another client needs its place.
+There is one deadline for receiving a request and one for sending its response. An idle connection is closed after a
+time limit, or earlier if another client needs its place.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ _JSON, _RAW = "application/json", "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what clients can use.
+    """Limits on the resources that clients can use.
 
     Attributes:
-        connections: number of simultaneous connections; one more closes the connection that has been idle longest.
-        nbytes: memory of all requests and responses in progress.
-        request_s: seconds from the first byte of a request to its last, and the same for its response.
-        idle_s: seconds between two requests of a connection.
+        connections: maximum number of simultaneous connections; a further one closes the connection that has been idle
+            longest.
+        nbytes: maximum memory for all requests and responses in progress, in bytes.
+        request_s: maximum time in seconds to receive a request from its first byte to its last, and to send its
+            response.
+        idle_s: maximum time in seconds between two requests on a connection.
     """
 
     connections: int = 256
@@ -68,7 +70,7 @@ class Limits:
 
 
 class TableHTTPServer(HTTPServer):
-    """An HTTP server for lookups; `serve_forever` blocks. A context manager.
+    """An HTTP server that answers lookups; `serve_forever` blocks. A context manager.
 
     Attributes:
         tables: the followed tables by name.
@@ -122,7 +124,7 @@ class TableHTTPServer(HTTPServer):
         return host.strip("[]") in _LOCAL  # a page of another site names its own host
 
     def reserve(self, nbytes: int) -> bool:
-        """Reserve memory for a request, or return False: `release` must be called first."""
+        """Reserve memory for a request; return False if there is not enough until `release` is called."""
         with self._lock:
             if self._nbytes + nbytes > self.limits.nbytes:
                 return False
@@ -142,7 +144,7 @@ class TableHTTPServer(HTTPServer):
                 self._idle[connection] = None
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread. If there are too many, close an idle one, or else the new one."""
+        """Serve a connection in a thread. If there are too many, close an idle connection, or else the new one."""
         if not self._places.acquire(blocking=False) and not (
             self._close_idle() and self._places.acquire(timeout=_PLACE_S)
         ):

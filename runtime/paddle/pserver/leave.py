@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`paddle pserver-leave`: leaves the parameter servers on behalf of a trainer that exited without leaving.
 
-Servers wait for a trainer that disappeared, because it may come back. This process takes over its trainer id and
-leaves, after which other trainers no longer wait.
+Servers wait for a trainer that disappeared, because it may reconnect. This process takes over its trainer id and
+leaves, so that other trainers no longer wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANSWER_S = 15.0
 
 
 def run(environment: JobEnvironment) -> int:
-    """Leave on behalf of the trainer that the environment names; return the exit code.
+    """Leave on behalf of the trainer that the environment identifies; return the exit code.
 
     Raises:
         ConfigError: the environment does not give the trainer or the servers' endpoints.

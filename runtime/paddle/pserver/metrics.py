@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus metrics of one pserver process: /metrics on PADDLE_PSERVER_METRICS_PORT, on 127.0.0.1 only.
+"""Prometheus metrics of one pserver process, at /metrics on port PADDLE_PSERVER_METRICS_PORT of 127.0.0.1.
 
-prometheus_client serves them, with its own metrics of the process (memory, CPU time, open files). If the library is
+prometheus_client serves them, together with its process metrics (memory, CPU time, open files). If the library is
 missing or the port is in use, a warning is logged and the server continues without metrics.
 """
 
@@ -24,7 +24,7 @@ _COUNTERS = {
 
 
 class ServerMetrics:
-    """Serves metrics from its creation until `close`, if there is a port. `queue` can be called by any thread."""
+    """Serves metrics from its creation until `close`, if a port is set. `queue` is called from any thread."""
 
     def __init__(self, port: int | None, queue: Callable[[], Queue]) -> None:
         self._queue = queue

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of one program on one endpoint, inside the process whose script built the program, and its saved state.
+"""A server of one program on one endpoint, in the process whose script built the program; also its saved state.
 
-The engine runs the program in a dedicated thread; the thread that calls `wait` can be the main thread and
-receive
+The engine runs the program in a dedicated thread; the thread that calls `wait` can be the main thread and receive
 signals. With saved state, the next process on the same endpoint continues where this one was killed: each request is
 written to the journal before it is answered, and the next process loads the last copy of the state and replays the
-journal. When the journal is longer than the state, another copy is made immediately; trainers wait for it. A copy gets
-its name only when it is complete, and its checksum is verified when it is read.
+journal. When the journal is longer than the state, a new copy is made immediately, while trainers wait. A copy gets its
+final name only when it is complete, and its checksum is verified when it is read.
 
 If there is no room for the state, training continues without saving, and saving is retried later.
 """
@@ -234,7 +233,7 @@ class ProgramServer:
             self._over.set()
 
     def wait(self, look: Callable[[Queue], None] = lambda _: None) -> None:
-        """Wait until every trainer has come and left, or for `stop`.
+        """Wait until every trainer has connected and left, or until `stop` is called.
 
         Args:
             look: called about once per second with the trainers that are waiting and those they wait for.
@@ -291,14 +290,14 @@ class ProgramServer:
 def refuse_trainers(
     endpoint: str, keys: WireKeys | None, text: str, trainers: int, limit_s: float
 ) -> set[int]:
-    """Answer all requests of trainers with an error, until each trainer has received it or the time is over.
+    """Answer all trainers' requests with an error, until each trainer has received it or the time limit is reached.
 
     Args:
         endpoint: "host:port" of this machine.
         keys: the keys for encryption; None: connections are not encrypted.
         text: text of the error.
         trainers: number of trainers.
-        limit_s: maximum time to wait for them.
+        limit_s: maximum time to wait for the trainers, in seconds.
 
     Returns:
         The ids of the trainers that received the error.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the parameters of a running job from outside, for serving, evaluation or a dashboard.
 
-A reader takes no part in training: trainers neither wait for it nor notice it. Servers describe the tensors of the job,
-and send dense values of one point in time in parts: see `server.readers`. Every call blocks, and for a limited time.
+A reader takes no part in training: trainers neither wait for it nor notice it. Servers describe the job's tensors, and
+send a consistent snapshot of their dense values in parts: see `server.readers`. Every call blocks for a limited time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from paddle.pserver.wire.verbs import Describe, Ok, View, Walk, Walked
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a job.
+    """Describes one tensor of a job.
 
     Attributes:
         shape: the shape of the whole tensor; (0, width) for a growing table, which has no height.
@@ -109,14 +109,14 @@ class Reader:
             sparse_endpoints: the servers for sparse tensors, if these are separate.
             job_key: secret of the job, for the wire "curve".
             wire: "curve" or "plain"; by default curve if there is a key.
-            timeout_s: maximum silence of a server.
-            wait_s: maximum time of one request, including the wait for the tensors.
-            patience_s: how long to wait for a server that is being restarted.
+            timeout_s: maximum time in seconds that a server may be silent.
+            wait_s: maximum time of one request in seconds, including the wait for the tensors.
+            patience_s: time in seconds to wait for a server that is being restarted.
 
         Raises:
             ConfigError: an argument or a variable is invalid, or the servers' endpoints are not given anywhere.
             PserverLost: a server did not answer in time.
-            PserverError: a server refused the reader, has too many readers, or belongs to another job than the others.
+            PserverError: a server refused the reader, has too many readers, or belongs to a different job.
             WaitTimeout: no trainer created tensors in time.
         """
         servers = JobServers.find("Reader", JobEnvironment.read(), endpoints, sparse_endpoints, job_key, wire)
@@ -144,20 +144,20 @@ class Reader:
         return reader
 
     def pull(self, out: Mapping[str, Any]) -> int:
-        """Fill tensors with the servers' values; sparse tensors are filled as a whole.
+        """Fill the given arrays with the servers' values; a sparse tensor is filled in full.
 
-        Dense values of one server are all from one point in time. Rows of sparse tensors arrive in parts, each from its
-        own point in time, and pending decay is not applied to them.
+        All dense values of a server are from the same point in time. Rows of sparse tensors arrive in parts, which are
+        from different points in time and do not include pending decay.
 
         Args:
             out: float32 arrays of the tensors' shapes, filled in place.
 
         Returns:
-            The number of batches in these values: those that every server had applied.
+            The number of batches that every server had applied to these values.
 
         Raises:
             ConfigError: a name, shape or dtype is wrong; no request was sent, and the reader remains usable.
-            PserverError: after it the reader can only be closed.
+            PserverError: a server refused or failed; the reader can then only be closed.
         """
         targets = {name: self._destinations.of(name, array) for name, array in out.items()}
         hosts = {name: each.host for name, each in targets.items()}
@@ -174,7 +174,7 @@ class Reader:
         """Return rows of a sparse tensor, without changing the tensor or creating rows.
 
         Args:
-            name: the name of the tensor; a growing table gives initial values for an id that had no gradient yet.
+            name: the name of the tensor; a growing table returns initial values for ids that have had no gradient.
             ids: (...) int64 or int32; may repeat.
             out: (..., width) float32, also filled in place; None: only the result is returned.
 
@@ -219,11 +219,11 @@ class Reader:
         return [index for index, _ in self._layout.holders(name)]
 
     def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> TableWalk:
-        """Return one server's rows of a growing table, in pieces; training continues between two pieces.
+        """Return an iterator over one server's rows of a growing table, in pieces; training continues between pieces.
 
         Args:
             name: the name of the table.
-            server: one of `holders`.
+            server: number of the server, one of `holders`.
             since: return rows that changed after this batch of the table; None: all rows.
             states: whether to include the update rule's state of each row.
         """
@@ -233,7 +233,7 @@ class Reader:
         )
 
     def follow(self, name: str, *, within_s: float = 5.0, max_bytes: int = 0) -> Followed:
-        """Return a copy of a growing table, which a thread keeps up to date over separate connections.
+        """Return a copy of a growing table that a thread keeps up to date, over separate connections.
 
         Args:
             name: the name of the table.
@@ -249,7 +249,7 @@ class Reader:
         return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
-        """Return the number of batches that every server has applied; if asynchronous, those of all trainers count."""
+        """Return the number of batches that every server has applied; if asynchronous, of all trainers together."""
         replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
         return min(reply.expect(Ok).version for reply in replies.values())
 
@@ -305,12 +305,13 @@ class Reader:
 
 
 class TableWalk:
-    """Iterates over the rows of one server, only once; see `Reader.walk`. Each piece is from its own point in time.
+    """Iterates once over one server's rows; see `Reader.walk`. Each piece is from a different point in time.
 
     Attributes:
-        clock: batches of the table at the start of the walk; set by the first piece, which may be empty.
-        since: the batch after which rows changed, or None for all rows.
-        left: ids whose rows left after it, to drop before the rows are put in; set by the first piece.
+        clock: number of the table's batches at the start of the walk; set by the first piece, which may be empty.
+        since: the batch after which rows must have changed, or None for all rows.
+        left: ids whose rows left the table after `since`; drop them before adding the yielded rows. Set by the first
+            piece.
         lineage: identifies the batches; set by the first piece.
     """
 

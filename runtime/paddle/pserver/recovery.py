@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines of one process, and how their state is saved: in memory for the next process, and in checkpoints.
+"""The engines of one process and their saved state: in memory for the next process, and in checkpoints.
 
 Both are copied in the engine's thread, in small steps; other threads write the copies. While trainers keep the engine's
 thread busy, copying takes at most a fixed share of its time; while there are no requests, it can take all of it.
@@ -50,12 +50,12 @@ class Safety:
     """The settings for saved state: what is saved, and where.
 
     Attributes:
-        state: folder in memory for this server's next process, or None.
+        state: in-memory folder for this server's next process, or None.
         checkpoints: folder for checkpoints, or None.
-        period: batches between two checkpoints; 0: none are written.
+        period: number of batches between checkpoints; 0: no checkpoints are written.
         keep: number of checkpoints to keep.
-        resume: "" to start from scratch; "latest"; the version of a checkpoint, optionally with a dot and the job that
-            wrote it; or "auto": the latest if there is one.
+        resume: which checkpoint to load: "" for none; "latest"; a version, optionally followed by a dot and the id of
+            the job that wrote it; or "auto" for the latest if there is one.
         job: id of the job.
     """
 
@@ -113,7 +113,7 @@ class Safekeeper:
         return self._periodic is not None and self._periodic.is_behind
 
     def recover(self, engine: Engine) -> int:
-        """Start saving a new engine's state; restore the state of the server's earlier process.
+        """Start saving a new engine's state; restore the state of the server's earlier process, if any.
 
         Returns:
             The number of batches that the engine has applied.
@@ -317,14 +317,14 @@ def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """An engine, the keeper of its state, and its task queues."""
+    """An engine with its task queues and the keeper of its state."""
 
     engine: Engine
     keeper: Safekeeper | None
     tasks: TaskQueues
 
     def recover(self, number: int) -> list[Reply]:
-        """Restore an earlier process's state in the engine of port `number`; return an empty list of replies.
+        """Restore an earlier process's state in the engine of the given port; return an empty list of replies.
 
         Raises:
             PaddleError: the state of the earlier process is unusable.
@@ -348,7 +348,7 @@ class Guarded:
 def guarded(
     options: EngineOptions, safety: Safety, stamps: Sequence[int], revival: Revival | None
 ) -> list[Guarded]:
-    """Create one engine per stamp; call `Guarded.recover` of each.
+    """Create one engine per stamp; the caller must then call `recover` on each.
 
     Raises:
         PaddleError: the state of an earlier process is unusable.

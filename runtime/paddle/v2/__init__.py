@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The v2 interface: ``import paddle.v2 as paddle``."""
+"""The v2 API: ``import paddle.v2 as paddle``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation classes, which layers take as ``act``: one table row each, with the operator that computes it."""
+"""Activation classes, which layers accept as ``act``. Each is a table row with the operator that computes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class Base:
-    """An activation; ``name`` is what configurations store."""
+    """Base class of activations; ``name`` is the name in configurations."""
 
     name = ""
 

@@ -18,7 +18,7 @@ Initializer = Callable[[str], np.ndarray]
 
 
 class HookAttribute:
-    """An update hook; ``pruning`` keeps the (1 - sparsity_ratio) * size largest weights."""
+    """A hook that is applied to updates; ``pruning`` keeps only the (1 - sparsity_ratio) * size largest weights."""
 
     def __init__(self, type: str, sparsity_ratio: float | None = None) -> None:
         ratio = 0.6 if sparsity_ratio is None else float(sparsity_ratio)
@@ -31,11 +31,11 @@ class HookAttribute:
 
 @dataclass(eq=False, repr=False)
 class ParameterAttribute:
-    """Initial values and update settings of a parameter; None means the default of the layer or the optimizer.
+    """Initial values and update settings of a parameter; None selects the default of the layer or optimizer.
 
-    Without any ``initial_*``, values are drawn from N(0, 1/sqrt(dims[0])). With ``initial_std`` or ``initial_mean``
-    (default 0.01 and 0) the distribution is normal, with ``initial_max`` and ``initial_min`` uniform. A static
-    parameter ignores learning rate, momentum and decay.
+    By default, values are drawn from N(0, 1/sqrt(dims[0])). ``initial_std`` and ``initial_mean`` (default 0.01 and 0)
+    select a normal distribution, ``initial_max`` and ``initial_min`` a uniform one. A static parameter ignores learning
+    rate, momentum and decay.
     """
 
     name: str | None = None
@@ -84,7 +84,7 @@ class ParameterAttribute:
         )
 
     def or_normal(self, mean: float, std: float) -> ParameterAttribute:
-        """Return this attribute, or a copy with initial values from N(mean, std) if no ``initial_*`` was given."""
+        """Return this attribute; if it has no ``initial_*``, return a copy with initial values from N(mean, std)."""
         return self if self.says_how_to_start else replace(self, initial_mean=mean, initial_std=std)
 
     def set_default_parameter_name(self, name: str) -> None:
@@ -94,16 +94,16 @@ class ParameterAttribute:
 
     @staticmethod
     def to_bias(bias_attr: object) -> ParameterAttribute | bool:
-        """Return the attribute itself, or False for anything else: no bias."""
+        """Return the given attribute, or False (no bias) if the argument is anything else."""
         return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
 @dataclass
 class ExtraLayerAttribute:
-    """Settings that any layer accepts: dropout after its activation. ``device`` is accepted and has no effect.
+    """Settings that all layers accept: dropout after the activation. ``device`` is accepted but has no effect.
 
     Attributes:
-        supported: the settings that a layer takes, which ``layer_support`` says.
+        supported: the settings that the layer supports, as declared with ``layer_support``.
     """
 
     error_clipping_threshold: float | None = None
@@ -120,10 +120,10 @@ class ExtraLayerAttribute:
             )
 
     def check(self, layer_name: str) -> None:
-        """Check that a layer supports the settings.
+        """Check that a layer supports the given settings.
 
         Raises:
-            NotImplementedError: the layer does not; the message names the layer and the setting.
+            NotImplementedError: the layer does not support a setting; the message names both.
         """
         for each in self.to_kwargs(self):
             if each not in self.supported:

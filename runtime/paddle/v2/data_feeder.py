@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``DataFeeder`` under the original's name: it converts a batch of samples into a network's inputs."""
+"""``DataFeeder`` under the original's name; it converts a batch of samples to a network's inputs."""
 
 from __future__ import annotations
 

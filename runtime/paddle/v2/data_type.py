@@ -15,7 +15,7 @@ NO_WORD = 0xFFFFFFFF
 
 
 class SequenceType(enum.IntEnum):
-    """The number of a sample's sequence levels."""
+    """The number of sequence levels in a sample."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1
@@ -28,7 +28,7 @@ class SequenceType(enum.IntEnum):
 
 
 class DataType(enum.IntEnum):
-    """The form in which a column's items are given."""
+    """The form of the items in a column."""
 
     Dense = 0
     SparseNonValue = 1
@@ -43,10 +43,10 @@ class DataType(enum.IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class InputType:
-    """The width, sequence level and form of the samples of a data layer.
+    """The width, sequence level and item form of a data layer's samples.
 
     Attributes:
-        has_own_shape: whether samples may differ from the layer in height and width.
+        has_own_shape: whether a sample may have a different height and width than the layer.
     """
 
     dim: int
@@ -65,7 +65,7 @@ class InputType:
 
 
 def whole_number(value: object, what: str) -> int:
-    """Return `value` as an int; 64.0, the result of a Python 2 division in Python 3, is an error.
+    """Return `value` as an int; reject floats such as 64.0, which Python 3 returns where Python 2 divided integers.
 
     Raises:
         UsageError: the value is not an integer; the message begins with `what`.
@@ -82,13 +82,12 @@ def whole_number(value: object, what: str) -> int:
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of ``dim`` floats; a 2-D or 3-D sample ends with its height and width."""
+    """Return the type of ``dim`` floats; the last two dimensions of a 2-D or 3-D sample are its height and width."""
     return InputType(dim, seq_type, DataType.Dense)
 
 
 def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the same type as ``dense_vector``, except that 2-D or 3-D samples determine the height and width of
-    images.
+    """Return the type that ``dense_vector`` returns, except that 2-D or 3-D samples set the images' height and width.
 
     All samples of a batch have the same shape.
     """
@@ -96,12 +95,12 @@ def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> 
 
 
 def sparse_binary_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of a list of the active columns of a 0/1 vector of width ``dim``."""
+    """Return the type of 0/1 vectors of width ``dim``, given as lists of the columns that are 1."""
     return InputType(dim, seq_type, DataType.SparseNonValue)
 
 
 def sparse_float_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of a list of (column, value) pairs of a vector of width ``dim``."""
+    """Return the type of vectors of width ``dim``, given as lists of (column, value) pairs."""
     return InputType(dim, seq_type, DataType.SparseValue)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The events that ``trainer.train`` passes to its event handler.
 
-In this order: BeginPass; for each batch BeginIteration, EndForwardBackward and EndIteration; EndPass. ``batch_id``
-starts at 0 in every pass.
+Events are passed in this order: BeginPass; for each batch, BeginIteration, EndForwardBackward and EndIteration;
+EndPass. ``batch_id`` starts at 0 in every pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WithMetric:
-    """An event with metrics, which are computed when they are first read."""
+    """An event with metrics, which are computed when they are first accessed."""
 
     evaluator: Callable[[], dict[str, float]]
 
@@ -38,14 +38,14 @@ class TestResult(WithMetric):
 
 @dataclass(frozen=True)
 class BeginPass:
-    """Reports that a pass begins."""
+    """The beginning of a pass."""
 
     pass_id: int
 
 
 @dataclass(frozen=True)
 class EndPass(WithMetric):
-    """Reports that a pass has ended; its metrics cover the whole pass."""
+    """The end of a pass; its metrics cover the whole pass."""
 
     pass_id: int
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
@@ -54,7 +54,7 @@ class EndPass(WithMetric):
 
 @dataclass(frozen=True)
 class BeginIteration:
-    """Reports that a batch begins."""
+    """The beginning of a batch."""
 
     pass_id: int
     batch_id: int
@@ -62,7 +62,7 @@ class BeginIteration:
 
 @dataclass(frozen=True)
 class EndForwardBackward:
-    """Reports that the gradients of a batch are available; the weights have not changed yet."""
+    """A batch's gradients are available, and the weights have not changed yet."""
 
     pass_id: int
     batch_id: int
@@ -71,9 +71,7 @@ class EndForwardBackward:
 
 @dataclass(frozen=True)
 class EndIteration(WithMetric):
-    """Reports that a batch has ended and the weights have changed; the cost is per sample, and the metrics cover this
-    batch.
-    """
+    """The end of a batch, whose update has changed the weights. The cost is per sample; metrics cover this batch."""
 
     pass_id: int
     batch_id: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference: the values of layers for given samples, with dropout and batch normalisation in test mode."""
+"""Inference: computes the values of layers for given samples, with dropout and batch normalization in test mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Inference:
     Args:
         parameters: values of all parameters of the network.
         output_layer: the layer or layers to compute.
-        fileobj: a serialized topology, instead of output_layer.
+        fileobj: file with a serialized topology, as an alternative to output_layer.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Inference:
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
     def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:
-        """Yield the output layers' arrays by field, in the order of the layers, once for all samples together."""
+        """Yield one dict, layer name -> field -> array, for all samples together."""
         if isinstance(input, (list, tuple)) and not input:
             return
         feed = DataFeeder(self._network.data_types, feeding)(input)
@@ -64,7 +64,7 @@ class Inference:
         flatten_result: bool = True,
         feeding: Feeding = None,
     ) -> Any:
-        """Infer all samples in one batch.
+        """Return the values of the output layers for all samples, computed in one batch.
 
         Args:
             field: value (float32 (N, size)), id (int32 (N,)) or prob, or several of these.
@@ -72,8 +72,8 @@ class Inference:
             feeding: the column of each data layer.
 
         Returns:
-            For one field the array, or without flatten_result the list of arrays; for several fields a list of these;
-            [] without samples.
+            For one field: an array or, without flatten_result, a list of arrays. For several fields: a list of these.
+                [] if there are no samples.
         """
         slots: list[list[Array]] = []
         for parts in self.iter_infer_field(field, input=input, feeding=feeding):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``paddle.v2.master``: distributes the records of recordio files among the job's trainers by a task queue.
+"""``paddle.v2.master``: distributes the records of recordio files among a job's trainers, through a task queue.
 
-The original's master was a separate program that kept its state in etcd. Here the job's first parameter server holds
-the queue and saves it for its successor process; etcd is not used. In a job without servers, each of n trainers has its
-own queue with every n-th chunk. `reader.tasks` has the rules.
+The original's master was a separate program that kept its state in etcd. Here, the job's first parameter server holds
+the queue, and saves it for the process that replaces this server; etcd is not used. In a job without servers, each of n
+trainers has its own queue with every n-th chunk. `reader.tasks` describes the rules.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _numbers = itertools.count()  # of clients; a forked process continues with a co
 class client:  # noqa: N801 - the original's name
     """A trainer's client of the queue. Not thread-safe.
 
-    A task counts as read when the next records are requested, so a prefetching reader reports it before training.
+    A task counts as finished when the next records are requested; a prefetching reader thus reports it before its
+    records are trained on.
     """
 
     def __init__(self, etcd_endpoints: str, timeout_sec: float, buf_size: int = 0) -> None:
@@ -70,7 +71,7 @@ class client:  # noqa: N801 - the original's name
             paths: recordio files, as paths or patterns. All trainers must see them under these paths.
 
         Raises:
-            ConfigError: no file matches a pattern, or other trainers have other files.
+            ConfigError: no file matches a pattern, or other trainers set different files.
             RecordFileError: a file is damaged.
         """
         patterns = [paths] if isinstance(paths, str) else [os.fspath(path) for path in paths]
@@ -87,7 +88,7 @@ class client:  # noqa: N801 - the original's name
         self._ask({"ask": "dataset", "files": index})
 
     def paddle_start_get_records(self, pass_id: int) -> None:
-        """Start reading a pass; passes are numbered from 0.
+        """Start reading a pass; passes count from 0.
 
         A pass that the whole job has finished gives no records, so a restarted trainer catches up quickly.
         """
@@ -96,9 +97,9 @@ class client:  # noqa: N801 - the original's name
         self._records = self._of_pass(int(pass_id))
 
     def next_record(self) -> tuple[bytes | None, int]:
-        """Return (record, 0), (None, -2) at the end of the pass, or (None, -1) for a piece that cannot be read.
+        """Return (record, 0); (None, -2) at the end of the pass; or (None, -1) for a task that cannot be read.
 
-        After -1 the next call continues with another task; the queue gives the failed one to other trainers.
+        After -1, the next call continues with the next task; the queue offers the failed task to other trainers.
         """
         record = next(self._records, PASS_END)
         if isinstance(record, int):
@@ -106,7 +107,7 @@ class client:  # noqa: N801 - the original's name
         return (None, READ_ERROR) if record is None else (record, 0)
 
     def request_save_model(self, trainer_id: int | str, block_ms: int) -> int:
-        """Return 1 if this trainer is to save the model, or 0 if another trainer saves it.
+        """Return 1 if this trainer should save the model, or 0 if a different trainer saves it.
 
         Args:
             trainer_id: the ID of this trainer.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace of a script's declarations: layers, parameters, evaluators, name counters and optimizer defaults.
+"""The namespace of a script's declarations: layers, parameters, evaluators, name counters, optimizer defaults.
 
 There is one namespace per process, as in the original; it is never reset automatically, and ``fresh`` provides a
 separate one temporarily. Declarations are immutable, JSON-serializable data; nothing is computed here.
@@ -24,7 +24,7 @@ ZEROS = ParameterAttribute(initial_mean=0.0, initial_std=0.0)
 
 @dataclass(frozen=True)
 class InputConfig:
-    """One input of a layer: which layer, through which projection, with which parameter."""
+    """One input of a layer: the input layer, its projection, and its parameter."""
 
     layer: str
     parameter: str = ""
@@ -48,11 +48,11 @@ class InputConfig:
 
 @dataclass(frozen=True)
 class Extras:
-    """Settings of any layer's output.
+    """Settings that apply to the output of any layer.
 
     Attributes:
         drop_rate: the fraction of values that dropout sets to 0 in training.
-        error_clipping_threshold: the bound on the absolute values of its gradient; 0: none.
+        error_clipping_threshold: the bound on the absolute values of the output's gradient; 0: none.
     """
 
     drop_rate: float = 0.0
@@ -63,7 +63,7 @@ class Extras:
 class LayerConfig:
     """The configuration of a layer. ``num_filters``, ``height`` and ``width`` are 0 for layers that are not images.
 
-    ``group`` is the recurrent group to whose step it belongs; empty for other layers.
+    ``group`` is the recurrent group to whose step the layer belongs; empty for other layers.
     """
 
     name: str
@@ -111,7 +111,7 @@ class EvaluatorConfig:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of its inputs: layers, or ``<layer>@GRAD`` for their gradients."""
+        """The names of the evaluator's inputs: layers, or ``<layer>@GRAD`` for their gradients."""
         return (
             tuple(f"{each}{GRADIENT}" for each in self.inputs) if self.attrs.get("gradient") else self.inputs
         )
@@ -126,7 +126,7 @@ class ParameterDefaults:
     gradient_clipping_threshold: float = 0.0
 
     def fill(self, config: ParameterConfig) -> ParameterConfig:
-        """Replace settings that are 0 by their defaults; as in the original, an explicit 0 is replaced too."""
+        """Replace settings that are 0 with their defaults; as in the original, this includes an explicit 0."""
         return replace(
             config,
             momentum=config.momentum or self.momentum,
@@ -150,7 +150,7 @@ class Model:
         self._counters: dict[str, int] = {}
 
     def auto_name(self, prefix: str, name: str | None = None) -> str:
-        """Return ``name``, or ``__<prefix>_<n>__`` with the n-th call without a name; in groups with ``@<group>``."""
+        """Return ``name``; if it is None, return a generated ``__<prefix>_<n>__``, with ``@<group>`` within a group."""
         if name is not None:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"a layer name must be a non-empty string, got {name!r}")
@@ -176,7 +176,7 @@ class Model:
             self.group, self._around = around, before
 
     def add_layer(self, config: LayerConfig) -> None:
-        """Register a layer under a new name; layers of a group's step may only read layers of that step."""
+        """Register a layer under a new name; layers of a group's step may read only layers of that step."""
         if config.name in self.layers:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names must be unique within a process"
@@ -196,7 +196,7 @@ class Model:
     def add_parameter(
         self, name: str, dims: Sequence[int], attribute: ParameterAttribute, *, size: int | None = None
     ) -> str:
-        """Register a parameter, or check that the shared one of that name has the same size and dims.
+        """Register a parameter, or check that the existing one of this name has the same size and dims.
 
         Args:
             name: the name to use if the attribute has none.
@@ -271,7 +271,7 @@ def current() -> Model:
 
 
 def reset() -> None:
-    """Replace the current namespace of layers by an empty one."""
+    """Replace the current namespace with an empty one."""
     _models[-1] = Model()
 
 

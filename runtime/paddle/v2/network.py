@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as data: the layers, parameters and evaluators that some outputs depend on, and its JSON form.
+"""A network as data: the layers, parameters and evaluators that some outputs depend on; also its JSON form.
 
 Layers keep their order of creation, which is also a valid order of computation.
 """
@@ -39,7 +39,7 @@ class Network:
         ]
 
     def behind(self, names: Iterable[str]) -> set[str]:
-        """Return the names of some layers and of all layers that they depend on."""
+        """Return the names of the given layers and of all layers that they depend on."""
         return _needed(self.layers, names)
 
     def costs(self) -> list[str]:
@@ -47,7 +47,7 @@ class Network:
         return [name for name, layer in self.layers.items() if "coeff" in layer.attrs and not layer.group]
 
     def to_json(self) -> bytes:
-        """Return a self-contained description, without evaluators, which belong to training."""
+        """Return a self-contained description without evaluators, which are needed only for training."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -59,10 +59,10 @@ class Network:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Network:
-        """Return the network described by the result of ``to_json``.
+        """Return the network that the result of ``to_json`` describes.
 
         Raises:
-            ModelFileError: the data is damaged, or something else.
+            ModelFileError: the data is damaged or does not describe a network.
         """
         try:
             content = json.loads(raw)
@@ -151,10 +151,10 @@ class NetworkMessage:
 
 
 def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:
-    """Collect the layers, parameters and evaluators that ``outputs`` and ``extra`` depend on, from a namespace.
+    """Collect the layers, parameters and evaluators that ``outputs`` and ``extra`` need from a namespace.
 
     Raises:
-        UsageError: a layer is not declared there, or two layers use one parameter in different ways.
+        UsageError: a layer is not declared in the namespace, or two layers use one parameter in different ways.
     """
     needed = _needed(space.layers, [*outputs, *extra])
     known = set(needed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that build common groups of layers, such as a convolution with pooling."""
+"""Functions that declare common groups of layers, such as a convolution with pooling."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def simple_img_conv_pool(given: dict[str, Any]) -> LayerOutput:
     "pool_padding=0, pool_layer_attr=None"
 )
 def img_conv_bn_pool(given: dict[str, Any]) -> LayerOutput:
-    """Declare a linear convolution, batch normalisation with the activation, and a pooling."""
+    """Declare a linear convolution, batch normalization with the given activation, and a pooling."""
     name, linear = model.current().auto_name("conv_bn_pool", given["name"]), activation.Linear()
     own = f"{_OF_CONV} bias_attr=conv_bias_attr param_attr=conv_param_attr shared_biases=shared_bias"
     conv = layer.img_conv(
@@ -86,7 +86,7 @@ _EACH = [
 def img_conv_group(given: dict[str, Any]) -> LayerOutput:
     """Declare several convolutions and one pooling; a single setting applies to every convolution.
 
-    With batch normalisation, convolutions are linear; activation and dropout follow the normalisation.
+    With batch normalization, convolutions are linear; activation and dropout follow the normalization.
     """
     found, counts, channels = given["input"], given["conv_num_filter"], given["num_channels"]
     each = [_each(given[setting], len(counts)) for setting in _EACH]
@@ -167,7 +167,7 @@ text_conv_pool = sequence_conv_pool
     "weight_act=None, name=None"
 )
 def simple_attention(given: dict[str, Any]) -> LayerOutput:
-    """Declare additive attention: the mean of a sequence, weighted by how well each row matches a state.
+    """Declare additive attention: the weighted mean of a sequence, with weights from its rows and a decoder state.
 
     Args:
         encoded_sequence: the sequence to average.
@@ -216,7 +216,7 @@ def multi_head_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare multi-head attention: concatenated weighted means of a sequence, one row per sample.
+    """Declare multi-head attention: concatenated weighted means of a sequence, with one row per sample.
 
     Args:
         query: one row per sample, which is compared with each row of `key`.
@@ -263,7 +263,7 @@ def multi_head_attention(
 
 
 def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are data layers. The call has no other effect, because ``feeding`` orders columns in v2."""
+    """Check that the arguments are data layers; in v2, this has no other effect: ``feeding`` orders columns."""
     for each in [*as_list(layers, "inputs"), *args]:
         require_layer(each, "inputs")
         if each.data_type is None:
@@ -271,7 +271,7 @@ def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> N
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are layers; no other effect, because ``SGD`` and ``infer`` take the outputs in v2."""
+    """Check that the arguments are layers. This has no other effect: in v2, ``SGD`` and ``infer`` take the outputs."""
     for each in [*as_list(layers, "outputs"), *args]:
         require_layer(each, "outputs")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: an update rule, a learning rate and its schedule.
+"""Optimizers: an update rule, a learning rate, and the learning rate's schedule.
 
-Creating an optimizer sets defaults for parameters declared later and, when SGD is created, for those whose momentum,
-decay or clipping is 0. As in the original, the defaults outlive the optimizer.
+Creating an optimizer sets defaults for parameters that are declared later. When SGD is created, the defaults also
+replace momentum, decay or clipping of 0. As in the original, the defaults outlive the optimizer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paddle.v2.regularization import L2Regularization
 
 @dataclass(frozen=True)
 class ModelAverage:
-    """Averages parameters over a window of average_window times the updates so far, at most max_average_window."""
+    """Averages parameters over the last average_window * updates updates, but at most max_average_window."""
 
     average_window: float
     max_average_window: int | None = None
@@ -61,17 +61,17 @@ class Optimizer:
     """The base class of optimizers.
 
     Args:
-        learning_rate: the rate of a parameter whose own factor is 1; gradients are sums over the batch.
+        learning_rate: the learning rate, which a parameter's own factor multiplies; gradients are sums over the batch.
         learning_rate_decay_a: an argument of the schedule.
         learning_rate_decay_b: an argument of the schedule.
-        learning_rate_schedule: constant, poly, caffe_poly, exp, discexp, linear, manual or pass_manual.
+        learning_rate_schedule: "constant", "poly", "caffe_poly", "exp", "discexp", "linear", "manual" or "pass_manual".
         learning_rate_args: the segments of the two manual schedules, "s0:r0,s1:r1,...".
         regularization: L2Regularization, or None.
         is_async: whether parameter servers apply each gradient when it arrives.
         model_average: ModelAverage, or None.
-        gradient_clipping_threshold: the bound on every element of a gradient.
-        async_lagged_grad_discard_ratio: in asynchronous training, a gradient that lags by more than this many times the
-            number of trainers is dropped.
+        gradient_clipping_threshold: the bound on the absolute value of each element of a gradient.
+        async_lagged_grad_discard_ratio: in asynchronous training, gradients that are older than this ratio times the
+            number of trainers, in pushes, are discarded.
         batch_size: has no effect.
 
     Raises:

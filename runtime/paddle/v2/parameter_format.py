@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters in the original's formats: configurations as protobuf, values as blobs, and the tar of both.
+"""Parameters in the original's formats: configurations as protobuf, values as blobs, and a tar of both.
 
-A configuration is the message ParameterConfig. Written fields: name, size, initial_mean, initial_std, dims,
-initial_strategy and initial_smart always, as the original's configurations have them; every other one when it differs
-from the message's default.
+A configuration is a ParameterConfig message. As in the original, name, size, initial_mean, initial_std, dims,
+initial_strategy and initial_smart are always written; other fields only if they differ from the message's defaults.
 
 A blob is a 16-byte header with raw float32 data. In a tar, every parameter has two members: ``<name>`` (the blob) and
 ``<name>.protobuf`` (its configuration). The original omits the two blocks of zeros at the end. Reading checks every
@@ -37,7 +36,7 @@ _FLOAT32 = np.dtype("<f4")
 
 @dataclass(frozen=True)
 class UpdateHook:
-    """``pruning``: keep the (1 - sparsity_ratio) * size largest weights, mask gradients of the others."""
+    """The hook ``pruning``: keep the (1 - sparsity_ratio) * size largest weights, and mask the gradients of others."""
 
     type: str
     sparsity_ratio: float = 0.6
@@ -45,10 +44,10 @@ class UpdateHook:
 
 @dataclass(frozen=True)
 class ParameterConfig:
-    """Name, shape, initial values and update settings of one parameter.
+    """The name, shape, initial values and update settings of one parameter.
 
-    The fields are in the order of the message's field numbers, from 1. ``initial_std`` is half of the range if
-    ``initial_strategy`` is uniform. ``dims`` may be empty.
+    The fields are in the order of the message's field numbers, which start at 1. ``initial_std`` is half of the range
+    if ``initial_strategy`` is uniform. ``dims`` may be empty.
     """
 
     name: str
@@ -164,7 +163,7 @@ def read_blob(raw: bytes, config: ParameterConfig, where: str) -> NDArray[np.flo
 
 
 def write_tar(file: IO[Any], parameters: Iterable[tuple[ParameterConfig, NDArray[np.float32]]]) -> None:
-    """Write parameters in the given order as an uncompressed tar."""
+    """Write parameters in the given order to an uncompressed tar."""
     with tarfile.open(fileobj=binary(file), mode="w", format=tarfile.GNU_FORMAT) as tar:
         for config, value in parameters:
             _add(tar, config.name, blob(value))
@@ -172,10 +171,11 @@ def write_tar(file: IO[Any], parameters: Iterable[tuple[ParameterConfig, NDArray
 
 
 def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float32]]]:
-    """Return the parameters of a tar, in the order of their configurations.
+    """Return the parameters in a tar, in the order of their configurations.
 
     Raises:
-        ModelFileError: the file is not such a tar, a member is missing, or a blob does not match its configuration.
+        ModelFileError: the file is not a tar of parameters, a member is missing, or a blob does not match its
+            configuration.
     """
     where, stream = str(getattr(file, "name", "parameter tar")), binary(file)
     try:

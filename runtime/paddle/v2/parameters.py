@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Parameters``: the values of a network's parameters by name, and their tar file.
 
-Values are created on first use: a large table on a parameter server does not exist here unless it is read. Once a
-trainer exists, its values are read and written instead.
+Values are created on first use: a large table on a parameter server is not created in this process unless it is read.
+Once a trainer exists, the trainer's values are read and written instead.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Value = NDArray[np.float32]
 
 
 class Holder(Protocol):
-    """The interface of the parameters' trainer, which has their newest values."""
+    """The interface of a trainer that holds the parameters' newest values."""
 
     def newest(self, name: str) -> Value:
         """Return the current value, in any shape with the right number of elements."""
 
     def replace(self, name: str, value: Value) -> None:
-        """Replace the value by one that the user has set."""
+        """Replace the value with one that the user has set."""
 
     def gradient(self, name: str) -> Value | None:
         """Return the gradient of the last batch, or None."""
@@ -53,11 +53,11 @@ class Configurations(Protocol):
 
     @property
     def parameters(self) -> Sequence[ParameterConfig]:
-        """The configurations, in order of creation."""
+        """The configurations in order of creation."""
 
 
 class Parameters:
-    """Parameters by name, in order of creation."""
+    """A network's parameters by name, in order of creation."""
 
     def __init__(self) -> None:
         self._configs: dict[str, ParameterConfig] = {}
@@ -88,7 +88,7 @@ class Parameters:
         return fetched(np.array(self.current(key), np.float32).reshape(self.get_shape(key)))
 
     def get(self, parameter_name: str) -> Value:
-        """Return a copy of the current value, float32 of ``get_shape``."""
+        """Return a copy of the current value, float32 in the shape ``get_shape``."""
         return self[parameter_name]
 
     def __setitem__(self, key: str, value: Value) -> None:
@@ -108,7 +108,7 @@ class Parameters:
             self._values[key] = taken
 
     def set(self, parameter_name: str, value: Value) -> None:
-        """Set a value; the array must have exactly the shape ``get_shape``."""
+        """Set a value; the array must have exactly the shape that ``get_shape`` returns."""
         self[parameter_name] = value
 
     def get_shape(self, key: str) -> tuple[int, ...]:
@@ -172,16 +172,16 @@ class Parameters:
         self._holder = holder
 
     def append_gradient_machine(self, gradient_machine: Holder) -> None:
-        """Read and write through a machine from now on; it takes over the values that were set or created here."""
+        """Read and write values through a machine from now on; it takes over existing values."""
         for name, value in self._values.items():
             gradient_machine.replace(name, value)
         self._holder = gradient_machine
 
     def update_param_conf(self, model_config: Configurations) -> None:
-        """Replace the configurations by those of a network's message, such as ``Topology(layers).proto()``.
+        """Replace the configurations with those of a network's message, such as ``Topology(layers).proto()``.
 
         Raises:
-            UsageError: a parameter has a value of a different size here.
+            UsageError: a parameter's current value has a different size.
         """
         for config in model_config.parameters:
             value = self._values.get(config.name)
@@ -202,7 +202,7 @@ class Parameters:
         self[name] = read_blob(raw, config, str(getattr(f, "name", "parameter file")))
 
     def to_tar(self, f: IO[Any]) -> None:
-        """Write all parameters as an uncompressed tar; a file opened as text works too."""
+        """Write all parameters to an uncompressed tar. The file may be opened in text mode."""
         write_tar(f, ((self._configs[name], self[name]) for name in self._configs))
 
     @staticmethod
@@ -210,7 +210,7 @@ class Parameters:
         """Return the parameters in a tar.
 
         Raises:
-            ModelFileError: the tar is damaged, or not one of parameters.
+            ModelFileError: the tar is damaged or does not contain parameters.
         """
         found = Parameters()
         for config, value in read_tar(f):
@@ -218,10 +218,10 @@ class Parameters:
         return found
 
     def init_from_tar(self, f: IO[Any], exclude_params: Sequence[str] = ()) -> None:
-        """Load the values of a tar for parameters that are in both, except excluded ones; after an error, none.
+        """Load a tar's values of the parameters in both, except excluded ones; after an error, nothing is changed.
 
         Raises:
-            ModelFileError: the tar is damaged, or not one of parameters.
+            ModelFileError: the tar is damaged or does not contain parameters.
             UsageError: a size differs, or the tar has none of the parameters.
         """
         found = {config.name: value for config, value in read_tar(f)}

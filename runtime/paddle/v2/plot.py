@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves of costs while a script trains, in a notebook or as a file; drawn by matplotlib.
+"""Plots costs while a script trains, in a notebook or to a file, with matplotlib.
 
 In a job, every curve is also reported to the launcher, for TensorBoard and the dashboard.
 """
@@ -36,9 +36,9 @@ class PlotData:
 
 
 class Ploter:
-    """Curves by title, drawn into one picture.
+    """Curves by title, drawn in one figure.
 
-    With DISABLE_PLOT=True in the environment nothing is drawn, and matplotlib is not needed.
+    If the environment has DISABLE_PLOT=True, nothing is drawn and matplotlib is not needed.
 
     Attributes:
         __plot_data__: the points by title; scripts read them under this name.
@@ -67,7 +67,7 @@ class Ploter:
         self._reporter.point(title, step, value)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Draw all curves that have points: into a file, or without `path` into the notebook's cell.
+        """Draw all curves that have points, to a file or, without `path`, to the notebook's cell.
 
         Raises:
             NotAvailableError: there is no path and IPython is not installed.

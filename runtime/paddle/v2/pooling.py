@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling classes, which ``img_pool`` and ``pooling`` take."""
+"""Pooling classes, which ``img_pool`` and ``pooling`` accept."""
 
 from __future__ import annotations
 
 
 class BasePoolingType:
-    """A kind of pooling; ``name`` is what configurations store."""
+    """Base class of poolings; ``name`` is the name in configurations."""
 
     name = ""
 

@@ -55,7 +55,7 @@ def simple_gru(given: dict[str, Any]) -> LayerOutput:
     "gru_bias_attr=None, act=None, gate_act=None, mixed_layer_attr=None, gru_cell_attr=None"
 )
 def simple_gru2(given: dict[str, Any]) -> LayerOutput:
-    """Declare the same as `simple_gru`, with the arguments in another order."""
+    """Declare what `simple_gru` declares, with a different order of arguments."""
     given["name"] = model.current().auto_name("simple_gru2", given["name"])
     bias, cell = given.pop("mixed_bias_attr"), given.pop("gru_cell_attr")
     return simple_gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)
@@ -122,7 +122,7 @@ _GRU_UNIT = (
 
 @takes(f"input, out_memory=None, name=None, size=None, {_LSTM_UNIT}")
 def lstmemory_unit(given: dict[str, Any]) -> LayerOutput:
-    """Declare one step of an LSTM ``<name>``, its projection ``<name>_input_recurrent`` and its cell ``<name>_state``.
+    """Declare one LSTM step ``<name>``, its projection ``<name>_input_recurrent`` and its cell ``<name>_state``.
 
     Args:
         input: rows projected to the gates, 4 D.

@@ -50,7 +50,7 @@ class Settings:
 
 
 def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Settings:
-    """Combine arguments, environment and defaults.
+    """Merge arguments, environment and defaults.
 
     Raises:
         FlagError: a name is unknown or a value cannot be read.
@@ -89,18 +89,18 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
 
 
 def init(**arguments: object) -> None:
-    """Set up this process; any flag of the original's trainer is accepted, unknown ones are errors.
+    """Set up this process. All flags of the original's trainer are accepted; unknown flags are errors.
 
     Args:
         **arguments: flags such as use_gpu, trainer_count, seed, port, ports_num, ports_num_for_sparse,
             num_gradient_servers, trainer_id, pservers. `paddle_node/contract/flags.py` has the full table.
             trainer_count is the number of threads that share the work of large operators. A batch is not split: costs,
-            gradients, batch_norm's statistics and dropout masks are those of one thread, bit by bit. The original's
-            threads each took a contiguous part of the batch, with its own statistics and masks, and their gradients
-            were summed: the same but for rounding in networks without these two.
+            gradients, batch_norm's statistics and dropout masks are bitwise equal to those of one thread. In the
+            original, each thread took a contiguous part of the batch, with separate statistics and masks, and the
+            gradients were summed. Without batch_norm and dropout, the results differ only by rounding.
 
     Raises:
-        DeviceError: use_gpu, and there is no such GPU.
+        DeviceError: use_gpu is set, but the GPU does not exist.
     """
     _state.settings = resolve(arguments, JobEnvironment.read())
     Device(_state.settings.device).check()
@@ -109,7 +109,7 @@ def init(**arguments: object) -> None:
 
 
 def current() -> Settings:
-    """Return the settings of the last ``init``, or of environment and defaults."""
+    """Return the settings of the last ``init`` call, or those from the environment and defaults."""
     if _state.settings is None:
         _state.settings = resolve({}, JobEnvironment.read())
     return _state.settings

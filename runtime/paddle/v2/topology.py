@@ -19,7 +19,7 @@ Layers = LayerOutput | Sequence[LayerOutput]
 
 
 class Topology:
-    """The layers that ``layers`` and ``extra_layers`` need; other declared layers are left out."""
+    """The layers that ``layers`` and ``extra_layers`` need, without other declared layers."""
 
     def __init__(self, layers: Layers, extra_layers: Layers | None = None) -> None:
         self.layers = _listed(layers)
@@ -36,7 +36,7 @@ class Topology:
         return NetworkMessage(self.network)
 
     def get_layer(self, name: str) -> LayerOutput:
-        """Return the layer of that name: the very object that the script declared, if outputs need it.
+        """Return the layer object that the script declared under this name, if the outputs need it.
 
         Raises:
             UsageError: there is no such layer.
@@ -74,7 +74,7 @@ class Topology:
         self.network = replace(self.network, parameters=parameters)
 
     def make_dense(self) -> None:
-        """Update every parameter as a whole: a GPU has no row-by-row update, as in the original."""
+        """Make every parameter dense: as in the original, GPUs do not support updates row by row."""
         parameters = {
             name: replace(config, sparse_update=False, sparse_remote_update=False)
             for name, config in self.network.parameters.items()

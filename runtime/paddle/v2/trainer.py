@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``trainer.SGD``: trains a network in this process, or as one trainer of a cluster.
 
-The numbers of N synchronous trainers on N parts of the data are those of one process on the joined batches, up to
-float32 rounding; dropout masks depend on (seed, trainer id, step).
+N synchronous trainers on N parts of the data compute the same values as one process on the joined batches, up to
+float32 rounding. Dropout masks depend on (seed, trainer id, step).
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _log = logging.getLogger(__name__)
 
 
 class SGD:
-    """Trains ``parameters`` to minimise ``cost``.
+    """Trains ``parameters`` to minimize ``cost``.
 
     Args:
-        cost: cost layer, or several.
+        cost: a cost layer, or several.
         parameters: the result of ``paddle.parameters.create``; trained in place.
         update_equation: an optimizer.
-        extra_layers: further layers, for evaluators; costs among them and behind them are trained too, their
-            parameters are added to `parameters`, and `event.cost` leaves them out.
-        is_local: False sends gradients to the parameter servers that ``paddle.init`` names.
+        extra_layers: further layers, for evaluators. Cost layers among them, or that they depend on, are also trained,
+            and their parameters are added to `parameters`; `event.cost` does not include them.
+        is_local: whether to train without parameter servers; False: use those that ``paddle.init`` names.
         pserver_spec: not supported (the fault-tolerant servers of the original).
         use_etcd: has no effect.
 
     Attributes:
-        first_pass: number of the first pass of `train`, where passes before it were trained elsewhere.
+        first_pass: number of the first pass of `train`, if an earlier process trained the passes before it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class SGD:
             self._reporter.flush()
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
-        """Return cost per sample (NaN without any) and metrics over a reader, without dropout; changes nothing."""
+        """Return cost per sample (NaN without samples) and metrics over a reader, without dropout; change nothing."""
         _require_function(reader)
         feeder = DataFeeder(self._topology.data_type(), feeding)
         metrics = Metrics(self._topology.network.evaluators)
@@ -166,27 +166,27 @@ class SGD:
         return result
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
-        """Write all parameters: fully decayed, averaged if the optimizer averages, with complete tables."""
+        """Save all parameters: with all decay applied, averaged if the optimizer averages, and with complete tables."""
         with self.to_save() as parameters:
             parameters.to_tar(f)
 
     @contextlib.contextmanager
     def to_save(self) -> Iterator[Parameters]:
-        """Provide the parameters as `save_parameter_to_tar` saves them, within a ``with`` block."""
+        """Provide the parameters as `save_parameter_to_tar` would save them, within a ``with`` block."""
         if self._updater is not None:
             self._updater.catch_up()
         with self._averager.applied() if self._averager is not None else contextlib.nullcontext():
             yield self._parameters
 
     def close(self) -> None:
-        """Leave the parameter servers; happens automatically when the process ends."""
+        """Leave the parameter servers; happens automatically when the process exits."""
         if self._updater is not None:
             self._updater.close()
             self._updater = None
             self._closed = True
 
     def newest(self, name: str) -> NDArray[np.float32]:
-        """Return the current value of a parameter; a table on parameter servers is fetched whole."""
+        """Return the current value of a parameter; a table on parameter servers is fetched as a whole."""
         if name not in self._remote_tables:
             return self._machine.newest(name)
         if self._closed:
@@ -194,7 +194,7 @@ class SGD:
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
-        """Replace the value by one that the user has set."""
+        """Replace a parameter's value with one that the user has set."""
         if not self._is_local and self._updater is not None:
             raise UsageError(f"parameter {name!r} is on parameter servers now; set it before train()")
         if name in self._remote_tables:

@@ -5,13 +5,12 @@
     head:    magic "PDJ2" | crc of the rest of the head and of the description I | sequence number Q |
              bytes of the description I | bytes of the arrays Q                       (little-endian)
 
-A journal survives its process, but not its machine: a request is complete if its head is. Requests are numbered
-consecutively. A file is named after the first number in it; a file that is no longer needed is overwritten by the next,
-because writing to memory that is already allocated is twice as fast.
+A journal survives its process, but not its machine. A request is complete if its head is complete. Requests are
+numbered consecutively, and a file is named after its first request. A file that is no longer needed is reused for new
+requests, because writing to allocated memory is twice as fast.
 
-A full copy of the state is stored in the same folder: see `StateFolder`. If there is not enough room for both,
-training continues
-without them, and they are retried later.
+A full copy of the state is stored in the same folder: see `StateFolder`. If there is not enough room for both, training
+continues without them, and saving is retried later.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class Journal:
         self.sequence += 1
 
     def rotate(self) -> None:
-        """Continue in another file; earlier ones can be dropped later."""
+        """Continue in a new file, so that earlier files can be dropped later."""
         self.close()
         self.nbytes = 0
 
@@ -139,9 +138,9 @@ class Journal:
             self._let_go(self._path(self._firsts.pop(0)))
 
     def read(self, after: int) -> Iterator[Message]:
-        """Yield the requests after number `after`, in order, up to the first incomplete one.
+        """Yield the requests after number `after`, in order, up to the first incomplete request.
 
-        Afterwards, new requests are appended after the last complete one.
+        Afterwards, new requests are appended after the last complete request.
         """
         self.close()
         self.sequence = after
@@ -201,7 +200,7 @@ def _write(file: int, frames: list[Frame], at: int) -> int:
 
 
 class StateFolder:
-    """The folder in which one server's state outlives its process: a full copy, and a journal of later requests.
+    """The folder with one server's state, which outlives the process: a full copy, and a journal of later requests.
 
     Attributes:
         journal: None if there is not enough room.
@@ -215,29 +214,29 @@ class StateFolder:
         self._retry_at = 0.0
 
     def check(self) -> None:
-        """Check that an earlier process saved its complete state. Raises PserverError: its state is incomplete."""
+        """Check that an earlier process saved its complete state. Raises PserverError: it did not."""
         gone = self.path / _GONE
         if gone.exists():
             raise PserverError(gone.read_text(encoding="utf-8"))
 
     def is_long(self, limit: int, sequence: int) -> bool:
-        """Return whether the journal is so long that another copy is due.
+        """Return whether the journal is so long that a new full copy is due.
 
         Args:
-            limit: bytes.
+            limit: maximum length of the journal in bytes.
             sequence: number of the last request in the last copy.
         """
         journal = self.journal
         return journal is not None and (journal.nbytes > limit or journal.sequence - sequence > _MAX_REQUESTS)
 
     def copied(self, sequence: int) -> None:
-        """Drop the requests up to and including number `sequence`, which a new full copy contains."""
+        """Drop the requests up to and including number `sequence`, which are part of a new full copy."""
         if self.journal is not None:
             self.journal.drop(sequence)
             (self.path / _GONE).unlink(missing_ok=True)
 
     def give_up(self, error: OSError) -> None:
-        """Continue without a journal, and record for the next process that there is none."""
+        """Continue without a journal, and record its absence for the next process."""
         free = shutil.disk_usage(self.path).free
         text = (
             f"cannot save the state of this server in {self.path} ({error.strerror}; {free} bytes "
@@ -259,7 +258,7 @@ class StateFolder:
             _log.warning("%s: %s", self.path, again)
 
     def try_again(self, nbytes: int) -> bool:
-        """Begin another journal if a retry is due and there is room for `nbytes` bytes; return whether it began."""
+        """Start a new journal if a retry is due and `nbytes` bytes fit; return whether a journal was started."""
         if self._clock() < self._retry_at:
             return False
         self._retry_at = self._clock() + _RETRY_S

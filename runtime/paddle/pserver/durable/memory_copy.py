@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one server in memory that outlives its process: a full copy, and a journal of later requests.
+"""The state of one server, in memory that outlives its process: a full copy, and a journal of later requests.
 
-A request is in the journal before it is answered. Another process of the same server loads the newest complete
-copy and executes the journal's requests again: its state is then that of the first process at its last answer,
-bit for bit. When the journal is as large as the state, another copy is made while training continues.
+A request is written to the journal before it is answered. The server's next process loads the newest complete copy and
+replays the journal; its state is then bitwise equal to that of the previous process at its last answer. When the
+journal is as large as the state, a new copy is made while training continues.
 
-If there is not enough room, training continues without the copy, and it is retried later.
+If there is not enough room, training continues without a copy, and copying is retried later.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Owner(Protocol):
         """Return whether `facts` and the store together are the complete state."""
 
     def facts(self) -> dict[str, Any]:
-        """Return the requests of all trainers so far, as JSON."""
+        """Return what is known of all trainers' requests so far, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
-        """Resume the state of another process."""
+        """Resume the state of an earlier process."""
 
 
 class SavedState:
@@ -52,7 +52,7 @@ class SavedState:
         self._limit = MIN_JOURNAL_BYTES
 
     def recover(self, owner: Owner, watch: Callable[[Store, Configuration], None]) -> list[Message]:
-        """Load the last full copy into a new engine; return the requests that it must execute again.
+        """Load the last full copy into a new engine; return the requests that the engine must execute again.
 
         Args:
             watch: called with the store before anything in it changes.
@@ -76,14 +76,14 @@ class SavedState:
         return list(self._folder.journal.read(sequence))
 
     def adopt(self, store: Store, configuration: Configuration) -> Series:
-        """Begin to save a store; return the observer to notify before changes: see `observer.Watch`."""
+        """Start saving a store; return the observer that must be notified before each change: see `observer.Watch`."""
         origin = Origin("", 0, 1, configuration.to_text())
         self._store = store
         self._series = Series(self._folder.path, origin, store, keep=1)
         return self._series
 
     def record(self, message: Message, owner: Owner, *, copy: bool = False, may_copy: bool = True) -> None:
-        """Record a request; begin another copy if one was requested, or the journal is long."""
+        """Record a request; start a new copy if one was requested or the journal is long."""
         if self._folder.journal is None:
             self._try_again(owner)
             return
@@ -119,7 +119,7 @@ class SavedState:
         return True
 
     def give_way(self) -> None:
-        """Abandon the copy in progress in favour of another, because a growing table supports only one at a time."""
+        """Abandon the copy in progress so that another one can start: a growing table supports only one at a time."""
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 

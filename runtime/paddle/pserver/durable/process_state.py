@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports and the identity that a server process saves for its successor.
+"""The ports and the identity that a server process saves for the process that replaces it.
 
     <state_dir>/paddle-<job>-<node>/server.json, port-<number>/..., tasks-<number>.log
 
-The next process listens on the same ports and answers with the same stamps, so that trainers continue as after a
-broken connection. A process that exits normally removes these files.
+The next process listens on the same ports and answers with the same stamps, so that trainers continue as they would
+after a broken connection. A process that exits normally removes these files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NAME = "server.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A server process's identity, as trainers know it.
+    """A server process's identity, as trainers see it.
 
     Attributes:
-        ports: ports of its routers, in their order.
-        stamps: stamps of its engines, in the same order.
+        ports: ports of the process's routers, in order.
+        stamps: stamps of the engines, in the same order.
     """
 
     ports: tuple[Port, ...]
@@ -42,14 +42,14 @@ class Identity:
 
 
 class Revival:
-    """The state folder of one server process and its successors."""
+    """The state folder that a server process shares with the processes that replace it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @classmethod
     def of(cls, state_dir: str, environment: JobEnvironment, port: int) -> Revival | None:
-        """Create and return the folder of the state; None, with a logged reason, if no state is saved."""
+        """Create and return the state folder; None, with the reason logged, if no state is saved."""
         if not state_dir:
             return None
         parts = [environment.job_id, environment.node_id]
@@ -90,11 +90,11 @@ class Revival:
         os.replace(new, path)
 
     def folder_of(self, number: int) -> Path:
-        """Return the folder of the state of the engine with that number."""
+        """Return the state folder of the engine with the given number."""
         return self._folder / f"port-{number}"
 
     def file_of(self, what: str, number: int) -> Path:
-        """Return the file in which the engine with that number saves additional data."""
+        """Return the file in which the engine with the given number saves additional data."""
         return self._folder / f"{what}-{number}.log"
 
     def clear(self) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full copy of a program's state in one file, which gets its name only when it is complete.
+"""A full copy of a program's state in one file, which is renamed to its final name only when it is complete.
 
     <folder>/copy-<number of the last request in it>
 
-It is a sequence of records as in `journal`: one for each value, then the gradients that trainers sent for unfinished
-steps, and last the progress of the trainers. The stamp of a record is the CRC-32 of its arrays.
+The file is a sequence of records as in `journal`: one per value, then the gradients that trainers sent for unfinished
+steps, and finally the progress of the trainers. A record's stamp is the CRC-32 of its arrays.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Copy(NamedTuple):
     """A complete copy of a program's state.
 
     Attributes:
-        sequence: number of the last request in it.
+        sequence: number of the last request that the copy includes.
     """
 
     path: Path
@@ -63,7 +63,7 @@ def write_copy(
     sent: Iterable[Sent],
     facts: Mapping[str, Any],
 ) -> Copy:
-    """Write a copy, then remove all others.
+    """Write a copy, and then remove all earlier copies.
 
     Raises:
         OSError: there is not enough room; earlier copies are retained.
@@ -90,7 +90,7 @@ def write_copy(
 
 
 def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]:
-    """Yield a copy's values by name, which the caller then owns; then the trainers' messages; last the facts.
+    """Yield a copy's values by name, which the caller then owns; then the trainers' messages; finally the facts.
 
     Raises:
         CheckpointError: the copy is damaged.

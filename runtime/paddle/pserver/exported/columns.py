@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects columns of rows in raw files until their number is known, which a file's header needs.
+"""Collects columns of rows in raw files until the number of rows, which a file's header needs, is known.
 
-Each column is appended to a separate file and then copied by the system, so that memory is bounded by a piece.
+Each column is appended to a separate file, and later copied by the system, so that only one piece is in memory at a
+time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _COPY = 1 << 20
 
 
 class Column(NamedTuple):
-    """One column of a file: shape (n,) or (n, width), and the place of its bytes."""
+    """One column of a file, of shape (n,) or (n, width), and the location of its bytes."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
@@ -62,7 +63,7 @@ class _Writes(Protocol):
 
 
 class Spool:
-    """Collects pieces of rows. A context manager that removes its files at the end.
+    """Collects pieces of rows. Used as a context manager, it removes its files on exit.
 
     Attributes:
         count: number of rows so far.
@@ -121,7 +122,7 @@ def _rounded(rows: TableRows, dtype: np.dtype[np.generic]) -> npt.NDArray[np.flo
 
 
 def digest_of(rows: TableRows) -> int:
-    """Return a digest of ids, values and states that does not depend on the order of rows; ages do not count.
+    """Return a digest of ids, values and states that does not depend on the rows' order; ages are not included.
 
     Digests of disjoint pieces are added modulo 2^64.
     """

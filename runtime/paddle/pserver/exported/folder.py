@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exported table: a folder with one file for each server and a manifest; it appears complete or not at all.
+"""An exported table: a folder with one file per server and a manifest. It appears complete or not at all.
 
     DIR/base-000000000120/        a base: all rows
         rows-0-of-2.safetensors
@@ -8,8 +8,8 @@
     DIR/delta-000000000180/       rows that changed after the batches of the previous folder
         removed.npy               ids of rows that left the table after these batches, if there are any
 
-A folder is written under another name, synced and renamed. Rows of a later folder replace those of an earlier one, and
-its removed ids drop them.
+A folder is written under a temporary name, synced and renamed. The rows of a later folder replace rows with the same
+ids in earlier folders, and its removed ids drop such rows.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Description:
 
     Attributes:
         table: the name of the exported table.
-        width: elements of a row.
+        width: number of elements in a row.
         states: size of the rule's state of each row; None: states are not included.
-        rule: rule of the optimizer.
-        since: for each server, the batch after which changes are included; empty: all rows are.
+        rule: update rule of the table's optimizer.
+        since: for each server, the batch after which changes are included; empty: all rows are included.
         clocks: for each server, the batch at which the copy began.
         files: name of each server's file.
         rows: number of rows in all files.
@@ -135,7 +135,7 @@ class Description:
 
 
 class FolderWriter:
-    """Writes a folder. A context manager: without `publish` it removes the folder at the end."""
+    """Writes an exported folder. Used as a context manager, it removes a folder that was not published."""
 
     def __init__(self, root: Path, kind: str) -> None:
         """Start below `root`, in a format of `FORMATS`.
@@ -185,11 +185,11 @@ class FolderWriter:
         self._digest = (self._digest + spool.digest) % (1 << 64)
 
     def remove(self, ids: Ids) -> None:
-        """Record ids (n,) whose rows left the table; those of one server are distinct."""
+        """Record ids (n,) whose rows left the table; ids from one server must be distinct."""
         self._removed.append(ids)
 
     def publish(self, said: Description) -> Path:
-        """Rename the folder to its final name; return it.
+        """Rename the folder to its final name and return the new path.
 
         Raises:
             ConfigError: a folder of that name, or a base of a later batch, already exists.
@@ -232,10 +232,10 @@ class FolderWriter:
 
 
 def folders_of(path: Path) -> list[Path]:
-    """Return the newest base below a path and the deltas after it, in order; or the path if it is one of them.
+    """Return the newest base below a path and the deltas that follow it, in order, or the path itself if it is one.
 
     Raises:
-        ConfigError: there is no base, a folder is incomplete, or a delta does not follow the one before.
+        ConfigError: there is no base, a folder is incomplete, or a delta does not follow its predecessor.
     """
     if (path / MANIFEST).is_file():
         if since := Description.read(path).since:
@@ -285,7 +285,7 @@ def _described(folder: Path) -> Description:
 
 
 def are_different(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Return whether two folders' generations differ; an unknown generation equals every other one."""
+    """Return whether two folders' generations differ; an unknown generation matches any other."""
     if not one or not other:
         return False
     return len(one) != len(other) or any(a != b and a and b for a, b in zip(one, other, strict=True))
@@ -328,12 +328,12 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
 
 
 def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRows]:
-    """Yield the initial rows of a table: of exported folders, or of one file of another program.
+    """Yield the initial rows of a table, from exported folders or from a single file of another program.
 
     Args:
         key: the name of the matrix in the file; see `read_file`.
         width: width of the table.
-        rule: rule of its optimizer; states of another rule are skipped, with a warning.
+        rule: update rule of the table's optimizer; states of a different rule are skipped, with a warning.
 
     Raises:
         ConfigError: the rows have a different width, or cannot be read.

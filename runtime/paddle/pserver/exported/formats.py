@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats of files with rows, and files of other programs: arrays `ids` and `rows`, or an embedding's weight."""
+"""File formats for rows, also those of other programs: arrays `ids` and `rows`, or an embedding's weight matrix."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
 
 
 def format_of(path: Path) -> ModuleType:
-    """Return the module that reads a file.
+    """Return the module that reads a file's format.
 
     Raises:
-        ConfigError: no module does; for a pickle, the message has the code that writes another format.
+        ConfigError: no module reads the format; for a pickle, the message shows code that writes a supported format.
     """
     if path.suffix in _PICKLES:
         raise ConfigError(
@@ -47,12 +47,14 @@ def read_file(path: Path, key: str = "", *, is_foreign: bool = False) -> Iterato
     """Yield the rows of a file in bounded pieces.
 
     Args:
-        path: a file with `ids`, `rows` and perhaps `ages` and `states`; or with a matrix whose row i has the id i.
-        key: name of the matrix; required if there are several. If the file also has `ids`, they are its ids.
-        is_foreign: whether another program wrote the file: states are not read, and ids may not repeat.
+        path: a file with `ids`, `rows` and optionally `ages` and `states`; or with a matrix whose row i has the id i.
+        key: name of the matrix; required if there are several. If the file also has `ids`, these are the ids of its
+            rows.
+        is_foreign: whether another program wrote the file: then states are not read, and ids must be distinct.
 
     Raises:
-        ConfigError: the file is invalid, has neither rows nor a matrix, or repeats an id (found before any piece).
+        ConfigError: the file is invalid, has neither rows nor a matrix, or repeats an id, which is detected before the
+            first piece.
     """
     module = format_of(path)
     if not path.is_file():

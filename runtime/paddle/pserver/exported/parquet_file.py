@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet by pyarrow, which only this format needs. See `formats`."""
+"""Parquet, read and written with pyarrow, which only this format needs. See `formats`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
-    """Write a file with a column for each array; rows are lists of a fixed size."""
+    """Write a file with one column per array; rows are lists of a fixed size."""
     arrow, parquet = _arrow()
     kinds = {np.dtype("<i8"): arrow.int64(), np.dtype("<i4"): arrow.int32(), np.dtype("<f4"): arrow.float32()}
     kinds[np.dtype("<f2")] = arrow.float16()
@@ -50,7 +50,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the columns of a file; a list without a fixed size has the width 0. Raises ConfigError."""
+    """Return the shapes of a file's columns; a list without a fixed size has width 0. Raises ConfigError."""
     arrow, parquet = _arrow()
     try:
         with parquet.ParquetFile(path) as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors: eight bytes with the length of a JSON header, the header, raw arrays. See `formats`."""
+"""Safetensors files: the length of a JSON header in eight bytes, the header, and raw arrays. See `formats`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, 
         names: result name of each array -> its name in the file.
 
     Raises:
-        ConfigError: the file is not a valid file.
+        ConfigError: the file is invalid.
     """
     header = _header(path, _place, names.values())
     arrays = {}

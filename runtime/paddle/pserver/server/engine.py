@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One parameter server without sockets: tracks its trainers, executes each request once, reports missing trainers.
+"""One parameter server, without sockets: tracks trainers, executes each request once, reports missing trainers.
 
 A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A
 request that must wait for other trainers gets its reply from a later call.
@@ -47,7 +47,7 @@ class Engine:
     """One server's state. Not thread-safe.
 
     Attributes:
-        stamp: identifies the server's process; see `__init__`.
+        stamp: number that identifies the server's process; see `__init__`.
         handled: number of requests received so far.
         ports: the section about the job's ports in an answer to HELLO, if there is one.
     """
@@ -97,7 +97,7 @@ class Engine:
         return self._flush()
 
     def background(self) -> float:
-        """Do a small part of the deferred work; return the number of seconds until there is more."""
+        """Do a small part of the deferred work; return the number of seconds until there is more to do."""
         return self._keeper.background()
 
     @property
@@ -107,7 +107,7 @@ class Engine:
 
     @property
     def doing(self) -> str:
-        """The current long operation of the keeper, if any; any thread may ask."""
+        """The keeper's current long operation, if any. Thread-safe."""
         return self._keeper.doing
 
     @property
@@ -121,7 +121,7 @@ class Engine:
         return len(self._sessions.left) == self._sessions.num_trainers
 
     def is_deserted(self, asked_at: float) -> bool:
-        """Return whether no trainer needs this server any more: each has left or has been disconnected for too long.
+        """Return whether no trainer needs this server any more: each has left or been disconnected for too long.
 
         Args:
             asked_at: when this check became relevant; trainers can still connect until the barrier timeout after it.
@@ -145,11 +145,11 @@ class Engine:
         return self._service.is_quiet
 
     def push_counts(self) -> tuple[PushCount, ...]:
-        """Return the push and discard counts of every trainer; empty if gradients are never discarded for their age."""
+        """Return every trainer's push and discard counts; empty if no gradients are discarded for their age."""
         return self._service.push_counts()
 
     def queue(self) -> Queue:
-        """Return the waiting trainers, the trainers that they wait for, and the lagging trainers."""
+        """Return which trainers are waiting, which trainers they wait for, and which trainers lag."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
         return Queue(
@@ -179,7 +179,7 @@ class Engine:
         sessions_from_json(self._sessions, facts["sessions"], self._service.values, self.stamp)
 
     def miss_everyone(self) -> None:
-        """Mark every trainer as disconnected: after a restart of this server, all of them must reconnect."""
+        """Mark every trainer as disconnected: after a restart of this server, all trainers must reconnect."""
         for session in self._sessions.all():
             session.lost_at = self._clock()
 
@@ -195,7 +195,7 @@ class Engine:
         return self._service.shared_slabs
 
     def lose(self, address: bytes) -> None:
-        """Record that the connection from an address broke, which may be restored."""
+        """Record that the connection from an address broke; it may be restored."""
         session = self._sessions.lose(address, self._clock())
         if session is not None:
             _log.warning("connection to trainer %d broke; waiting for it to reconnect", session.trainer)
@@ -203,7 +203,7 @@ class Engine:
         self._tasks.lose(address)
 
     def tick(self) -> list[Reply]:
-        """Check deadlines, about once a second: log missing trainers, and fail barriers that cannot open."""
+        """Check deadlines, about once a second: log missing trainers, and fail barriers that can no longer open."""
         self._out += [Reply(*each) for each in self._readers.tick()]
         self._tasks.tick()
         now = self._clock()
@@ -250,7 +250,7 @@ class Engine:
         self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
 
     def answer_separately(self, address: bytes, message: Message) -> Message:
-        """Return the answer to a request independent of the service: PING, or a question to the task queues.
+        """Return the answer to a request that does not depend on the service: PING, or a question to the task queues.
 
         Raises:
             PaddleError: the question is refused.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work of an engine that may take minutes: it is done in a separate thread, which has exclusive use of the engine.
+"""Runs an engine's long work, which may take minutes, in a separate thread with exclusive use of the engine.
 
-The port's thread continues to listen. It reports the server's current operation to waiting peers, so that they do not
-assume it is lost; the requests that arrive meanwhile are executed afterwards, in the order of arrival.
+The port's thread continues to listen. It reports the current operation to waiting peers, so that they do not assume
+that the server is lost. Requests that arrive during the work are executed after it, in order of arrival.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Work:
 
 
 class Attended:
-    """An engine that answers even during long work. Used by the port's thread, except `begin` and `settle`.
+    """An engine that answers even during long work. Used by the port's thread, except for `begin` and `settle`.
 
     Attributes:
-        engine: can be used while `is_at_work` is false; its counts can be read at any time.
+        engine: the engine, which may be used while `is_at_work` is false; its counts may be read at any time.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -61,11 +61,11 @@ class Attended:
 
     @property
     def is_at_work(self) -> bool:
-        """Return whether another thread has the engine."""
+        """Return whether a different thread is using the engine."""
         return self._work is not None
 
     def begin(self, work: Callable[[], list[Reply]], about: str) -> ServiceThread[list[Reply]]:
-        """Run work on the engine in a new thread, and return the thread; the port delivers the replies of the work.
+        """Run work on the engine in a new thread; return the thread. The port delivers the work's replies.
 
         Args:
             about: description of the work, used while the engine's keeper has none.
@@ -74,12 +74,12 @@ class Attended:
         return self._work.thread
 
     def settle(self) -> None:
-        """Wait for the work that `begin` started. Raises its exception; the engine then stays at work for good."""
+        """Wait for the work that `begin` started. If it raised, raise its exception; the engine then stays unusable."""
         if (work := self._work) is not None:
             work.thread.finish()
 
     def go_on(self) -> list[Reply]:
-        """If the work has ended, execute the requests that waited for it; return the replies that are due."""
+        """Once the work has ended, execute the requests that waited for it; return the replies that are due."""
         work = self._work
         if work is None or work.thread.is_alive or isinstance(work.thread.error, PaddleError):
             return []
@@ -92,7 +92,7 @@ class Attended:
         return out
 
     def handle(self, address: bytes, message: Message) -> list[Reply]:
-        """Execute one request and return the replies that are due; `go_on` returns those to long requests."""
+        """Execute a request and return the replies that are due; replies to long requests are returned by `go_on`."""
         if self._work is not None:
             return self._attend(self._work, address, message)
         if message.verb not in self.engine.long or message.trainer == READER:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of a job on one server: all trainers must describe the same model, and one trainer sets its values.
 
-Until the values are set, the other trainers wait. Afterwards values are pulled, or are sent with the answers to pushes.
+The other trainers wait until the values are set. From then on, values are pulled, or are sent with the answers to
+pushes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Model:
 
     Attributes:
         store: None until a trainer has described the model.
-        lag: in asynchronous training, decides which gradients are too old; None: training is synchronous.
+        lag: decides which gradients are too old, in asynchronous training; None: training is synchronous.
         is_ready: whether the values are set.
         resumed_at: number of batches in the checkpoint that this job resumed from, or -1.
     """
@@ -84,8 +85,7 @@ class Model:
         return self.store
 
     def ready(self) -> Store:
-        """Return the store with its values. Raises PserverError: they are not set yet, or a batch is applied only in
-        part."""
+        """Return the store with its values. Raises PserverError: they are not set, or a batch is half applied."""
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         store = self.configured()
@@ -94,7 +94,7 @@ class Model:
         return store
 
     def shown(self) -> ReaderView | None:
-        """Return the model and its values; None until they are set."""
+        """Return the model and its values for readers; None until the values are set."""
         if self._configuration is None or self.store is None or not self.is_ready:
             return None
         return ReaderView(self._configuration, self.store)
@@ -104,7 +104,7 @@ class Model:
         self._config.withdraw(trainer)
 
     def leave(self, trainer: int) -> None:
-        """Refuse trainers that wait for values from a trainer that has left."""
+        """Refuse trainers that are waiting for values from a trainer that has left."""
         if trainer == self._creator and not self.is_ready:
             for other, _ in self._config.take():
                 self._desk.answer(other, error_message(_NO_VALUES % trainer))
@@ -114,7 +114,7 @@ class Model:
         self._config.take()
 
     def waiting(self) -> Waiting:
-        """Return the trainers that wait for the values, and the trainer that sets them."""
+        """Return the trainers that are waiting for values, and the trainer that sets them."""
         others = set(range(self._desk.options.num_trainers)) - {self._creator}
         return Waiting(
             "for the initial values", self._config, self._config.missing({*self._desk.left, *others})
@@ -247,7 +247,7 @@ def _part_of_values(store: Store, message: Message) -> Message:
 
 
 class PushAnswers:
-    """The answers to the pushes of one step, which all contain the same values."""
+    """Answers the pushes of one step; all answers contain the same values."""
 
     def __init__(self, store: Store, values: Section | None = None) -> None:
         """Prepare the answers. `values`: all values, unchanged until the answers are sent; None: they are copied."""
@@ -255,7 +255,7 @@ class PushAnswers:
         self._values = () if values is None else (values,)
 
     def to(self, gradient: Gradient) -> Message:
-        """Return the answer to a push; values wanted for a push in chunks are sent separately, in chunks."""
+        """Return the answer to a push. Values for a push that came in chunks are sent separately, in chunks."""
         store = self._store
         rows = tuple(
             [

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread behind one port: reads messages from the socket, passes them to the engine, sends its answers.
+"""The thread of one port: reads messages from the socket, passes them to the engine, and sends the replies.
 
-Errors of a peer are logged once per peer and only counted after that, so that no peer can fill the log. After the
-first 256 peers, all errors are only counted.
+Only the first error of each peer is logged, and only for the first 256 peers, so that no peer can fill the log. All
+other errors are counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Port:
 
     Attributes:
         poller: the poller of the thread.
-        push_counts, queue: values of the engine, at most two seconds old; any thread may read them.
+        push_counts, queue: copies of the engine's values, at most two seconds old; any thread may read them.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Port:
         self._reported_at = 0.0
 
     def stop(self) -> None:
-        """End `serve`, which runs in another thread."""
+        """Make `serve`, which runs in a different thread, return."""
         self._base.wake()
 
     def serve(self) -> None:
@@ -95,7 +95,7 @@ class Port:
                 listener.close()
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """Process the received frames of a message; a damaged message is requested again."""
+        """Process the received frames of a message; request a damaged message again."""
         try:
             message = decode(frames, found)
         except DamagedError as error:
@@ -167,6 +167,6 @@ class Port:
 
 
 def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open a listener for every available transport besides a port, which can replace any of them."""
+    """Open a listener for every available transport besides the base port; each can replace the base transport."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a program: receives named gradients, lets the program update, returns named values.
+"""Serves a program: receives gradients by name, lets the program update its variables, and returns values by name.
 
 Synchronous: a step is computed as soon as every trainer that has not left has sent all of its gradients. Trainers are
 counted by id, and the program receives their gradients in the order of their ids. Asynchronous: each trainer's
@@ -51,13 +51,13 @@ class Served(Protocol):
         """Return whether the values sent to trainers affect later requests."""
 
     def kept(self) -> Iterator[tuple[str, Value]]:
-        """Yield the complete state of the program; rows of one name may be yielded in several parts."""
+        """Yield the complete state of the program. Rows with the same name may be yielded in several parts."""
 
     def take_up(self, name: str, value: Value) -> None:
-        """Restore a value that an earlier process of this server saved; the program then owns the array."""
+        """Restore a value that an earlier process of this server saved; the program takes ownership of the array."""
 
     def given(self, trainer: int, name: str) -> Value:
-        """Return the value of a variable that a trainer last received, if known, else its present value."""
+        """Return the value of a variable that a trainer last received, if known; otherwise the current value."""
 
     def check(self, name: str, value: Value) -> None:
         """Check that the program accepts a gradient.
@@ -74,7 +74,7 @@ class Served(Protocol):
         """
 
     def begin_with(self, name: str, value: Value) -> None:
-        """Replace a variable's value by one that passed `check_first`."""
+        """Replace a variable's value with one that passed `check_first`."""
 
     def is_agreed(self, names: Collection[str]) -> bool:
         """Return whether all trainers send equal values under these names in a synchronous step.
@@ -90,13 +90,13 @@ class Served(Protocol):
         """
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply one trainer's gradients, independently of others. Raises PaddleError: they cannot be applied."""
+        """Apply one trainer's gradients independently of other trainers. Raises PaddleError: they cannot be applied."""
 
     def value(self, trainer: int, name: str) -> Value:
         """Return a variable; the program owns the array. Raises PserverError: there is no such variable."""
 
     def share(self) -> list[SharedArray]:
-        """Return memory that trainers of this node may map, with the variables that they request, if any.
+        """Return memory that trainers of this node may map, with the variables that they request; may be empty.
 
         The first call moves the variables into this memory.
         """
@@ -166,14 +166,14 @@ class ProgramService(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether no trainer waits for others; the gradients of unfinished steps are saved: see `sent`."""
+        """Return whether no trainer waits for others. Gradients of unfinished steps are saved: see `sent`."""
         return not (
             self._all_sent.arrived or self._begins.arrived or self._first.values or self._first.unfinished
         )
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """Return memory that trainers of this node may map; None if values change while trainers read them."""
+        """Return memory that trainers of this node may map; empty if values can change while trainers read them."""
         return self._program.share() if self._is_sync else []
 
     def handle(self, trainer: int, message: Message) -> None:
@@ -195,7 +195,7 @@ class ProgramService(Service):
             self._first = Arriving()
 
     def leave(self, trainer: int) -> None:
-        """Continue without a trainer that left; its gradients count if they were complete for a step."""
+        """Continue without a trainer that left; its gradients count if it had sent all of them for a step."""
         if self._all_sent.get(trainer) is None:
             self._sent.pop(trainer, None)
         if trainer == _GIVER and self._given is None:
@@ -225,20 +225,20 @@ class ProgramService(Service):
         }
 
     def sent(self) -> Iterator[tuple[int, list[Section]]]:
-        """Yield the gradients that trainers sent for unfinished steps: (trainer, sections of a message)."""
+        """Yield (trainer, sections of a message) for the gradients that trainers sent for unfinished steps."""
         for trainer, pending in sorted(self._sent.items()):
             for sections in pending.sections():
                 yield trainer, sections
 
     def take_up_sent(self, trainer: int, sections: Sequence[Section]) -> None:
-        """Restore gradients that `sent` of an earlier process yielded."""
+        """Restore gradients that an earlier process's `sent` yielded."""
         self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Refuse a v2 server's saved state; see `Service.take_up`.
 
         Raises:
-            PserverError: always; a program does not have its values in a store: see `go_on`.
+            PserverError: always; a program does not store its values in a store: see `go_on`.
         """
         raise PserverError(
             "the saved state is from a server of the v2 API; a server of a Fluid "
@@ -246,7 +246,7 @@ class ProgramService(Service):
         )
 
     def values(self, trainer: int) -> Message:
-        """Return the answer to a trainer's last request for values, which is BEGIN if there was none since."""
+        """Return the answer to a trainer's last request for values, or to its BEGIN if there was no such request."""
         if trainer not in self._wishes:
             return self._beginning()
         packed = pack(

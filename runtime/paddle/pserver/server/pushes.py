@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushes in progress on one server: collected by chunks, computed as soon as those of all trainers have arrived.
+"""Pushes in progress on one server: collected in chunks, and computed once those of all trainers have arrived.
 
-No result takes effect until a whole batch is computed. Withdrawing a push resets the batch, and the used chunks of
-the other trainers are requested again. In asynchronous training no push waits for another.
+No result takes effect until the whole batch is computed. Withdrawing a push resets the batch, and the other trainers
+must send their used chunks again. In asynchronous training, pushes do not wait for each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle.pserver.wire.verbs import Chunk, Repeat, Values
 
 
 class RefusedPush(PserverError):
-    """A received push cannot be applied. It was withdrawn and nothing was changed.
+    """A received push could not be applied. It was withdrawn, and nothing was changed.
 
     Attributes:
         trainer: rank of the trainer that sent it.
@@ -56,17 +56,17 @@ class Pushes:
 
     @property
     def is_halfway(self) -> bool:
-        """Return whether a batch is being computed and chunks are missing, so that `advance` would have no effect."""
+        """Return whether a batch is partly computed but chunks are missing, so that `advance` would have no effect."""
         return bool(self._members) and self._computed < len(self._used)
 
     def arrive(self, trainer: int, gradient: Gradient) -> None:
-        """Store a push, or a push's head."""
+        """Store a push, or the head of a push in chunks."""
         self._given.pop(trainer, None)
         self._cut.discard(trainer)
         self.arrived.arrive(trainer, gradient)
 
     def put(self, store: Store, trainer: int, message: Message) -> bool:
-        """Store a chunk, or send a trainer the chunk that it requests; return whether it was new.
+        """Store a chunk, or send a trainer the chunk that it requests; return whether the stored chunk was new.
 
         Raises:
             PaddleError: the chunk is refused, and with it the whole push.
@@ -103,7 +103,7 @@ class Pushes:
         return gradient.chunks[index] is None
 
     def is_cut(self, trainer: int) -> bool:
-        """Return whether a trainer was asked to repeat its push, but has not sent all chunks that are due."""
+        """Return whether a trainer was asked to repeat its push but has not sent all requested chunks."""
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
@@ -127,7 +127,7 @@ class Pushes:
                 self._send(other, Message(Repeat()))
 
     def give_up(self, trainer: int) -> bool:
-        """Discard an incomplete push, because its trainer sent another request. Return whether there was one."""
+        """Discard an incomplete push, because its trainer sent a new request; return whether there was one."""
         gradient = self.arrived.get(trainer)
         if gradient is None or not gradient.lacking:
             return False
@@ -135,11 +135,11 @@ class Pushes:
         return True
 
     def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
-        """Return the pushes of a batch that is applied now; empty if the batch is incomplete.
+        """Return the pushes of the batch that is applied now; empty if the batch is incomplete.
 
         Raises:
-            RefusedPush: one push must be refused; the others wait, and the batch may be complete without it.
-            ConfigError: there is no learning rate for it; `take` returns the pushes.
+            RefusedPush: a push must be refused; the other pushes wait, and the batch may be complete without it.
+            ConfigError: the batch has no learning rate; `take` returns its pushes.
         """
         if not self._members:
             if not self.arrived.is_open(excused):
@@ -153,10 +153,10 @@ class Pushes:
         return self.arrived.take()
 
     def values(self, store: Store) -> Section:
-        """Return all values after the batch that was applied last.
+        """Return all values as of the end of the last applied batch.
 
-        The result is a view, like the values of chunks. It does not change until every trainer has pushed again, and a
-        trainer pushes only after it has received the answer.
+        The result is a view, as are the values of chunks. It does not change until every trainer has pushed again,
+        which a trainer does only after it has received its answer.
         """
         only = self._ready[0] if len(self._ready) == 1 else None
         return Section("", store.slab) if only is None else only
@@ -240,7 +240,7 @@ class AsyncPush:
 
     Attributes:
         gradient: the part that has arrived.
-        messages: the messages received; another process must execute them to reach the state of this one.
+        messages: the messages received, which a new process must execute to reach this process's state.
     """
 
     gradient: Gradient
@@ -270,7 +270,7 @@ class AsyncPushes:
         return None
 
     def put(self, store: Store, trainer: int, message: Message) -> AsyncPush | None:
-        """Store a chunk, or send a trainer the values that it requests; return the push if it is complete now.
+        """Store a chunk, or send a trainer the values that it requests; return the push if it is now complete.
 
         Raises:
             PaddleError: the chunk is refused, and its push is discarded.
@@ -296,7 +296,7 @@ class AsyncPushes:
         return None
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Return whether a chunk of a trainer's push is missing; otherwise its answer is sent to the trainer again."""
+        """Return whether a chunk of a trainer's push is missing; otherwise, send its answer to the trainer again."""
         push = self._pushes.get(trainer)
         if push is None or index >= len(push.gradient.chunks):
             return False

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The readers of one server: processes that read its values and do not train.
 
-No trainer waits for a reader, no request of a reader changes the state, and each can be repeated: a server
-stores only the position of a reader. A reader that vanishes is forgotten with its connection.
+No trainer waits for a reader. A reader's requests do not change the state and can be repeated; a server stores only the
+reader's position, and forgets the reader when its connection ends.
 
-Readers receive dense values of one moment in parts while training continues. Values that fit into one part are copied
-for each answer. Of a larger slab there are at most two copies, shared by all readers: the newest one, and an older one
-that is still being read. Copying takes at most a tenth of the time; until another copy is allowed, readers start with
-the newest existing copy.
+Readers receive a consistent snapshot of dense values, in parts, while training continues. Values that fit into one part
+are copied for each answer. Of a larger slab, there are at most two copies, which all readers share: the newest one, and
+an older one that is still being read. Copying takes at most a tenth of the time; until a new copy is allowed, readers
+start with the newest existing one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Copy:
 
 
 class Moments:
-    """The copies of one store that readers use. Not thread-safe."""
+    """The copies of one store that are made for readers. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -100,7 +100,7 @@ class Moments:
         self._next_at = 0.0
 
     def answer(self, store: Store, address: bytes, message: Message) -> Message:
-        """Return the answer to a reader's VIEW, without a section if that copy was dropped: the reader must restart.
+        """Return the answer to a reader's VIEW; it has no section if the copy was dropped, and the reader must restart.
 
         Raises:
             WireError: there is no such part.
@@ -156,7 +156,7 @@ class Moments:
 
 
 class Readers:
-    """Serves all readers of one server; see the module. Not thread-safe."""
+    """Serves all readers of one server; see the module's docstring. Not thread-safe."""
 
     def __init__(
         self, showing: Service, stamp: int, clock: Callable[[], float], most: int = MAX_READERS

@@ -2,8 +2,8 @@
 """The interface between an engine and its service: `training` of the v2 API, or Fluid's `program_service`.
 
 The engine tracks trainers and executes each request once. Its service implements the requests, and a keeper saves the
-state. Barriers, which services use, are pure: no clock, no sockets. A barrier counts trainer ids, never messages, so
-that a message sent twice changes nothing.
+state. Services use barriers, which have neither a clock nor sockets. A barrier counts trainer ids, not messages, so
+that a duplicate message has no effect.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Barrier(Generic[T]):
 
     @property
     def arrived(self) -> frozenset[int]:
-        """The trainers that wait at this barrier."""
+        """The trainers that are waiting at this barrier."""
         return frozenset(self._arrived)
 
     def arrive(self, trainer: int, item: T) -> None:
-        """Record a trainer's item; a repeated one is ignored."""
+        """Record a trainer's item; ignore a repeated one."""
         self._arrived.setdefault(trainer, item)
 
     def get(self, trainer: int) -> T | None:
@@ -46,7 +46,7 @@ class Barrier(Generic[T]):
         return self._arrived.get(trainer)
 
     def items(self) -> list[tuple[int, T]]:
-        """Return (trainer, item) in the order of trainer ids, not of arrival."""
+        """Return (trainer, item) pairs in the order of trainer ids."""
         return [(trainer, self._arrived[trainer]) for trainer in sorted(self._arrived)]
 
     def withdraw(self, trainer: int) -> None:
@@ -54,27 +54,27 @@ class Barrier(Generic[T]):
         self._arrived.pop(trainer, None)
 
     def missing(self, excused: Collection[int] = ()) -> list[int]:
-        """Return the missing trainers, ascending, without those in `excused`."""
+        """Return the missing trainers in ascending order, except those in `excused`."""
         if len(self._arrived) == self._num_trainers:
             return []
         return [t for t in range(self._num_trainers) if t not in self._arrived and t not in excused]
 
     def is_open(self, excused: Collection[int] = ()) -> bool:
-        """Return whether at least one trainer waits and none is missing."""
+        """Return whether at least one trainer is waiting and none is missing."""
         return bool(self._arrived) and not self.missing(excused)
 
     def take(self) -> list[tuple[int, T]]:
-        """Empty the barrier; return its `items`."""
+        """Empty the barrier and return the `items` that it had."""
         items = self.items()
         self._arrived = {}
         return items
 
 
 class Waiting(NamedTuple):
-    """A barrier at which trainers wait.
+    """A barrier at which trainers are waiting.
 
     Attributes:
-        take: removes and returns all waiting trainers with their items; None: `barrier.take` does.
+        take: function that removes and returns all waiting trainers with their items; None: `barrier.take`.
     """
 
     what: str
@@ -91,7 +91,7 @@ _ADDED_UP = tuple(name for name in Queue._fields if name.startswith("rows"))
 
 
 def of_all(facts: Iterable[Queue]) -> Queue:
-    """Combine the queues of several servers: the worst value of each fact, and the sums of requests and row counts."""
+    """Combine the queues of several servers: the worst value of each fact, and the sums of request and row counts."""
     known = [each for each in facts if each.requests]
     if not known:
         return Queue()
@@ -116,7 +116,8 @@ class EngineOptions:
     """The options of `paddle pserver` that an engine needs.
 
     Attributes:
-        ports: dense and sparse ports of the process, which trainers compare with theirs; None: there is no port range.
+        ports: dense and sparse ports of the process, which trainers compare with their own settings; None: there is no
+            port range.
     """
 
     num_trainers: int
@@ -139,20 +140,20 @@ class Keeper(Protocol):
 
     @property
     def doing(self) -> str:
-        """The current long operation, if any; any thread may ask."""
+        """The current long operation, if any. Thread-safe."""
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """Begin to save a new store; return whether the values of a checkpoint were loaded into it.
+        """Start saving a new store; return whether a checkpoint's values were loaded into it.
 
         Raises:
-            PaddleError: a checkpoint should be loaded, and cannot be.
+            PaddleError: a checkpoint that must be loaded cannot be loaded.
         """
 
     def record(self, message: Message) -> None:
-        """Record an executed request that changed the state; its answer is not sent yet."""
+        """Record an executed request that changed the state. Its answer has not been sent yet."""
 
     def background(self) -> float:
-        """Do a small part of the deferred work; return the number of seconds until there is more."""
+        """Do a small part of the deferred work; return the number of seconds until there is more to do."""
 
 
 class _NoKeeper:
@@ -173,13 +174,13 @@ NO_KEEPER: Keeper = _NoKeeper()
 
 @dataclass(frozen=True, slots=True)
 class EngineInterface:
-    """The interface of an engine to its service.
+    """The part of an engine that its service can use.
 
     Attributes:
         options: the engine's options.
         left: trainers that have left; the engine updates it.
-        answer: sends a trainer the reply to its newest request.
-        tell: sends a trainer a message that is not the reply.
+        answer: function that sends a trainer the reply to its newest request.
+        tell: function that sends a trainer a message other than the reply.
         keeper: saves the state, and may know an earlier one.
     """
 
@@ -193,7 +194,7 @@ class EngineInterface:
 class Service(Protocol):
     """Executes trainers' requests. Called by the engine's thread only.
 
-    The defaults are those of a service whose requests arrive whole and that never discards gradients for their age.
+    The default methods suit a service whose requests arrive in one message, and which never discards old gradients.
 
     Attributes:
         reads: requests that a trainer may repeat at any time, because they do not change the state.
@@ -218,17 +219,17 @@ class Service(Protocol):
         """Return the memory that trainers of this node may map."""
 
     def handle(self, trainer: int, message: Message) -> None:
-        """Execute a trainer's request, or let it wait.
+        """Execute a trainer's request, or store it until other trainers arrive.
 
         Raises:
             PaddleError: the request is refused; nothing was changed.
         """
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
-        """Store a chunk of a trainer's request, or send it part of the answer.
+        """Store a chunk of a trainer's request, or send the trainer part of the answer.
 
         Returns:
-            The messages that another process must execute to reach the state of this one; empty if it is already there.
+            The messages that a new process must execute to reach this process's state; empty if there are none.
 
         Raises:
             PaddleError: the whole request is refused; nothing was changed.
@@ -236,36 +237,36 @@ class Service(Protocol):
         raise WireError("requests to this server must not be split into chunks")
 
     def give_up(self, trainer: int) -> bool:
-        """Discard a trainer's incomplete message, because it sent another request. Return whether there was one."""
+        """Discard a trainer's incomplete message, because it sent a new request; return whether there was one."""
         return False
 
     def is_partial(self, trainer: int) -> bool:
-        """Return whether a trainer's newest request is incomplete and therefore not yet part of the state."""
+        """Return whether a trainer's newest request is incomplete, and therefore not yet part of the state."""
         return False
 
     def lacks(self, trainer: int, index: int) -> bool:
-        """Return whether chunk `index` of a trainer's newest request is missing; if its answer is due, it is resent."""
+        """Return whether chunk `index` of a trainer's newest request is missing; if not, resend a due answer."""
         return False
 
     def is_cut(self, trainer: int) -> bool:
-        """Return whether a trainer must repeat its request from the beginning but apparently has not been informed."""
+        """Return whether a trainer must repeat its request from the beginning but seems not to know it."""
         return False
 
     def forget(self, trainer: int) -> None:
-        """Discard the waiting requests of a trainer's previous process, which a new process has replaced."""
+        """Discard the waiting requests of a trainer's previous process, which was replaced by a new process."""
 
     def leave(self, trainer: int) -> None:
         """Continue without a trainer that left."""
 
     def waiting(self) -> list[Waiting]:
-        """Return the barriers at which trainers wait, and the missing trainers."""
+        """Return the barriers at which trainers are waiting, with the missing trainers."""
 
     def push_counts(self) -> tuple[PushCount, ...]:
-        """Return the push and discard counts of every trainer; empty if gradients are never discarded for their age."""
+        """Return every trainer's push and discard counts; empty if no gradients are discarded for their age."""
         return ()
 
     def lags(self) -> tuple[tuple[int, int], ...]:
-        """Return (trainer, pushes since its own last one); empty if trainers wait for each other."""
+        """Return (trainer, number of pushes since its last one) pairs; empty if trainers wait for each other."""
         return ()
 
     def rows(self) -> tuple[int, ...]:
@@ -286,4 +287,4 @@ class Service(Protocol):
         """
 
     def values(self, trainer: int) -> Message:
-        """Return the answer to a trainer's push that was executed earlier: the current values."""
+        """Return the answer to a push that was executed earlier: the current values."""

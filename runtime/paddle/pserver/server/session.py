@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainers of a server: which are connected, which have left, and the last request of each.
+"""The trainers of a server: which ones are connected or have left, and the last request of each.
 
-A request is executed once, however often it arrives: the reply to the last request is saved and sent again.
+A request is executed once, even if it arrives several times: the reply to the last request is saved and sent again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Session:
         address: transport address; changes when the process reconnects.
         last: number of its newest request.
         reply: the answer to that request, or None while it waits.
-        lost_at: monotonic time at which its connection broke, or None.
+        lost_at: monotonic time in seconds at which the connection broke, or None.
         verb: verb of its newest request.
     """
 
@@ -36,13 +36,13 @@ class Session:
     verb: Verb = Verb.HELLO
 
     def record_message(self, address: bytes) -> None:
-        """Record the source address of a message: if the previous connection broke, this one replaces it."""
+        """Record a message's source address, which replaces the session's address if its connection broke."""
         if self.lost_at is not None and address != self.address:
             self.address, self.lost_at = address, None
 
 
 class Sessions:
-    """At most one session for each trainer id."""
+    """The sessions of all trainers, at most one per trainer id."""
 
     def __init__(self, num_trainers: int) -> None:
         self.num_trainers = num_trainers
@@ -50,10 +50,10 @@ class Sessions:
         self._by_trainer: dict[int, Session] = {}
 
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
-        """Create or find the session of a HELLO; return whether it is new.
+        """Create or find the session that a HELLO belongs to; return whether it is new.
 
-        A process that takes over gets the trainer id even from a process that seems connected: a machine that lost
-        its power breaks no connection.
+        A process that takes over gets the trainer id even if the earlier process seems connected, because a machine
+        that loses power does not close its connections.
 
         Raises:
             PserverError: the trainer id does not exist in this job, or a running process already has it.
@@ -82,7 +82,7 @@ class Sessions:
         return session, is_new
 
     def find(self, message: Message) -> Session:
-        """Return the session a request belongs to.
+        """Return the session that a request belongs to.
 
         Raises:
             PserverError: the message belongs to no session, or a newer process took over the trainer id.
@@ -119,12 +119,12 @@ class Sessions:
         self._by_trainer[session.trainer] = session
 
     def away_since(self, trainer: int, before: float) -> bool:
-        """Return whether a trainer never connected, or lost its connection before the time `before`."""
+        """Return whether a trainer has never connected, or lost its connection before time `before`."""
         session = self._by_trainer.get(trainer)
         return session is None or (session.lost_at is not None and session.lost_at < before)
 
     def describe(self, trainers: Sequence[int]) -> str:
-        """Return trainer ids, with the known state of those that are not connected."""
+        """List trainer ids, with what is known of those that are not connected."""
         words = []
         for trainer in trainers:
             session = self._by_trainer.get(trainer)
@@ -140,12 +140,12 @@ class Sessions:
 
 
 def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) -> dict[str, Any]:
-    """Return all sessions and the trainers that left, so that a server's next process knows the last requests.
+    """Return all sessions and the trainers that left, so that the server's next process knows the last requests.
 
-    A reply with parameters is not saved but created again: trainers that wait for it get the present values.
+    A reply with parameters is not saved, but created anew: trainers that wait for it get the current values.
 
     Args:
-        is_to_come: whether a newest request may be executed again.
+        is_to_come: whether a session's newest request may be executed again.
     """
     every = [_to_json(session, is_to_come(session)) for session in sessions.all()]
     return {"left": sorted(sessions.left), "all": every}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staleness in asynchronous training: the rule that discards late gradients, and the discard counts.
+"""Staleness in asynchronous training: the rule that discards old gradients, and the discard counts.
 
-Pure: no clock, no sockets.
+This module uses neither a clock nor sockets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """The numbers of gradients that one server received from a trainer, and of those discarded as too old."""
+    """The number of gradients that a server received from a trainer, and how many were discarded as too old."""
 
     trainer: int
     pushed: int
@@ -20,11 +20,11 @@ class PushCount(NamedTuple):
 
 
 class LagGate:
-    """Decides in asynchronous training which gradients are too old to be applied.
+    """Decides which gradients are too old to be applied, in asynchronous training.
 
-    Every push is a step. A trainer's push is discarded if the number of steps since its previous push (its own
-    included) reaches the threshold, floor(trainers * ratio). The threshold is at least 2: a
-    gradient that follows the same trainer's previous one directly is never too old.
+    Every push is a step. A push is discarded if the number of steps since the same trainer's previous push, including
+    this one, reaches the threshold, floor(trainers * ratio). The threshold is at least 2, so that two consecutive
+    pushes of one trainer are never too old.
     """
 
     def __init__(self, num_trainers: int, ratio: float) -> None:
@@ -36,13 +36,13 @@ class LagGate:
         self.reset_counts()
 
     def reset_counts(self) -> None:
-        """Reset the statistics; acceptance and the `counts` of the whole job do not change."""
+        """Reset the statistics; neither acceptance nor the job's `counts` change."""
         self.total = 0
         self.distances: Counter[int] = Counter()
         self.discarded: Counter[int] = Counter()
 
     def accept(self, trainer: int) -> bool:
-        """Count one push of a trainer; return whether its gradient is to be applied."""
+        """Count one push of a trainer; return whether its gradient should be applied."""
         self._steps += 1
         distance = self._steps - self._last_steps[trainer]
         self._last_steps[trainer] = self._steps
@@ -60,7 +60,7 @@ class LagGate:
         return tuple(PushCount(each, n, self._too_old[each]) for each, n in sorted(self._pushed.items()))
 
     def lags(self, left: Collection[int]) -> tuple[tuple[int, int], ...]:
-        """Return (trainer, pushes since its own last one) of every trainer that has pushed and has not left."""
+        """Return (trainer, number of pushes since its last one) for every trainer that has pushed and not left."""
         return tuple(
             (each, self._steps - last) for each, last in sorted(self._last_steps.items()) if each not in left
         )
@@ -70,7 +70,7 @@ class LagGate:
         return [[self._steps], *([each, self._last_steps[each], *n] for each, *n in self.counts())]
 
     def take_up(self, facts: list[list[int]]) -> None:
-        """Resume the state of the gate that returned these `facts`."""
+        """Resume the state that an earlier gate's `facts` returned."""
         (self._steps,), *each = facts
         self._last_steps = Counter({trainer: step for trainer, step, _, _ in each})
         self._pushed = Counter({trainer: pushed for trainer, _, pushed, _ in each})
@@ -89,5 +89,5 @@ class LagGate:
 
 
 def lag_ratio(wanted: float, minimum: float, default: float) -> float:
-    """Return the discard ratio to use: the requested one, or the default if that one is not above the minimum."""
+    """Return the discard ratio to use: the requested one if it is above the minimum, otherwise the default."""
     return default if wanted <= minimum else wanted

@@ -2,8 +2,8 @@
 """Serves a job of the v2 API: barriers at passes, sums of gradients, and values.
 
 Synchronous training applies a batch when every trainer that is still in the pass has pushed; a trainer that has
-finished the pass or left counts as arrived. Asynchronous training applies each gradient on arrival, unless it
-is too old. Replies are handed to the desk immediately or when the last trainer arrives.
+finished the pass or left counts as arrived. Asynchronous training applies each gradient on arrival, unless it is too
+old. Replies are sent through the engine, immediately or when the last trainer arrives.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Training(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether `facts` and the store are the whole state: values are set, and no gradient waits."""
+        """Return whether `facts` and the store are the complete state: values are set, and no gradient is waiting."""
         is_between = not (self._pushes.arrived.arrived or self._shrink.arrived)
         return is_between and self._model.is_ready and not self._model.configured().failure
 
@@ -102,7 +102,7 @@ class Training(Service):
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """Return memory that trainers of this node may map; None if it changes while they read it."""
+        """Return memory that trainers of this node may map; empty if values can change while trainers read them."""
         store = self._model.store
         if store is None or (self._model.lag is not None and store.slab.size):
             return []

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks before a batch: room for its new rows, and no value of a float16 table beyond the range of float16.
+"""Checks before a batch that its new rows fit, and that no value exceeds the range of a float16 table.
 
-At first all ids of a batch count as new rows, which takes no time; only if there is no room for these, new rows are
-counted. Bounds on the values so far and on the step decide about the range for the rules that have them: at first all
-ids of a batch count as one, then sums are added up. Otherwise the step is taken on copies.
+At first, all ids of a batch are assumed to be new rows, which costs no time; the new rows are counted only if so many
+would not fit. The range is checked by bounds on the current values and on the step, where the update rule has such
+bounds: first as if all ids of the batch were equal, then with the actual sums. For other rules, the step is computed on
+copies.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ID_BYTES = 64
 
 
 class BatchCheck:
-    """The checks of one table, which change no row."""
+    """Checks one table before a batch, without changing rows."""
 
     def __init__(
         self,
@@ -50,12 +51,12 @@ class BatchCheck:
         )
 
     def learn(self, parts: Floats) -> None:
-        """Inspect rows (parts, n, part) from elsewhere."""
+        """Take rows (parts, n, part) from elsewhere into account."""
         if self._spec.is_half:
             self._momentum = max(self._momentum, self._steps.momentum(parts))
 
     def count(self, rows: int, gradients: Sequence[RowGradient]) -> None:
-        """Check that a table of this number of rows has room for the new rows of a batch, or of a part of it.
+        """Check that a table with this many rows has room for the new rows of a batch, or of a part of a batch.
 
         Raises:
             PserverError: see `TableSpec.check_room`.
@@ -64,7 +65,7 @@ class BatchCheck:
             self._spec.check_room(rows, self.coming(gradients)[0])
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Reserve memory for a batch whose rows on disk were loaded. Raises RowMemoryError: see `Slabs.reserve`."""
+        """Reserve memory for a batch whose rows were loaded from disk. Raises RowMemoryError: see `Slabs.reserve`."""
         count, index, row_bytes = _num_ids(gradients), self._index.nbytes, self._slabs.row_bytes
         arrays = count * (_ID_BYTES + 4 * self._spec.width * (len(gradients) > 1))
         try:
@@ -74,13 +75,13 @@ class BatchCheck:
             self._slabs.reserve(new, index, arrays + 2 * distinct * row_bytes)
 
     def coming(self, gradients: Sequence[RowGradient]) -> tuple[int, int]:
-        """Return how many rows a batch creates, and how many distinct ids it has."""
+        """Return how many rows a batch creates, and how many distinct ids it contains."""
         distinct = grouped(ids_of(gradients))[1]
         absent = distinct[self._index.find(distinct) == ABSENT]
         return int(self._waiting.would_admit(absent).sum()), len(distinct)
 
     def range(self, gradients: Sequence[RowGradient], at: Moment) -> None:
-        """Check the values after the next batch, whose number is `at.clock`; other dtypes have no range.
+        """Check the values after the next batch, whose number is `at.clock`; only float16 values can be out of range.
 
         Raises:
             PserverError: see `TableSpec.check_values`.

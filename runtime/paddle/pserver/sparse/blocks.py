@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table in transit: gradients of trainers, and blocks to and from a checkpoint."""
+"""Rows of a table in transit: trainers' gradients, and blocks to and from checkpoints."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Block(NamedTuple):
 
     Attributes:
         ids: (n,) int64, in any order.
-        parts: (1 + states, n, width) float32: values, then each of the rule's states; wider by the states with one
-            number per row.
+        parts: (1 + states, n, width) float32: values, then each of the rule's states; states with one number per row
+            are additional columns.
         ticks: (n,) uint32: see `ticks`.
     """
 
@@ -34,7 +34,7 @@ class Block(NamedTuple):
     ticks: npt.NDArray[np.uint32]
 
     def stored(self, halves: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays for a checkpoint, by name; `halves`: see `TableSpec`."""
+        """Return the arrays for a checkpoint, by name; for `halves` see `TableSpec`."""
         if not halves:
             return self._asdict()
         cells = packed(self.parts, halves, is_half=True)
@@ -49,15 +49,15 @@ class Block(NamedTuple):
         halves: int,
         holds: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
     ) -> Block:
-        """Return the rows of a server as a block whose arrays are copies or views of those of `stored`.
+        """Return a server's rows as a block; its arrays are copies or views of the arrays that `stored` returned.
 
         Args:
             table: the name of the table, for errors.
             shape: parts and part.
-            holds: returns which of ids (n,) are on the server.
+            holds: function that returns which of ids (n,) belong to the server.
 
         Raises:
-            CheckpointError: the arrays are of a table of a different dtype, or have other dtypes or shapes.
+            CheckpointError: the arrays belong to a table of a different dtype, or have different dtypes or shapes.
         """
         if (_CELLS in arrays) != bool(halves):
             there, here = ("float16", "float32") if _CELLS in arrays else ("float32", "float16")
@@ -86,7 +86,7 @@ class Block(NamedTuple):
 
 
 class Sightings(NamedTuple):
-    """Ids that have no row yet, (n,) int64, with the number of times each was seen, (n,) uint32."""
+    """Ids that have no row yet, (n,) int64, and how often each was seen, (n,) uint32."""
 
     ids: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]
@@ -98,7 +98,7 @@ class Header(NamedTuple):
     Attributes:
         clock: number of batches so far.
         caught_up: the batch at which all rows were last decayed.
-        waiting: sightings of this period and of the one before.
+        waiting: sightings of the current and of the previous period.
         hand: the segment at which the next eviction begins.
         dropped: (n,) ids of rows that were dropped since the batch at which the snapshot's blocks begin.
         generation: the table's generation (see `Lineage`); 0: unknown.
@@ -113,7 +113,7 @@ class Header(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """Identifies the batches of a table: a batch number has a meaning only together with a generation.
+    """Identifies the batches of a table: a batch number is meaningful only together with a generation.
 
     Attributes:
         generation: random number of the batches since this process created or restored the table; 0: unknown.
@@ -140,16 +140,16 @@ def new_generation() -> int:
 
 
 def ids_of(gradients: Sequence[RowGradient]) -> npt.NDArray[np.int64]:
-    """Return the ids of all gradients, (n,), in the order given."""
+    """Return the ids of all gradients, (n,), in the given order."""
     return np.concatenate([NO_IDS, *(gradient.rows for gradient in gradients)])
 
 
 def joined(
     gradients: Sequence[RowGradient], width: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return all ids (n,) and values (n, width), in the order given; values of a single gradient are not copied.
+    """Return all ids (n,) and values (n, width), in the given order; values of a single gradient are not copied.
 
-    Columns after the width, which hold shows and clicks, are left out.
+    Columns beyond the width, which hold shows and clicks, are omitted.
     """
     if not gradients:
         return NO_IDS, np.zeros((0, width), np.float32)
@@ -160,5 +160,5 @@ def joined(
 
 
 def plain(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ids in a form for kernels: C-contiguous and aligned."""
+    """Return ids in the form that kernels need: C-contiguous and aligned."""
     return ids if ids.flags.c_contiguous and ids.flags.aligned else ids.copy()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory budget of a growing table, which rows are evicted when it is exceeded, and the scores of rows.
+"""The memory budget of a growing table, the choice of rows to evict when it is exceeded, and the rows' scores.
 
-A row's score is the number of batches with a gradient for it ("lfu"), or a sum over batches ("score"): its
-shows plus `click` times its clicks if the trainer sends them, else 1. The score is multiplied by the factor
-`decay` at every batch. Rows store it as their last float, valid at their tick. Powers of the factor are products of
-doubles in a fixed order, so that kernels and numpy give the same bits on every machine.
+A row's score is the number of batches with a gradient for it ("lfu"), or a sum over batches ("score"): its shows plus
+`click` times its clicks if the trainer sends them, else 1. Every batch multiplies the score by `decay`. A row stores
+its score as its last float, as of the row's tick. Powers of the factor are products of doubles in a fixed order, so
+that kernels and numpy give bitwise equal results on every machine.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A bound on the memory of one server's rows of a table.
+    """A limit on the memory of a table's rows on one server.
 
     Attributes:
-        memory: bytes of rows, states, index and sightings; 0: no bound.
-        evict: which rows are evicted first: those without a gradient for longest ("lru"), in the fewest batches
-            ("lfu"), or with the lowest score ("score").
-        decay: factor applied to a score at each batch, above 0 and up to 1; for "score".
-        click: number of shows that a click counts, for "score".
+        memory: bytes for rows, states, index and sightings; 0: no limit.
+        evict: which rows are evicted first: the least recently updated ("lru"), those in the fewest batches ("lfu"), or
+            those with the lowest scores ("score").
+        decay: factor by which each batch multiplies a score, above 0 and up to 1; for "score".
+        click: number of shows that one click is worth; for "score".
         min_score: rows whose score is below this are dropped, at most 1024 batches later; 0: none.
         disk: a directory on the server's machine: evicted rows are written to a file there, and loaded again when a
             batch has their ids; empty: they are dropped.
@@ -82,11 +82,11 @@ class Budget:
 
     @property
     def drops_rows(self) -> bool:
-        """Return whether rows can be dropped for their score, or for lack of memory."""
+        """Return whether rows can be dropped because of a low score or lack of memory."""
         return self.is_scored or bool(self.memory and not self.disk)
 
     def powers(self) -> npt.NDArray[np.float64]:
-        """Return the factor of a score after 2^k batches, for k = 0 .. 30."""
+        """Return the factors of a score after 2^k batches, for k = 0 .. 30."""
         powers = np.ones(_POWERS)
         if self.evict == "score":
             powers[0] = self.decay
@@ -95,7 +95,7 @@ class Budget:
         return powers
 
     def weights(self, gradients: Sequence[RowGradient], width: int) -> Floats | None:
-        """Return the weight of each row of gradients (m,), or None: each row of the batch counts 1."""
+        """Return the weight of each row of gradients (m,); None if each row counts 1."""
         if not self.is_scored or all(each.values.shape[1] == width for each in gradients):
             return None
         found = []
@@ -109,7 +109,7 @@ class Budget:
 
 
 def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return scores (n,) after the given numbers of batches (n,)."""
+    """Return scores (n,) after they have decayed for the given numbers of batches (n,)."""
     left = scores.astype(np.float64)
     for k in range(int(ages.max(initial=0)).bit_length()):
         left = np.where(ages >> np.uint32(k) & np.uint32(1), left * powers[k], left)
@@ -117,7 +117,7 @@ def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.ND
 
 
 def size_of(memory: int | str) -> int:
-    """Return a number of bytes, given as a number or as text such as "8GB" or "512 MB", in powers of 1024.
+    """Return a number of bytes, given as a number or as text such as "8GB" or "512 MB"; units are powers of 1024.
 
     Raises:
         ConfigError: the text is not a size.
@@ -131,7 +131,7 @@ def size_of(memory: int | str) -> int:
 
 
 def smallest(count: int, keys: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Return the positions of the `count` smallest of n, by the first key (n,), then by the second, and so on."""
+    """Return the positions of the `count` smallest of n items, by the first key (n,), then by the second, and so on."""
     key, rest = keys[0], keys[1:]
     if not 0 < count < len(key):
         return np.arange(min(count, len(key)))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a table's rows on disk: slots of one size, read and written by system calls, which report errors.
+"""The file of a table's rows on disk: equal-sized slots, read and written with system calls, which report errors.
 
-The file has no name: it disappears with the process, and two servers can use one directory. It grows by
+The file has no name: it disappears with the process, and several servers can use one directory. It grows by
 `posix_fallocate`, so that a full disk or quota is reported before a row is written. Each slot has a checksum over its
-floats and what memory knows about the row: damaged, misplaced and outdated contents (a write that the disk lost) are
-found when they are read.
+floats and over data about the row that is held in memory. This detects damaged, misplaced and outdated contents (a
+write that the disk lost) when they are read.
 
     slot    | id: int64 | floats: (parts, part) | CRC-32C of salt, tick, id and floats |
 """
@@ -57,12 +57,12 @@ class SlotsStruct(ctypes.Structure):
 
 
 class DiskFile:
-    """The file of one table. Any thread can read while another one writes other slots.
+    """The file of one table. Any thread can read while one thread writes different slots.
 
     Attributes:
         slot_bytes: bytes of a slot.
         num_slots: the number of slots of the file.
-        salt: a number that the checksums contain; with another number, all earlier contents are invalid.
+        salt: a number included in the checksums; changing it invalidates all earlier contents.
         close: closes the file, which deletes it.
     """
 
@@ -98,7 +98,7 @@ class DiskFile:
         self.close = weakref.finalize(self, os.close, self._fd)
 
     def warn_of_space(self, nbytes: int) -> None:
-        """Log a warning if fewer than `nbytes` bytes are free, or the file system is in memory or on other machines."""
+        """Log a warning if fewer than `nbytes` bytes are free, or the file system is in memory or on a network."""
         kind = _kind_of(self._fd)
         if kind in _UNSUITABLE:
             _log.warning(
@@ -157,7 +157,7 @@ class DiskFile:
 
         Args:
             slots, ids, ticks: (n,).
-            finds_ids: `ids`, contiguous, is written instead of compared.
+            finds_ids: whether to write the ids found to `ids`, which must be contiguous, instead of comparing them.
 
         Raises:
             DiskError: some slots cannot be read.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table that are on disk: floats in a `DiskFile`, ids and ticks in memory.
+"""The rows of a table that are on disk: floats in a `DiskFile`, ids and ticks in memory.
 
-The file is an extension of memory: it is not read after the process has ended, and checkpoints contain its rows. Rows
-are written one after the other into empty extents, so that a batch's rows take one or two system calls; a row that
-returns to memory leaves its slot empty. When a quarter of the slots is empty, the rows of the emptiest extents are
-moved together.
+The file only extends memory: it is not read after the process has ended, and checkpoints include its rows. Rows are
+written sequentially into empty extents, so that a batch's rows take one or two system calls. A row that returns to
+memory leaves its slot empty. When a quarter of the slots is empty, the rows of the emptiest extents are compacted.
 
     extent 0      | extent 1      | ..
     a . b . . c d | . . . . . . . |          next rows go to extent 1
@@ -39,7 +38,7 @@ class DiskRows:
     Attributes:
         index: slot of each id.
         file: the file.
-        ticks: the ticks by slot; replaced by another array when the number of slots grows.
+        ticks: the ticks by slot; replaced by a new array when the number of slots grows.
     """
 
     def __init__(self, folder: str, table: str, parts: int, part: int, halves: int = 0) -> None:
@@ -116,7 +115,7 @@ class DiskRows:
         return slots
 
     def move(self, ids: Ids, slots: Numbers, parts: Floats, ticks: Numbers) -> Numbers:
-        """Write rows on disk, whose slots are `slots` (n,), to other slots, after `reserve`; return these (n,).
+        """Write rows that are at slots `slots` (n,) to new slots, after `reserve`; return the new slots (n,).
 
         Raises:
             DiskError: the rows cannot be written; nothing was changed.
@@ -154,7 +153,7 @@ class DiskRows:
         return parts
 
     def read_checked(self, ids: Ids, slots: Numbers, parts: Floats) -> tuple[Floats, Flags]:
-        """Read rows into (parts, n, part); return it, and which ones are damaged. Any thread can call it.
+        """Read rows into (parts, n, part); return them, and which ones are damaged. Thread-safe.
 
         Raises:
             DiskError: the rows cannot be read.
@@ -162,7 +161,7 @@ class DiskRows:
         return parts, self.file.read(slots, ids, self.ticks[slots], parts)
 
     def read_undamaged(self, slots: Numbers) -> tuple[Numbers, Ids, Floats]:
-        """Return the undamaged ones of these slots (n,), with ids (n,) and rows (parts, n, part). Raises DiskError."""
+        """Return the undamaged ones of slots (n,), with their ids (n,) and rows (parts, n, part). Raises DiskError."""
         ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
         try:
             damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)
@@ -180,9 +179,9 @@ class DiskRows:
             raise self.file.damage(int(slots[damaged.argmax()]))
 
     def recall(self, ids: Ids, slots: Numbers) -> Floats:
-        """Return the rows (parts, n, part) of ids (n,) at ascending slots (n,), not to be changed.
+        """Return the rows (parts, n, part) of ids (n,) at ascending slots (n,); the caller must not change them.
 
-        If a batch looks up its rows first, they are in memory when the batch changes them.
+        A batch that looks up its rows first has them in memory when it changes them.
         """
         for known, parts in reversed(self._lately):
             at = np.minimum(np.searchsorted(known, slots), len(known) - 1)
@@ -204,7 +203,7 @@ class DiskRows:
         self.ticks[slots] = ticks
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of ids (n,), all distinct, if they are on disk."""
+        """Drop the rows of distinct ids (n,) that are on disk."""
         slots = self.index.find(ids)
         here = slots != ABSENT
         self.drop(ids[here], slots[here])

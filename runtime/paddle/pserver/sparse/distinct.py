@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distinct ids of a batch and the sums of gradients of equal ids: compiled, and in plain numpy.
+"""The distinct ids of a batch, and the sums of gradients with equal ids: compiled, and in plain numpy.
 
-Both forms add the gradients of one id in the order of its positions, so that they give the same bits.
+Both forms add the gradients of an id in order of position, so that their results are bitwise equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KERNELS = library.Kernels(rows_add_up="pnpnp")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctIds:
-    """The distinct ids among ids (m,), in ascending order, and the positions of each.
+    """The distinct ids among ids (m,), in ascending order, and their positions.
 
     Attributes:
         ids: (n,) int64, strictly ascending.
@@ -53,12 +53,12 @@ class DistinctIds:
         return cls(found[which], inverse, order, starts, which)
 
     def add_up(self, values: Floats) -> Floats:
-        """Return the sums (n, width) of values (m, width) of equal ids, each added in the order given."""
+        """Return the sums (n, width) of values (m, width) with equal ids, each added in the given order."""
         return added_up((np.ascontiguousarray(values), self._order, self._starts), self._which)
 
 
 def added_up(sums: Sums, which: Ids) -> Floats:
-    """Return the sums (n, width) of distinct ids `which` (n,)."""
+    """Return the sums (n, width) for the distinct ids `which` (n,)."""
     if (loops := KERNELS.loaded) is None:
         return added_up_plainly(sums, which)
     width = sums[0].shape[1]
@@ -70,7 +70,7 @@ def added_up(sums: Sums, which: Ids) -> Floats:
 
 
 def added_up_plainly(sums: Sums, which: Ids) -> Floats:
-    """Do the same as `added_up` in plain numpy: add the k-th gradients of all ids after the (k-1)-th."""
+    """Do what `added_up` does in plain numpy: add the k-th gradients of all ids after the (k-1)-th."""
     values, order, starts = sums
     begin, counts = starts[which], starts[which + 1] - starts[which]
     out: Floats = values[order[begin]]

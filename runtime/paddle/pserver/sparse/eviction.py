@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the rows to evict from a growing table that exceeds its memory, and records the ones dropped recently.
+"""Selects the rows to evict from a growing table that exceeds its memory; records recently dropped rows.
 
-A hand moves around the 1024 segments. When a batch created more rows than fit, the hand passes segments until they hold
-8 times the number of rows to evict, or the whole table; the worst eighth of these is evicted, which makes room for
-later batches. So a small table drops the very worst rows, a large one the worst of a sample, and each evicted row costs
-the inspection of eight. The choice depends only on rows, clock and hand, not on memory locations or threads.
+As in the CLOCK algorithm, a hand moves around the 1024 segments. When a batch creates more rows than fit, the hand
+passes segments until they contain 8 times the number of rows to evict, or the whole table. The worst eighth of their
+rows is evicted, which also makes room for later batches. A small table thus drops its worst rows, and a large table the
+worst of a sample; each eviction inspects eight rows. The choice depends only on rows, clock and hand, not on memory
+locations or threads.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _REMEMBERED = 1 << 16
 
 
 def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit in memory, which are at least as many as fill half of it (an eighth with a disk)."""
+    """Return how many rows fit in memory: at least as many as fill half of it (an eighth with a disk)."""
     least = budget.memory >> (3 if budget.disk else 1)
     return max(max(budget.memory - taken, least) // (row_bytes + INDEX_BYTES), 1)
 
@@ -45,7 +46,7 @@ def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
 def are_dead(
     spec: TableSpec, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows (n,) without a change after batch `clock` were too old then, or had too low a score."""
+    """Return which rows (n,), if unchanged after batch `clock`, were too old then or had too low a score."""
     age = ages(ticks, clock)
     dead = np.zeros(len(ticks), np.bool_)
     if spec.max_age:
@@ -56,7 +57,7 @@ def are_dead(
 
 
 def pack(index: Index | PlainIndex, slabs: Slabs, snapshots: Iterable[TableSnapshot]) -> None:
-    """Move rows from the end of memory to free places, if there are many of these, and release the end."""
+    """Move rows from the end of memory to free places, if there are many, and release the end."""
     if (surplus := slabs.surplus()) is None:
         return
     end, free = surplus
@@ -81,9 +82,9 @@ class Counts:
 
     Attributes:
         made: rows created.
-        dropped: rows evicted, too old or below the lowest score.
-        asked: distinct ids of batches.
-        found: the number of these ids with a row in memory.
+        dropped: rows that were evicted, too old, or below the lowest allowed score.
+        asked: distinct ids that batches requested.
+        found: the number of those ids that had a row in memory.
         brought: rows loaded from disk.
     """
 
@@ -95,7 +96,7 @@ class Counts:
 
 
 class Hand:
-    """The position of the next eviction.
+    """The position at which the next eviction starts.
 
     Attributes:
         segment: the next segment.
@@ -107,7 +108,7 @@ class Hand:
         self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
 
     def spare(self, capacity: int) -> int:
-        """Return how many more rows to evict than necessary from a table with memory for `capacity` rows."""
+        """Return how many more rows than necessary to evict from a table with memory for `capacity` rows."""
         return min(capacity >> _SPARE_SHIFT, _MOST_SPARE) if self._sample == _SAMPLE_FOR_DISK else 0
 
     def victims(
@@ -118,11 +119,11 @@ class Hand:
         clock: int,
         scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
-        """Return the ids and numbers of some rows, and which to evict: at least `count`, if there are as many.
+        """Return ids and numbers of some rows, and which of them to evict: at least `count`, if that many exist.
 
         Args:
-            scores: returns the scores of rows (n,), the lowest of which are evicted first; None: there are none. Then
-                the oldest are evicted, and among equally old ones those with the smallest ids.
+            scores: function that returns the scores of rows (n,); rows with the lowest scores are evicted first. None:
+                the oldest rows are evicted first, and among equally old rows those with the smallest ids.
         """
         found: list[tuple[Ids, Numbers]] = []
         seen = 0
@@ -141,7 +142,7 @@ class Hand:
 
 
 class Dropped:
-    """The ids of the rows dropped most recently, as many as fit in a bounded memory, for later copies of a table."""
+    """The most recently dropped ids, as many as fit in a bounded memory, for later copies of a table."""
 
     def __init__(self, clock: int = 0) -> None:
         """Start to record the ids dropped after batch `clock`."""
@@ -161,7 +162,7 @@ class Dropped:
             self._count -= len(ids)
 
     def since(self, clock: int | None) -> Ids:
-        """Return the ids dropped in or after batch `clock`, some of which may have a row again; None: no ids."""
+        """Return the ids dropped in or after batch `clock`, some of which may have a row again; empty for None."""
         if clock is None:
             return NO_IDS
         found: Ids = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))

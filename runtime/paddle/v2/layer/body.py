@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Body: operators that run once for each step of sequences, with states that are carried from step to step.
+"""Body: operators that run once per step of sequences, with states that are carried from step to step.
 
-An operator that works row by row on a step's inputs and reads no state is hoisted: it runs once before the loop, over
-the rows of all steps. One whose result is needed by no state and no other operator of the body runs once after the
-loop. Names are the same inside and outside, so operators move unchanged; results differ only by the rounding of larger
-matrix products.
+An operator that works row by row on a step's inputs and reads no state is hoisted: it runs once before the loop, on the
+rows of all steps. An operator whose result no state and no other operator of the body needs runs once after the loop.
+Names are the same inside and outside the body, so operators move unchanged. Results differ only by the rounding of
+larger matrix products.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_PARAMETERS = frozenset({"lookup_table", "reshape2"})
 
 @dataclass
 class Body:
-    """Builds the body of one `dynamic_recurrent` operator: open it, declare its inputs, emit the step, close it."""
+    """Builds the body of a `dynamic_recurrent` operator: open it, declare its inputs, emit one step, close it."""
 
     emitter: Emitter
     _outer: Block = field(init=False)
@@ -49,17 +49,17 @@ class Body:
         self.emitter.block = self.emitter.program.create_block()
 
     def step_input(self, value: Variable) -> Variable:
-        """Return the variable with a step's items: rows, or sequences if there are two levels."""
+        """Return the variable with a step's items: rows or, for two sequence levels, sequences."""
         self._inputs.append(value)
         return self._seen(value, max(value.lod_level - 1, 0))
 
     def static_input(self, value: Variable, *, is_seq: bool = False) -> Variable:
-        """Return the variable with a row, or a sequence, for each sequence of a step."""
+        """Return the variable that has one row, or one sequence, for each sequence of a step."""
         self._statics.append(value)
         return self._seen(value, max(int(is_seq), value.lod_level))
 
     def state(self, first: Variable) -> Variable:
-        """Return the variable with a state after the previous step; it is `first`, an entry per sequence, initially."""
+        """Return the variable of a state after the previous step; it starts as `first`, with one entry per sequence."""
         before = self.emitter.temp([-1, *first.shape[1:]], str(first.dtype))
         before.lod_level, before.stop_gradient = first.lod_level, first.dtype.kind == "i"
         self._first.append(first)
@@ -72,7 +72,7 @@ class Body:
         """End the body and return its outputs as sequences.
 
         Args:
-            after: each state after the step, in the order of the states.
+            after: the new value of each state, in the order of the states.
             outputs: what a step returns.
             reverse: whether to run from the last step to the first.
         """
@@ -129,12 +129,12 @@ class Body:
     def search(
         self, word: Variable, chances: Variable, after: Sequence[Variable], attrs: Mapping[str, object]
     ) -> tuple[Variable, Variable]:
-        """End a body that generates words one by one; return the results' log-probabilities and words.
+        """End a body that generates words one by one; return the log-probabilities and words of the results.
 
         Args:
             word: the variable with the previous word, (paths, 1) ids.
             chances: the probabilities of the next word, (paths, words).
-            after: each state after the step, in the order of the states.
+            after: the new value of each state, in the order of the states.
             attrs: the attributes of the `generate` operator except for names.
         """
         (prob,), inputs, names = self._ended([chances], after)

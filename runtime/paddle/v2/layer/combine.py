@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that combine or transform rows without or with few weights."""
+"""Layers that combine or transform rows, with few weights or none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_FC = ("param_attr", "bias_attr", "attr")
 
 @declares("input, act=None, name=None, bias_attr=None, layer_attr=None", many=True)
 def addto(input: list[LayerOutput]) -> Made:
-    """Declare the elementwise sum of layers of the same size, without a bias unless one is given."""
+    """Declare a layer that adds layers of the same size elementwise; by default, it has no bias."""
     return Made(input, require_same_size(input, "addto"), input[0].volume, image=input[0].image)
 
 
@@ -47,14 +47,14 @@ def _addto(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) -> LayerOutput:
-    """Declare dropout of a layer's values: masked without rescaling in training, times (1 - rate) in testing."""
+    """Declare a dropout layer: values are masked without rescaling in training, and scaled by (1 - rate) in testing."""
     name = model.current().auto_name("dropout", name)
     return addto([input], name=name, layer_attr=ExtraLayerAttribute(drop_rate=dropout_rate))
 
 
 @declares("a, b, scale=1, size=1, name=None, layer_attr=None")
 def cos_sim(a: LayerOutput, b: LayerOutput, scale: float, size: int) -> Made:
-    """Declare scale times the cosine of two rows; with size > 1, of ``a`` and each of ``size`` parts of ``b``."""
+    """Declare the scaled cosine similarity of two rows or, with size > 1, of ``a`` and each of `size` parts of ``b``."""
     require_layer(a, "cos_sim")
     require_layer(b, "cos_sim")
     require_size(b, a.size * size, "cos_sim")
@@ -112,9 +112,9 @@ def _out_prod(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("a, b, name=None, layer_attr=None", prefix="conv_shift_layer")
 def conv_shift(a: LayerOutput, b: LayerOutput) -> Made:
-    """Declare the circular convolution of rows: c_i = sum_j a_(i + j) b_j, j from -(n - 1) / 2 to (n - 1) / 2.
+    """Declare the circular convolution of rows: c_i = sum_j a_(i + j) b_j, where j is in ±(n - 1) / 2.
 
-    n is the size of `b`, an odd number; columns of `a` are counted modulo its size.
+    n is the size of `b`, an odd number; column indexes of `a` wrap around.
     """
     inputs = as_list([a, b], "conv_shift")
     if b.size % 2 == 0 or b.size > a.size:
@@ -159,7 +159,7 @@ def _tensor(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="scaling_layer")
 def scaling(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare the rows of one layer, each scaled by the number in another layer of size 1."""
+    """Declare a layer that multiplies each row of a layer by the number in the same row of a layer of size 1."""
     require_size(weight, 1, "scaling")
     return Made([weight, input], input.size, image=input.image)
 
@@ -172,7 +172,7 @@ def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="power_layer")
 def power(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare the rows of one layer, raised to the power of the number in another layer of size 1."""
+    """Declare a layer that raises each row of a layer to the power in the same row of a layer of size 1."""
     require_size(weight, 1, "power")
     return Made([weight, input], input.size)
 
@@ -185,7 +185,7 @@ def _power(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="interpolation_layer", many=True)
 def interpolation(input: list[LayerOutput], weight: LayerOutput) -> Made:
-    """Declare w * x + (1 - w) * y for two inputs and a weight of size 1."""
+    """Declare the interpolation w * x + (1 - w) * y of two inputs, with a weight layer of size 1."""
     if len(input) != 2:
         raise UsageError(f"interpolation takes two inputs, got {len(input)}")
     require_size(weight, 1, "interpolation")
@@ -236,7 +236,7 @@ def prelu(
     num_channels: int | None,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare x where positive, w * x elsewhere; ``partial_sum`` neighbouring columns share one w (0.25 at first)."""
+    """Declare x where x > 0, else w * x; each group of ``partial_sum`` columns has one learned w, initially 0.25."""
     if channel_shared is not None:
         channels = num_channels or input.num_filters
         if not channels:

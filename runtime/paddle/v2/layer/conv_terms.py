@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions as terms of ``mixed`` and ``concat``: with learned filters, or with filters of each sample."""
+"""Convolutions as terms of ``mixed`` and ``concat``, with learned filters or with separate filters per sample."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def conv_projection(
     param_attr: WeightAttr = None,
     trans: bool = False,
 ) -> Projection:
-    """Declare a convolution, or its transpose, with learned filters; see `img_conv`.
+    """Return a convolution, or its transpose, with learned filters, as a projection; see `img_conv`.
 
-    A bias of the layer around it has one number for each filter.
+    The bias of the enclosing layer has one number per filter.
     """
     image = geometry(input, num_channels, "conv_projection")
     window = image_window(
@@ -59,7 +59,7 @@ def conv_operator(
     padding_y: int | None = None,
     trans: bool = False,
 ) -> Projection:
-    """Declare a convolution, or its transpose, of each image with the filters in the same row of another layer.
+    """Return an operator that convolves each image, or its transpose, with the filters in the same row of a layer.
 
     Args:
         img: images.
@@ -68,7 +68,7 @@ def conv_operator(
         num_filters: the number of filters of each sample.
         num_channels: the number of channels of the images.
         stride: the stride of the filters.
-        padding: the number of zeros around an image.
+        padding: the number of zeros on each side of an image.
         filter_size_y: the height of a filter.
         stride_y: the vertical stride.
         padding_y: the number of zeros above and below.

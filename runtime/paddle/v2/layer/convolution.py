@@ -25,7 +25,7 @@ Sizes = tuple[int, ...]
 
 
 class Window(NamedTuple):
-    """The size, stride, padding and dilation of a filter, one number per dimension, outermost first."""
+    """The size, stride, padding and dilation of a filter: one number per dimension, outermost dimension first."""
 
     filter: Sizes
     strides: Sizes
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 
 class Convolved(NamedTuple):
-    """The result of `convolved`: filters, number of weights, initial values, and output sizes."""
+    """Describes a convolution: filters, number of weights, initial values and output sizes."""
 
     attrs: dict[str, Any]
     weights: int
@@ -61,7 +61,7 @@ def convolved(
     trans: bool,
     param_attr: WeightAttr,
 ) -> Convolved:
-    """Check a convolution of an image, or volume, (channels, *sizes).
+    """Check the arguments of a convolution of images or volumes (channels, *sizes), and describe it.
 
     A weight without ``initial_*`` starts as N(0, sqrt(2 / (filter_size^2 * channels))).
     """
@@ -111,7 +111,7 @@ def img_conv(
     trans: bool,
     layer_type: str | None,
 ) -> Made:
-    """Declare a convolution (cross-correlation), or its transpose; the default activation is Relu.
+    """Declare a convolution (cross-correlation) of images, or its transpose; the default activation is Relu.
 
     A weight without ``initial_*`` starts as N(0, sqrt(2 / (filter_size^2 * channels))). Sizes are (x, y) pairs or one
     number. Unlike the original, ``param_attr`` is never changed, so it can be given to several layers.
@@ -236,7 +236,7 @@ def source_volume(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:
-    """Return one number, or (x, y, z), as (depth, vertical, horizontal).
+    """Return a number or a triple (x, y, z) as (depth, vertical, horizontal).
 
     Raises:
         UsageError: a number is not an integer or is below `least`, or there are not three; the message begins with

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost layers: one value per row. Gradients are summed over the batch; ``coeff`` scales only the gradient."""
+"""Cost layers: one cost per row. Gradients are summed over the batch; ``coeff`` scales only the gradients."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def classification_cost(
     layer_attr: LayerAttr = None,
     coeff: float = 1.0,
 ) -> LayerOutput:
-    """Declare -ln p[label] of a softmax layer, and the metric classification_error_evaluator.
+    """Declare the cost -ln p[label] of a softmax layer, with the metric classification_error_evaluator.
 
     Args:
         input: a layer with softmax activation.
@@ -107,7 +107,7 @@ def _of_classes(input: LayerOutput, label: LayerOutput) -> Made:
 
 @_cost("input, label, name=None, coeff=1.0, weight=None, layer_attr=None", "cross_entropy")
 def cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cross entropy -ln p[label] of rows of probabilities."""
+    """Declare the cross-entropy cost -ln p[label] of rows of probabilities."""
     _require_ids(label, "cross_entropy_cost")
     return Made([input, label], 1)
 
@@ -135,7 +135,7 @@ def _entropy(emitter: Emitter, value: Variable, label: Variable) -> Variable:
 def cross_entropy_with_selfnorm_cost(
     input: LayerOutput, label: LayerOutput, softmax_selfnorm_alpha: float
 ) -> Made:
-    """Declare -ln(p[label] / Z) + alpha * ln(Z)^2 for p with row sums Z."""
+    """Declare the cost -ln(p[label] / Z) + alpha * ln(Z)^2, where Z is the sum of the row p."""
     _require_ids(label, "cross_entropy_with_selfnorm_cost")
     return Made([input, label], 1, {"alpha": float(softmax_selfnorm_alpha)})
 
@@ -150,7 +150,7 @@ def _cross_entropy_with_selfnorm(emitter: Emitter, config: LayerConfig) -> Varia
 
 @_cost("input, label, name=None, coeff=1.0, layer_attr=None", "multi_binary_label_cross_entropy")
 def multi_binary_label_cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the sum over columns of -(t ln p + (1 - t) ln(1 - p)); labels are 0/1 vectors, dense or sparse."""
+    """Declare the cost -(t ln p + (1 - t) ln(1 - p)), summed over columns; labels are 0/1 vectors, dense or sparse."""
     return _of_one_size([input, label], "multi_binary_label_cross_entropy_cost")
 
 
@@ -180,7 +180,7 @@ def _one_minus(emitter: Emitter, value: Variable) -> Variable:
     prefix="square_error_cost",
 )
 def square_error_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the sum over columns of (output - label)^2, without a factor 1/2."""
+    """Declare the cost (output - label)^2, summed over columns, without a factor of 1/2."""
     return _of_one_size([input, label], "square_error_cost")
 
 
@@ -199,7 +199,7 @@ def _difference(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, name=None, layer_attr=None")
 def sum_cost(input: LayerOutput) -> Made:
-    """Declare the sum of each row of the input as its cost."""
+    """Declare the sum of each input row as a cost."""
     return Made([input], 1)
 
 
@@ -210,7 +210,7 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("left, right, label, weight=None, name=None, coeff=1.0, layer_attr=None")
 def rank_cost(left: LayerOutput, right: LayerOutput, label: LayerOutput) -> Made:
-    """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] is the probability that left is better."""
+    """Declare the cost ln(1 + e^o) - label * o, o = left - right; label in [0, 1]: the probability that left is better."""
     for side in (left, right) if is_index(label) else (left, right, label):
         require_size(side, 1, "rank_cost")
     return Made([left, right, label], 1)
@@ -224,12 +224,12 @@ def _rank_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, score, name=None, NDCG_num=5, max_sort_size=-1, layer_attr=None")
 def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_size: int) -> Made:
-    """Declare the NDCG of each list of documents, higher for a better ranking; its gradients are LambdaRank's.
+    """Declare the NDCG of each list of documents, which is higher for better rankings, with LambdaRank's gradients.
 
     Args:
         input: the score of each document of a list, size 1.
         score: the relevance of each document, size 1.
-        NDCG_num: the number of documents at the top that count.
+        NDCG_num: the number of top documents that count.
         max_sort_size: the number of most relevant documents that are compared with all others; -1: all.
         layer_attr: may not contain dropout.
     """
@@ -254,7 +254,7 @@ def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
     prefix="huber_regression_cost",
 )
 def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) -> Made:
-    """Declare r^2 / 2 where |r| <= delta, else delta * (|r| - delta / 2), summed over columns."""
+    """Declare the cost r^2 / 2 where |r| <= delta, else delta * (|r| - delta / 2), summed over columns."""
     if delta <= 0:
         raise UsageError(f"huber_regression_cost: delta must be positive, got {delta}")
     return Made([input, label], 1, {"delta": float(delta)})
@@ -262,7 +262,7 @@ def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) 
 
 @_cost("input, label, name=None, coeff=1.0, layer_attr=None", "huber_regression", prefix="smooth_l1_cost")
 def smooth_l1_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare r^2 / 2 where |r| < 1, else |r| - 1/2, summed over columns."""
+    """Declare the cost r^2 / 2 where |r| < 1, else |r| - 1/2, summed over columns."""
     return Made([input, label], 1, {"delta": 1.0})
 
 
@@ -282,7 +282,7 @@ def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
     prefix="huber_classification_cost",
 )
 def huber_classification_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare, for a = output * (2 label - 1): -4a below -1, (1 - a)^2 up to 1, else 0."""
+    """Declare the cost -4a if a < -1, (1 - a)^2 if a <= 1, else 0, where a = output * (2 label - 1)."""
     require_size(input, 1, "huber_classification_cost")
     _require_ids(label, "huber_classification_cost")
     return Made([input, label], 1)

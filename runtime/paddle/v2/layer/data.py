@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data layer: an input of the network."""
+"""The data layer: declares an input of the network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def data(
 
     Args:
         name: the name of the layer, which is also its key in ``feeding``.
-        type: the input type of the sample's column.
+        type: the input type of the samples' column.
         depth: the depth of a volume; 1 otherwise.
         height: the height of an image.
         width: the width of an image.

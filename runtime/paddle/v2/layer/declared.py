@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declarations as table entries: a layer's signature, and a function of the arguments that only this layer has.
+"""Declares layers as table entries: a layer's signature, and a function of the layer's own arguments.
 
     @declares("input1, input2, name=None, layer_attr=None", prefix="dot_prod_layer")
     def dot_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
         return Made([input1, input2], 1)
 
-`name`, `act`, `bias_attr` and `layer_attr` mean the same for every layer, so `build` handles them, except for those
-that an entry's function takes itself.
+`name`, `act`, `bias_attr` and `layer_attr` have the same meaning in every layer, so `build` handles them, unless an
+entry's function accepts them itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle.v2.model import Attrs
 
 
 class Made(NamedTuple):
-    """The parts of a layer other than its common arguments; see `build`."""
+    """The parts of a layer that do not come from its common arguments; see `build`."""
 
     inputs: Sequence[LayerOutput]
     size: int
@@ -47,10 +47,11 @@ def declares(
         arguments: the arguments of the declaration in Python syntax, with literal defaults.
         kind: the layer's type, an entry of LAYERS; the function's name by default.
         prefix: the prefix of automatic names; the kind by default.
-        many: whether `input` may be several layers; the function then gets a list.
+        many: whether `input` can be several layers; the function then receives a list.
         default_act: the name of the activation if `act` is not given.
         has_bias: whether there is a bias if `bias_attr` is not given.
-        finish: changes the result, given the layer's prefix and the remaining arguments, some of which it may remove.
+        finish: function that modifies the result, given the layer's prefix and the remaining arguments; it may remove
+            some of these.
     """
 
     def decorate(function: Callable[..., Made]) -> Callable[..., LayerOutput]:

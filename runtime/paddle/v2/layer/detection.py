@@ -31,16 +31,16 @@ def priorbox(
     min_size: Sequence[float],
     max_size: Sequence[float],
 ) -> Made:
-    """Declare the prior boxes around each cell of a feature map, as one row for all images.
+    """Declare the prior boxes around each cell of a feature map, in one row for all images.
 
-    A box has 8 numbers: left, top, right and bottom as parts of the image, cut to [0, 1], and the 4 variances.
+    A box has 8 numbers: left, top, right and bottom as fractions of the image, clipped to [0, 1], and 4 variances.
 
     Args:
         input: the feature map.
-        image: the image that sizes refer to.
+        image: the image that the sizes in pixels refer to.
         aspect_ratio: width / height of further boxes of each min_size; the inverses are added.
         variance: 4 divisors of the encoded boxes.
-        min_size: the sides of squares, in pixels.
+        min_size: side lengths of squares, in pixels.
         max_size: empty, or one per min_size: each adds a square of side √(min_size max_size).
         name: the name of the layer.
     """
@@ -92,7 +92,7 @@ def multibox_loss(
     neg_overlap: float,
     background_id: int,
 ) -> Made:
-    """Declare the SSD loss of a batch: each sample's row contains the batch's loss, and its gradient counts once.
+    """Declare the SSD loss of a batch. Every sample's row contains the whole batch's loss; its gradient counts once.
 
     Args:
         input_loc: one convolution per feature map, with 4 filters for each prior of a cell.
@@ -142,7 +142,7 @@ def detection_output(
     confidence_threshold: float,
     background_id: int,
 ) -> Made:
-    """Declare the detected boxes: rows of sample, class, score, left, top, right, bottom; no rows without detections.
+    """Declare the detected boxes as rows of sample, class, score, left, top, right, bottom; no rows if none are found.
 
     Args:
         input_loc: the layers of location codes, as in `multibox_loss`.

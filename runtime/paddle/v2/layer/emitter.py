@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates declared layers into operators of a Program.
+"""Translates declared layers to the operators of a Program.
 
 A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views
 of the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
 
-A softmax operator is emitted only if its result is read: a cross-entropy directly after it takes the logits, which is
-faster, and exact where a probability would round to 0.
+A softmax operator is emitted only if its result is read: a cross-entropy that follows it directly uses the logits,
+which is faster, and exact where a probability would round to 0.
 
 A batch of sparse vectors is fed as its distinct columns (K, 1) and a dense matrix (N, K) of these columns, so that x W
 is matrix @ W[columns]: the cost depends on the number of columns in use, not on the width of the vector, and the
@@ -29,13 +29,13 @@ Emit: TypeAlias = "Callable[[Emitter, LayerConfig], Variable | None]"
 
 
 class Layer(NamedTuple):
-    """The definition of one type of layer.
+    """Defines one type of layer.
 
     Attributes:
-        emit: appends operators and returns the value before activation and dropout, or None if it set the layer's value
-            or ids itself.
-        called: the name that scripts use for it.
-        together: the number of inputs whose rows correspond; None: all.
+        emit: function that appends operators and returns the value before activation and dropout, or None if it has set
+            the layer's value or ids itself.
+        called: the name that scripts use for the type.
+        together: the number of inputs whose rows must correspond; None: all.
         sequences: the inputs that must be sequences. If samples are sequences of sequences, such an input is seen as
             one sequence per sample, and an output with the same rows has both levels again.
         one_a_sample: whether the output has one row per sequence.
@@ -81,7 +81,7 @@ def emits(
 
 
 def frame_of(name: str) -> str:
-    """Return the name of the variable (4,) with the shape (-1, C, H, W) of a data layer's images."""
+    """Return the name of the (4,) variable that holds the shape (-1, C, H, W) of a data layer's images."""
     return f"{name}.frame"
 
 
@@ -91,11 +91,11 @@ class Emitter:
     Args:
         layers: name -> configuration, in creation order.
         parameters: name -> configuration.
-        is_test: whether dropout scales by (1 - rate), and batch normalisation uses its moving statistics.
-        moves_statistics: whether batch normalisation updates them; only if not is_test.
+        is_test: whether dropout scales by (1 - rate), and batch normalization uses its moving statistics.
+        moves_statistics: whether batch normalization updates its moving statistics; only if not is_test.
 
     Attributes:
-        frames: data layers whose samples decide the height and width of images -> the default size.
+        frames: data layers whose samples determine the height and width of images -> the default size.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Emitter:
         return self.ids[name] if name in self.ids and name not in self._rows else self.rows(name)
 
     def readable(self, name: str) -> Variable | None:
-        """Return the value of a layer, to be read only; None for sparse inputs."""
+        """Return a layer's value for reading only; None for sparse inputs."""
         if name not in self._rows and name in self._probabilities:
             return self._probabilities[name]
         if name in self.ids and name not in self._rows:
@@ -198,7 +198,7 @@ class Emitter:
         return None if name in self.sparse else self.rows(name)
 
     def forms(self, name: str) -> list[Variable]:
-        """Return the variables with the value of a layer: as rows, as an image, and before its softmax."""
+        """Return the variables that hold a layer's value: as rows, as an image, and before its softmax."""
         held = (self._rows, self._images, self._logits)
         return [variables[name] for variables in held if name in variables]
 
@@ -224,44 +224,44 @@ class Emitter:
         return self.ids[name]
 
     def numbers(self, name: str) -> Variable:
-        """Return the value of a layer as (N, size), also of an integer data layer."""
+        """Return a layer's value as (N, size), even for an integer data layer."""
         if name not in self.ids or name in self._rows:
             return self.rows(name)
         return self.op("cast", {"X": self.ids[name]}, {"in_dtype": "int64", "out_dtype": "float32"})
 
     def logits(self, name: str) -> Variable | None:
-        """Return the input of a layer's softmax, if no softmax operator was emitted yet."""
+        """Return the input of a layer's softmax, if no softmax operator has been emitted yet."""
         return self._logits.get(name) if name not in self._rows else None
 
     def before_sigmoid(self, name: str) -> Variable | None:
-        """Return the input of a layer's sigmoid, if that is its last operator."""
+        """Return the input of a layer's sigmoid, if the sigmoid is its last operator."""
         return self._before_sigmoid.get(name)
 
     def joined(self, value: Variable) -> Variable:
-        """Return sequences of sequences as one sequence per sample, and anything else unchanged."""
+        """Return nested sequences as one sequence per sample, and other values unchanged."""
         return self.op("sequence_join", {"X": value}) if value.lod_level > 1 else value
 
     def levelled(self, value: Variable, like: Variable) -> Variable:
-        """Return rows of `joined` sequences with their original levels."""
+        """Return the rows of `joined` sequences with their original sequence levels."""
         return self.op("lod_reset", {"X": value, "Y": like}) if like.lod_level > 1 else value
 
     def set_rows(self, name: str, value: Variable) -> None:
-        """Set the value of a layer that is not computed here: a step's view of an outer layer, or a layer's ids."""
+        """Set the value of a layer that is computed elsewhere: a step's view of an outer layer, or a layer's ids."""
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
 
     def see(self, name: str, value: Variable, source: str) -> None:
-        """Set a layer to a step's view of another one, which may be sparse."""
+        """Set a layer's value to a step's view of a different layer, which may be sparse."""
         if source in self.sparse:
             self.sparse[name] = (self.sparse[source][0], value)
         else:
             self.set_rows(name, value)
 
     def set_probabilities(self, name: str, value: Variable) -> None:
-        """Record the softmax of a layer that another operator has computed as a by-product."""
+        """Record a layer's softmax, which a different operator has computed as a by-product."""
         self._probabilities[name] = value
 
     def parameter(self, name: str, shape: Sequence[int] | None = None) -> Parameter:
-        """Return the Program's parameter of that name, viewed as ``shape``; later uses keep the first one's shape."""
+        """Return the Program's parameter of this name in the shape ``shape``, or in the shape of its first use."""
         if name not in self._parameters:
             config = self.parameters[name]
             self._parameters[name] = self.program.global_block().create_parameter(
@@ -270,7 +270,7 @@ class Emitter:
         return self._parameters[name]
 
     def shaped_parameter(self, name: str, shape: Sequence[int]) -> Variable:
-        """Return a parameter in a given shape, even if another layer uses it in a different one."""
+        """Return a parameter in the given shape, even if a different layer uses it in a different shape."""
         found: Variable = self.parameter(name, shape)
         return found if tuple(found.shape) == tuple(shape) else self.reshape(found, shape)
 
@@ -313,7 +313,7 @@ class Emitter:
         return self.block.create_var(name=f"{self._layer}.tmp_{self._count}", shape=list(shape), dtype=dtype)
 
     def activated(self, value: Variable, activation: str) -> Variable:
-        """Append an activation, named as its class says, and return its output."""
+        """Append the operator of an activation class and return its output."""
         if not activation:
             return value
         kind, attrs = OPERATORS[activation]
@@ -360,7 +360,7 @@ class Emitter:
         return results
 
     def reshape(self, value: Variable, shape: Sequence[int]) -> Variable:
-        """Return the same values in another shape; -1 stands for the batch."""
+        """Return the same values in a new shape; -1 stands for the batch size."""
         if tuple(value.shape) == tuple(shape):
             return value
         return self.ops("reshape2", {"X": value}, {"shape": list(shape)}, ["Out", "XShape"])[0]
@@ -377,7 +377,7 @@ class Emitter:
         return self.op("elementwise_add", {"X": value, "Y": vector}, {"axis": 1})
 
     def finish(self, config: LayerConfig, value: Variable) -> None:
-        """Apply activation, dropout and error clipping, and make the result the layer's value."""
+        """Apply activation, dropout and error clipping, and store the result as the layer's value."""
         extras = config.extras
         if config.activation == "softmax" and not extras.error_clipping_threshold:
             self._logits[config.name] = self.reshape(value, [-1, config.size])

@@ -27,13 +27,13 @@ class BaseGeneratedInput:
         raise NotImplementedError(f"{type(self).__name__}.before_real_step")
 
     def after_real_step(self, *args: Any) -> LayerOutput:
-        """Return the probabilities of the next word, given the result of the step."""
+        """Return the next word's probabilities from the step's result."""
         raise NotImplementedError(f"{type(self).__name__}.after_real_step")
 
 
 @dataclass(frozen=True)
 class GeneratedInput(BaseGeneratedInput):
-    """The last word, looked up in a table [size, embedding_size] that another network has trained."""
+    """The last word's row in a table [size, embedding_size] that a different network has trained."""
 
     size: int
     embedding_name: str
@@ -66,16 +66,16 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> LayerOutput:
-    """Declare the likeliest sentences; infer reads field "prob" (samples, results) and field "id".
+    """Declare the generation of the most likely sentences; infer reads field "prob" (samples, results) and field "id".
 
     Args:
         step: called once; returns the probabilities of the next word, a layer with activation Softmax.
-        input: `StaticInput`s and one `GeneratedInput`; `step` gets anything else, such as a number, unchanged.
+        input: `StaticInput`s and one `GeneratedInput`; other values, such as numbers, are passed to `step` unchanged.
         bos_id: the word before the first one.
         eos_id: the word that ends a sentence.
         beam_size: number of continuations to follow.
         max_length: maximum length of a sentence.
-        name: name of the group; it must be that of the trained group, since parameter names end with it.
+        name: name of the group; it must be the trained group's name, because parameter names end with it.
         num_results_per_sample: the number of sequences to return; None: beam_size.
     """
     space = model.current()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recurrent_group: a step declared by a function, and memories that carry values from step to step."""
+"""recurrent_group: a function that declares one step, and memories that carry values from step to step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["StaticInput", "memory", "recurrent_group"]
 
 @dataclass(frozen=True)
 class StaticInput:
-    """An input that every step of a group sees whole: a row or a sequence per sample; `is_seq` has no effect."""
+    """An input that every step of a group sees as a whole: one row or sequence per sample; `is_seq` has no effect."""
 
     input: LayerOutput
     is_seq: bool = False
@@ -44,7 +44,7 @@ def recurrent_group(
     name: str | None = None,
     targetInlink: LayerOutput | None = None,
 ) -> LayerOutput | list[LayerOutput]:
-    """Declare a recurrent network: a function declares one step, which runs for every item of the input sequences.
+    """Declare a recurrent network from a function that declares one step, which runs for each item of the sequences.
 
     Args:
         step: called once with a layer for each input; returns one layer or several. The outputs of the group have the
@@ -89,12 +89,13 @@ def memory(
     The value before the first step is zero unless a `boot_` argument is given.
 
     Args:
-        name: the name of a layer that the step declares; None: `set_input` of the memory names it.
+        name: the name of a layer that the step declares; None: the memory's `set_input` sets it later.
         size: the size of that layer.
         memory_name: the name of this layer.
-        is_seq: whether the value is a sequence per sample, which needs a `boot_layer` of sequences; without it, that is
+        is_seq: whether the value is a sequence per sample, which needs a `boot_layer` of sequences; by default, this is
             detected.
-        boot_layer: an outer layer with the first value: a row per sample, or a sequence per sample of constant length.
+        boot_layer: an outer layer with the first value: one row per sample, or one sequence of constant length per
+            sample.
         boot_bias: the attribute of a learned row, which is the first value.
         boot_bias_active_type: the activation of that row.
         boot_with_const_id: an id, which is the first value; the layer must be one of ids.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image layers: normalisation, maxout, padding, cropping, resizing, turning, windows. Images are (N, C, H, W)."""
+"""Image layers: normalization, maxout, padding, cropping, resizing, rotation, windows. Images are (N, C, H, W)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Geometry(NamedTuple):
 
 
 def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
-    """Return the geometry of a layer as an image; without height and width it must be square."""
+    """Return a layer's geometry as an image; if height and width are not set, the image must be square."""
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
@@ -59,7 +59,7 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
 
 
 def made_of_image(input: LayerOutput, image: Geometry, result: Geometry, attrs: Attrs) -> Made:
-    """A layer that maps an image to another: both sizes, and the operator's attributes."""
+    """Make a layer that maps images to images, from both geometries and the operator's attributes."""
     return Made([input], math.prod(result), {**image.attrs, **attrs}, image=result)
 
 
@@ -70,7 +70,7 @@ def source_image(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> tuple[int, int]:
-    """Return the sizes along x and y, given as a pair `x`, as `x` and `y`, or as `x` for both.
+    """Return the sizes along x and y; `x` may be a pair, and `y` defaults to `x`.
 
     Raises:
         UsageError: a size is not an integer or is below `least`; the message begins with `what`.
@@ -88,7 +88,7 @@ def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> t
     "input, size, scale=0.0128, power=0.75, name=None, num_channels=None, layer_attr=None", prefix="crmnorm"
 )
 def img_cmrnorm(input: LayerOutput, size: int, scale: float, power: float, num_channels: int | None) -> Made:
-    """Declare response normalisation across channels: x / (1 + scale / size * sum of squares)^power."""
+    """Declare response normalization across channels: x / (1 + scale / size * sum of squares)^power."""
     image = geometry(input, num_channels, "img_cmrnorm")
     return made_of_image(input, image, image, {"n": size, "alpha": scale / size, "beta": power})
 
@@ -101,9 +101,9 @@ def _img_cmrnorm(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, param_attr=None")
 def cross_channel_norm(input: LayerOutput, param_attr: WeightAttr) -> Made:
-    """Declare each pixel's channels divided by their Euclidean length, each channel times a learned number.
+    """Declare a layer that divides each pixel's channels by their Euclidean length, and scales each channel.
 
-    The length is the square root of 1e-6 plus the sum of squares.
+    The scales are learned. The length is the square root of 1e-6 plus the sum of squares.
     """
     image = geometry(input, None, "cross_channel_norm")
     weight = Weight([image.channels, 1], param_attr)
@@ -129,7 +129,7 @@ def _cross_channel_norm(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, out_size_x=None, out_size_y=None, name=None, layer_attr=None", prefix="bilinear_interp_layer"
 )
 def bilinear_interp(input: LayerOutput, out_size_x: int | None, out_size_y: int | None) -> Made:
-    """Declare images resized by bilinear interpolation between aligned corners."""
+    """Declare a layer that resizes images by bilinear interpolation with aligned corners."""
     image = geometry(input, None, "bilinear_interp")
     width, height = pair((out_size_x or 0, out_size_y or 0), None, "bilinear_interp: out_size", least=1)
     return made_of_image(input, image, Geometry(image.channels, height, width), {})
@@ -143,7 +143,7 @@ def _bilinear_interp(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, height, width, name=None, layer_attr=None", prefix="rotate_layer")
 def rotate(input: LayerOutput, height: int, width: int) -> Made:
-    """Declare maps of `height` x `width` turned clockwise by 90 degrees: y(j, i) = x(height - 1 - i, j)."""
+    """Declare a layer that rotates `height` x `width` maps by 90 degrees clockwise: y(j, i) = x(height - 1 - i, j)."""
     height, width = pair((height, width), None, "rotate: height and width", least=1)
     require_layer(input, "rotate")
     image = Geometry(input.size // (height * width), height, width)
@@ -163,7 +163,7 @@ def _rotate(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, reshape_axis=None, act=None, layer_attr=None")
 def switch_order(input: LayerOutput, reshape_axis: int | None) -> Made:
-    """Declare images as (N, H, W, C), cut into rows at an axis: 3 makes a row (C) of each pixel of each image."""
+    """Declare a layer that transposes images to (N, H, W, C) and splits them into rows at an axis."""
     image = geometry(input, None, "switch_order")
     if reshape_axis not in (1, 2, 3):
         raise UsageError(f"switch_order: reshape_axis must be 1, 2 or 3, got {reshape_axis!r}")
@@ -199,7 +199,7 @@ def pad(
     pad_h: tuple[int, int] | None,
     pad_w: tuple[int, int] | None,
 ) -> Made:
-    """Declare images with zeros added before and after their channels, rows and columns."""
+    """Declare a layer that adds zeros before and after the channels, rows and columns of images."""
     image = geometry(input, None, "pad")
     c, h, w = (tuple(side or (0, 0)) for side in (pad_c, pad_h, pad_w))
     result = Geometry(image.channels + sum(c), image.height + sum(h), image.width + sum(w))
@@ -214,10 +214,10 @@ def _pad(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, offset, axis=2, shape=None, name=None, layer_attr=None", prefix="crop_layer")
 def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[int] | None) -> Made:
-    """Declare a part cut out of each image.
+    """Declare a layer that crops each image.
 
     Args:
-        offset: the first index of each axis, starting with ``axis``.
+        offset: the offset along each cropped axis, starting with ``axis``.
         axis: the first axis to crop, in (N, C, H, W).
         shape: the shape of the result as (N, C, H, W); N is not used.
         layer_attr: dropout.
@@ -246,7 +246,7 @@ def _crop(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, indices, value, name=None")
 def scale_sub_region(input: LayerOutput, indices: LayerOutput, value: float) -> Made:
-    """Declare images in which a part of each is multiplied by `value`.
+    """Declare a layer that multiplies a region of each image by `value`.
 
     Args:
         indices: a layer of size 6: first and last channel, row and column of the part, counted from 1.
@@ -278,9 +278,9 @@ def block_expand(
     padding_y: int,
     num_channels: int | None,
 ) -> Made:
-    """Declare the windows of each image as the rows of a sequence, from left to right and from top to bottom.
+    """Declare a layer that returns each image's windows as rows of a sequence, left to right, top to bottom.
 
-    A row has the window's numbers as (channels, block_y, block_x).
+    A row contains the window's values in the order (channels, block_y, block_x).
     """
     channels = num_channels or input.num_filters
     if not channels:

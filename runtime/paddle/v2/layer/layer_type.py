@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LayerType`, the original's names of layer types, and `layer_support`, which declares a layer's settings."""
+"""`LayerType`, the original's names of layer types, and `layer_support`, which declares the settings of a layer."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ class LayerType:
 
 
 def layer_support(*attrs: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator for a function that declares a layer: it checks layer_attr for supported settings.
+    """Return a decorator for functions that declare layers; it checks that layer_attr has only supported settings.
 
     Args:
         attrs: the supported ones of "error_clipping_threshold" and "drop_rate"; every layer supports "device".
 
-    The function raises NotImplementedError for a layer_attr with another setting.
+    The decorated function raises NotImplementedError for a layer_attr with any other setting.
     """
 
     def decorate(declare: Callable[..., T]) -> Callable[..., T]:

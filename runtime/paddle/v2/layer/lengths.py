@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequence lengths of layers: one row per sample, or those of a data layer's sequences; and which of them must agree.
+"""Sequence lengths of layers: one row per sample, or those of a data layer; also checks which must agree.
 
 Lengths that are unknown before a batch arrives, such as those within the steps of a recurrent group, are not checked.
 """
@@ -21,7 +21,7 @@ _Lengths: TypeAlias = NDArray[np.int64]
 
 
 class Origin(NamedTuple):
-    """The data layer whose sequence lengths a layer has.
+    """The data layer that a layer gets its sequence lengths from.
 
     Attributes:
         layer: a data layer; empty if there is one row per sample.
@@ -37,7 +37,7 @@ ONE_A_SAMPLE = Origin("", 0)
 
 
 class Meeting(NamedTuple):
-    """A layer that combines the rows of two data layers one by one; `other` may be `ONE_A_SAMPLE`."""
+    """A layer that combines rows of two data layers pairwise; `other` may be `ONE_A_SAMPLE`."""
 
     layer: str
     one: Origin
@@ -45,7 +45,7 @@ class Meeting(NamedTuple):
 
 
 def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin | None:
-    """Return the origin of a layer's lengths from those of its inputs; None if unknown before a batch.
+    """Return the origin of a layer's lengths, given its inputs' origins; None if it is unknown before a batch.
 
     Raises:
         UsageError: an input must be a sequence but is not, or must have two levels but has one.
@@ -79,7 +79,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
 
 
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
-    """Return where a network combines sequences of one data layer with those of another, or with single rows."""
+    """Return where a network combines sequences of one data layer with another layer's, or with single rows."""
     known: dict[str, Origin | None] = {}
     found: dict[tuple[Origin, Origin], str] = {}
     for name, config in layers.items():
@@ -105,7 +105,7 @@ def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes
     """Check the sizes of a layer's first inputs.
 
     Raises:
-        UsageError: one has a different size.
+        UsageError: an input has a different size.
     """
     for link, size in zip(config.inputs, sizes, strict=False):
         if layers[link.layer].size != size:
@@ -115,7 +115,7 @@ def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes
 
 
 def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
-    """Check that combined sequences of a batch have equal lengths.
+    """Check that sequences that are combined have equal lengths in a batch.
 
     Args:
         feed: the result of the feeder.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LSTM, GRU and plain recurrent layers over sequences, and single steps of them for groups.
 
-The input rows have already been projected to the gates.
+The inputs are rows that have already been projected to the gates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lstmemory(
     state_act: Act,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare the hidden states of an LSTM with peepholes.
+    """Declare an LSTM with peepholes; its values are the hidden states.
 
     Args:
         input: size 4 D: candidate, input, forget and output gate.
@@ -92,7 +92,7 @@ def _lstmemory(emitter: Emitter, config: LayerConfig) -> Variable:
 def grumemory(
     input: LayerOutput, size: int | None, reverse: bool, act: Act, gate_act: Act, param_attr: WeightAttr
 ) -> Made:
-    """Declare the hidden states of a GRU, h = (1 - z) h' + z candidate.
+    """Declare a GRU, h = (1 - z) h' + z candidate; its values are the hidden states.
 
     Args:
         input: size 3 D: update z, reset and candidate.
@@ -169,7 +169,7 @@ def _gru_step(emitter: Emitter, config: LayerConfig) -> Variable:
     "layer_attr=None"
 )
 def gru_step_naive(given: dict[str, Any]) -> LayerOutput:
-    """Declare the same as `gru_step`, with the arguments in another order."""
+    """Declare one step of a GRU like `gru_step`, with a different order of arguments."""
     return gru_step(**given)
 
 
@@ -179,7 +179,7 @@ def gru_step_naive(given: dict[str, Any]) -> LayerOutput:
     has_bias=True,
 )
 def recurrent(input: LayerOutput, act: Act, param_attr: WeightAttr, reverse: bool) -> Made:
-    """Declare h = act(x + h' W + b) over sequences; Tanh by default."""
+    """Declare a recurrent layer h = act(x + h' W + b) over sequences; the default activation is Tanh."""
     attrs: Attrs = {"act": activation_name(act, "tanh"), "reverse": bool(reverse)}
     return Made([input], input.size, attrs, [Weight([input.size, input.size], param_attr)])
 
@@ -247,7 +247,7 @@ def _lstm_step(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, arg_name, name=None, layer_attr=None", prefix="get_output_layer")
 def get_output(input: LayerOutput, arg_name: str) -> Made:
-    """Declare another output of a layer, such as "state" of `lstm_step`."""
+    """Declare a further output of a layer, such as "state" of `lstm_step`."""
     if arg_name not in input.outputs:
         raise UsageError(f"get_output: {input!r} has no output {arg_name!r}; it has {input.outputs}")
     return Made([input], input.size, {"arg_name": arg_name})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that are not in `paddle.layer`: older names of its layers, and those of configuration files."""
+"""Explains names that `paddle.layer` does not have: older names of its layers, and those of configuration files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of projections: ``mixed``, ``fc`` and ``embedding``; and ``concat``, which puts inputs side by side."""
+"""Sums of projections: ``mixed``, ``fc`` and ``embedding``; and ``concat``, which concatenates inputs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def mixed(
     bias_attr: BiasAttr = False,
     layer_attr: LayerAttr = None,
 ) -> MixedLayer:
-    """Declare a sum of projections and operators; without ``input``, a context manager that takes them by ``+=``."""
+    """Declare a sum of projections and operators. Without ``input``, return a context manager that accepts ``+=``."""
     name = model.current().auto_name("mixed", name)
     act_name = activation_name(act, "")
     extras = extras_of(layer_attr, act_name)
@@ -172,12 +172,12 @@ def selective_fc(
     mul_ratio: float,
     param_attr: WeightAttr | Sequence[ParameterAttribute],
 ) -> Made:
-    """Declare a fully connected layer, with weights [size, input size], that computes selected columns per row only.
+    """Declare a fully connected layer with weights [size, input size] that computes only selected columns per row.
 
     Args:
         input: one layer or several.
         size: the width of the output.
-        select: a sparse_binary_vector of the selected columns, the others are 0; None: all.
+        select: a sparse_binary_vector of the selected columns; all others are 0. None: all columns.
         pass_generation: has no effect, because there is only one method of computation.
         has_selected_colums: False selects all columns.
         mul_ratio: has no effect: in the original it chose between two methods by the number of selected columns.
@@ -215,7 +215,7 @@ def embedding(
     param_attr: WeightAttr = None,
     layer_attr: LayerAttr = None,
 ) -> LayerOutput:
-    """Declare a table lookup: one row of [range of the input, size] per id."""
+    """Declare a table lookup: for each id, a row of the table [range of the input, size]."""
     name = model.current().auto_name("embedding", name)
     return mixed(size, [table_projection(input, size, param_attr)], name=name, layer_attr=layer_attr)
 
@@ -227,7 +227,7 @@ def concat(
     layer_attr: LayerAttr = None,
     bias_attr: BiasAttr = None,
 ) -> LayerOutput:
-    """Declare the concatenation of several inputs: all layers, or all projections, which can have a bias."""
+    """Declare the concatenation of several layers, or of several projections, which can have a bias."""
     items = [input] if isinstance(input, (LayerOutput, Projection)) else list(input)
     name = model.current().auto_name("concat", name)
     terms = [item for item in items if isinstance(item, Projection)]

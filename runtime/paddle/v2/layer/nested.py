@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that select from sequences: the best rows, slices, sub-sequences; and the cost of a beam search."""
+"""Layers that select parts of sequences: the best rows, slices, sub-sequences; and the cost of a beam search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def SubsequenceInput(input: LayerOutput) -> LayerOutput:  # noqa: N802 - the ori
 
 @declares("input, name=None, beam_size=1", prefix="kmax_seq_score_layer")
 def kmax_seq_score(input: LayerOutput, beam_size: int) -> Made:
-    """Declare the positions of the `beam_size` largest rows of each sequence, or of each sub-sequence.
+    """Declare the positions of the `beam_size` largest rows in each sequence or sub-sequence.
 
     A row of positions is padded with -1 if the sequence is shorter. `input` has size 1.
     """
@@ -45,12 +45,12 @@ def _kmax_seq_score(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, starts, ends, name=None", prefix="seq_slice_layer")
 def seq_slice(input: LayerOutput, starts: LayerOutput | None, ends: LayerOutput | None) -> Made:
-    """Declare slices of each sequence, or sub-sequence, from row `starts` to row `ends`, inclusive.
+    """Declare slices of each sequence or sub-sequence, from row `starts` to row `ends`, inclusive.
 
     Args:
         input: sequences.
-        starts: a row of positions for each sequence, padded with -1; None: from the beginning.
-        ends: the numbers of the last rows, as many as `starts`; None: to the end.
+        starts: one row of start positions per sequence, padded with -1; None: slices start at the beginning.
+        ends: the positions of the last rows, as many as `starts`; None: slices end at the end.
     """
     if starts is None and ends is None:
         raise UsageError("seq_slice: give starts, ends, or both")
@@ -73,7 +73,7 @@ def _seq_slice(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, selected_indices, name=None", prefix="sub_nested_seq_layer")
 def sub_nested_seq(input: LayerOutput, selected_indices: LayerOutput) -> Made:
-    """Declare selected sub-sequences of each sequence, by a row of positions per sample, padded with -1."""
+    """Declare the selected sub-sequences of each sequence; each sample has a row of positions, padded with -1."""
     require_layer(selected_indices, "selected_indices of sub_nested_seq")
     return Made([input, selected_indices], input.size)
 
@@ -89,12 +89,12 @@ def _sub_nested_seq(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @dataclass(frozen=True)
 class BeamInput:
-    """One expansion of a search, for cross_entropy_over_beam.
+    """One expansion step of a beam search, for cross_entropy_over_beam.
 
     Attributes:
         candidate_scores: scores of size 1; sequences in the first expansion, sequences of sequences in the others.
         selected_candidates: the positions of the candidates that were kept, such as from `kmax_seq_score`.
-        gold: the position of the correct one, an integer per sample.
+        gold: the position of the correct candidate, one integer per sample.
     """
 
     candidate_scores: LayerOutput
@@ -122,9 +122,10 @@ def _flat(input: BeamInput | Sequence[BeamInput]) -> list[LayerOutput]:
 
 
 def cross_entropy_over_beam(input: BeamInput | Sequence[BeamInput], name: str | None = None) -> LayerOutput:
-    """Declare -ln of the right path's share among all paths of a search, one number per sample.
+    """Declare the cost -ln p of the correct path among all paths of a beam search, one number per sample.
 
-    For the cost, a search ends where the right candidate was dropped; the right path is then an additional path.
+    The search counts as ended where the correct candidate was dropped; the correct path is then added as a further
+    path.
 
     Args:
         input: the expansions of the search, in order.

@@ -44,10 +44,10 @@ def batch_norm(
     use_global_stats: bool | None = None,
     mean_var_names: tuple[str, str] | None = None,
 ) -> LayerOutput:
-    """Declare batch normalisation per channel, or per column if the input is not an image; default activation Relu.
+    """Declare batch normalization per channel, or per column for non-images; the default activation is Relu.
 
-    With ``img3D``, the input is a volume. ``batch_norm_type`` chooses an implementation in the original and has no
-    effect here.
+    With ``img3D``, the input is a volume. ``batch_norm_type`` has no effect; in the original, it selects an
+    implementation.
     """
     require_layer(input, "batch_norm")
     name = model.current().auto_name("batch_norm", name)

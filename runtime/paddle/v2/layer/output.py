@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of layer functions, and the declaration of layers.
+"""The results of layer functions, and the declaration of layers.
 
 A LayerOutput names a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares
 further layers, so these rules are defined in this module and shared by ``slope_intercept``, ``mixed`` and ``scaling``.
@@ -30,7 +30,7 @@ NO_IMAGE = (0, 0, 0)
 
 
 class Weight(NamedTuple):
-    """The parameter of a layer for one of its inputs; `size` is its number of elements if `dims` is empty."""
+    """A layer's parameter for one of its inputs; `size` is the number of elements if `dims` is empty."""
 
     dims: Sequence[int]
     attr: WeightAttr = None
@@ -38,7 +38,7 @@ class Weight(NamedTuple):
 
 
 class LayerOutput:
-    """One declared layer.
+    """The result of declaring a layer.
 
     ``size`` is the width of a row, (num_filters * height * width) for images.
     """
@@ -54,7 +54,7 @@ class LayerOutput:
 
     @property
     def full_name(self) -> str:
-        """The name of the layer; within a step of a group it ends with ``@<group>``."""
+        """The layer's full name, which ends with ``@<group>`` within the step of a group."""
         return self.config.name
 
     @property
@@ -115,7 +115,7 @@ class LayerOutput:
 
     @property
     def data_type(self) -> InputType | None:
-        """The input type of a data layer, and of a step's view of one."""
+        """The input type of a data layer or of a step's view of it."""
         if self.layer_type == "group_input" and self.parents:
             return self.parents[0].data_type
         return self.config.input_type
@@ -195,7 +195,7 @@ def build(
     image: tuple[int, int, int] = NO_IMAGE,
     attrs: Attrs | None = None,
 ) -> LayerOutput:
-    """Declare a layer of any type.
+    """Declare a layer of any type; return its output.
 
     Args:
         kind: the layer's type, an entry of LAYERS.
@@ -250,7 +250,7 @@ def affine(
 
 
 def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
-    """Declare the sum of two layers; one of size 1 is added to every column of the other."""
+    """Declare the sum of two layers; a layer of size 1 is added to every column of the other layer."""
     if left.size == 1 and right.size > 1:
         left, right = right, left
     if right.size not in (1, left.size):
@@ -265,7 +265,7 @@ def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
 
 
 def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
-    """Declare the rows of one layer scaled by another of size 1."""
+    """Declare a layer whose rows are those of a layer, each multiplied by the number in a layer of size 1."""
     if left.size != 1 and right.size != 1:
         raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
     weight, rows = (left, right) if left.size == 1 else (right, left)
@@ -276,7 +276,7 @@ def parse_network(
     output_layers: LayerOutput | Sequence[LayerOutput],
     extra_layers: LayerOutput | Sequence[LayerOutput] | None = None,
 ) -> NetworkMessage:
-    """Return the network of some layers as data, in the structure of the original's protobuf message."""
+    """Return the network that some layers form, as data in the structure of the original's protobuf message."""
     outputs = as_list(output_layers, "parse_network")
     extra = [] if extra_layers is None else as_list(extra_layers, "parse_network")
     names = [layer.name for layer in outputs], [layer.name for layer in extra]
@@ -302,20 +302,20 @@ def require_layer(layer: object, who: str) -> None:
 
 
 def is_index(layer: LayerOutput) -> bool:
-    """Return whether a data layer, or a step's view of one, has integers; True for a data layer of unknown type."""
+    """Return whether a data layer, or a step's view of one, has integers; True if its type is unknown."""
     if layer.data_type is None:  # a configuration of `paddle train` leaves it to its data provider
         return layer.layer_type == "data"
     return layer.data_type.type == DataType.Index
 
 
 def require_size(layer: LayerOutput, size: int, who: str) -> None:
-    """Check that a layer has this width."""
+    """Check that a layer has the given width."""
     if layer.size != size:
         raise UsageError(f"{who}: layer {layer.name!r} has size {layer.size}, expected {size}")
 
 
 def require_same_size(layers: Iterable[LayerOutput], who: str) -> int:
-    """Check that layers have the same width; return it."""
+    """Check that layers have the same width; return that width."""
     sizes = {layer.name: layer.size for layer in layers}
     if len(set(sizes.values())) != 1:
         raise UsageError(f"{who}: inputs must have the same size, got {sizes}")
@@ -352,7 +352,7 @@ def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
 
 
 def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> ParameterAttribute:
-    """Return the attribute of a weight, given as an argument of this name, or one with all defaults."""
+    """Return a weight's attribute as passed in this argument, or an attribute with all defaults."""
     if param_attr is None:
         return ParameterAttribute()
     if not isinstance(param_attr, ParameterAttribute):

@@ -134,7 +134,7 @@ def spp(
     pool_type: pooling.BasePoolingType | None,
     pyramid_height: int | None,
 ) -> Made:
-    """Declare spatial pyramid pooling, Max by default: 1, 4, 16, ... cells over the image, concatenated in a row.
+    """Declare spatial pyramid pooling: 1, 4, 16, ... cells over the image, concatenated in a row; Max by default.
 
     A row has channels * (4^pyramid_height - 1) / 3 numbers.
     """
@@ -183,11 +183,11 @@ def roi_pool(
     spatial_scale: float,
     num_channels: int | None,
 ) -> Made:
-    """Declare the maxima in a grid of cells over each region of interest, one row per region.
+    """Declare the maxima over the cells of a grid in each region of interest; one row per region.
 
     Args:
         input: images.
-        rois: rows that begin with the image's index in the batch, left, top, right and bottom, inclusive.
+        rois: rows that start with the image's index in the batch and the inclusive left, top, right and bottom.
         pooled_width: the number of cells in a row of the grid.
         pooled_height: the number of cells in a column of the grid.
         spatial_scale: the number of pixels of `input` per unit of `rois`.

@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Projection:
-    """A term that no layer uses yet; size 0 means the layer's own size."""
+    """A projection that no layer uses yet; size 0 stands for the layer's size."""
 
     kind: str
     layers: tuple[LayerOutput, ...]
@@ -120,13 +120,12 @@ def context_projection(
     context_start: int | None = None,
     padding_attr: ParameterAttribute | bool = False,
 ) -> Projection:
-    """Return a projection that concatenates each row t of a sequence with its neighbours: `context_len` rows from t +
-    context_start on.
+    """Return a projection that concatenates `context_len` rows of the sequence, starting at row t + context_start.
 
     Args:
         context_len: the number of concatenated rows.
         context_start: the offset of the first row; None: -(context_len - 1) / 2, rounded down.
-        padding_attr: False pads sequences with zeros, an attribute with learned rows.
+        padding_attr: False: sequences are padded with zeros; an attribute: with learned rows.
     """
     require_layer(input, "context_projection")
     if context_len < 1:

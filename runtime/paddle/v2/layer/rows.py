@@ -18,7 +18,7 @@ __all__ = [
 
 @declares("input, min, max, name=None")
 def clip(input: LayerOutput, min: float, max: float) -> Made:
-    """Declare values clipped to [min, max]."""
+    """Declare a layer that clips values to [min, max]."""
     if not min < max:
         raise UsageError(f"clip: min {min} must be below max {max}")
     return Made([input], input.size, {"min": float(min), "max": float(max)}, image=input.image)
@@ -31,7 +31,7 @@ def _clip(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, layer_attr=None", prefix="sum_to_one_norm_layer")
 def sum_to_one_norm(input: LayerOutput) -> Made:
-    """Declare rows divided by their sums."""
+    """Declare a layer that divides rows by their sums."""
     return Made([input], input.size)
 
 
@@ -43,7 +43,7 @@ def _sum_to_one_norm(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, layer_attr=None", prefix="row_l2_norm_layer")
 def row_l2_norm(input: LayerOutput) -> Made:
-    """Declare rows divided by their L2 norms."""
+    """Declare a layer that divides rows by their L2 norms."""
     return Made([input], input.size)
 
 
@@ -68,7 +68,7 @@ def _trans(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, size, name=None")
 def resize(input: LayerOutput, size: int) -> Made:
-    """Declare the values of the batch, reshaped to rows of ``size``."""
+    """Declare a layer that reshapes the batch's values to rows of ``size``."""
     return Made([input], size)
 
 
@@ -81,7 +81,7 @@ def _resize(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, num_repeats, as_row_vector=True, act=None, name=None, layer_attr=None", prefix="repeat_layer"
 )
 def repeat(input: LayerOutput, num_repeats: int, as_row_vector: bool) -> Made:
-    """Declare each row repeated: [x1 x2 x1 x2] as a row vector, [x1 x1 x2 x2] otherwise."""
+    """Declare a layer that repeats rows: [x1 x2 x1 x2] if as_row_vector, otherwise [x1 x1 x2 x2]."""
     attrs = {"times": num_repeats, "as_row_vector": as_row_vector}
     return Made([input], input.size * num_repeats, attrs)
 
@@ -124,7 +124,7 @@ def _sum_of(emitter: Emitter, config: LayerConfig, weights: Variable, vectors: V
 
 @declares("input, name=None, layer_attr=None", prefix="multiplex_layer", many=True)
 def multiplex(input: list[LayerOutput]) -> Made:
-    """Declare rows selected by the first input: for its integer k, the row of input k + 1."""
+    """Declare a layer that selects rows: where the first input has the integer k, the row of input k + 1."""
     if len(input) < 3:
         raise UsageError(f"multiplex takes an index and at least two layers, got {len(input)} inputs")
     return Made(input, require_same_size(input[1:], "multiplex"))
@@ -157,7 +157,7 @@ def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, eos_id, name=None, layer_attr=None", prefix="eos_layer")
 def eos(input: LayerOutput, eos_id: int) -> Made:
-    """Declare whether each id is `eos_id`: 1 or 0. Infer reads it with field="id"."""
+    """Declare a layer that has 1 where an id equals `eos_id`, else 0. Infer reads it with field="id"."""
     return Made([input], 1, {"eos_id": eos_id})
 
 
@@ -174,7 +174,7 @@ def _eos(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="maxid_layer")
 def max_id(input: LayerOutput) -> Made:
-    """Declare the index of each row's largest value. Infer reads it with field='id'."""
+    """Declare the index of each row's largest value. Infer reads it with field="id"."""
     return Made([input], input.size)
 
 
@@ -191,7 +191,7 @@ def printer(input: list[LayerOutput], format: str | None) -> Made:
     """Declare a layer that prints the values of layers whenever the network runs; pass it as an extra layer.
 
     Args:
-        input: one layer or several; the printer has the value of the first.
+        input: one layer or several; the printer's value is that of the first.
         format: the text before each value; %s stands for the layer's name. "layer=%s value" by default.
     """
     return Made(input, input[0].size, {"format": format or "layer=%s value"})

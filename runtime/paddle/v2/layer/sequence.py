@@ -30,7 +30,7 @@ _POOLS = {"max": "MAX", "average": "AVERAGE", "sum": "SUM", "squarerootn": "SQRT
 
 
 class AggregateLevel:
-    """The level that pooling reduces sequences to: one row per sample, or one row per sub-sequence."""
+    """The level at which pooling returns one row: per sample, or per sub-sequence."""
 
     TO_NO_SEQUENCE = "non-seq"
     TO_SEQUENCE = "seq"
@@ -39,7 +39,7 @@ class AggregateLevel:
 
 
 class ExpandLevel:
-    """The level that is expanded: one row per sample, or one row per sub-sequence."""
+    """The level at which `expand` reads one row: per sample, or per sub-sequence."""
 
     FROM_NO_SEQUENCE = AggregateLevel.TO_NO_SEQUENCE
     FROM_SEQUENCE = AggregateLevel.TO_SEQUENCE
@@ -53,9 +53,9 @@ class ExpandLevel:
 def pooling(
     input: LayerOutput, pooling_type: kinds.BasePoolingType | None, agg_level: str, stride: int
 ) -> Made:
-    """Declare one row per sequence: the maximum (by default), mean, sum, or sum / √length of its rows.
+    """Declare one row per sequence: the maximum (default), mean, sum, or sum / √length of its rows.
 
-    With `agg_level` TO_SEQUENCE there is one row per sub-sequence, with `stride` one per window of that many rows.
+    With `agg_level` TO_SEQUENCE, there is one row per sub-sequence; with `stride`, one per window of `stride` rows.
     """
     chosen = pooling_of(pooling_type, "pooling: pooling_type")
     kind = chosen.strategy if isinstance(chosen, kinds.Avg) else chosen.name
@@ -92,7 +92,7 @@ first_seq = _end("FIRST", own_last=False)
     prefix="expand_layer",
 )
 def expand(input: LayerOutput, expand_as: LayerOutput, expand_level: str) -> Made:
-    """Declare each sample's row, repeated for every row of a sequence.
+    """Declare a layer that repeats each sample's row for every row of a sequence.
 
     With `expand_level` FROM_SEQUENCE, `input` has one row for each sub-sequence of `expand_as`.
     """
@@ -129,7 +129,7 @@ def _seq_concat(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, reshape_size, act=None, name=None, layer_attr=None, bias_attr=None", "seqreshape")
 def seq_reshape(input: LayerOutput, reshape_size: int) -> Made:
-    """Declare sequences whose values are reshaped to rows of another width."""
+    """Declare sequences whose values are reshaped to rows of a new width."""
     return Made([input], reshape_size)
 
 
@@ -141,7 +141,7 @@ def _seq_reshape(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, offsets, sizes, act=None, bias_attr=None, name=None", prefix="sub_seq_layer")
 def sub_seq(input: LayerOutput, offsets: LayerOutput, sizes: LayerOutput) -> Made:
-    """Declare a slice of each sequence: `sizes` rows from row `offsets`; both are layers with an integer per sample."""
+    """Declare a slice of each sequence: `sizes` rows from row `offsets`; both layers have one integer per sample."""
     for each, what in ((offsets, "offsets"), (sizes, "sizes")):
         if not is_index(each):
             raise UsageError(f"sub_seq: {what} {each.name!r} must be a data layer of integers")
@@ -159,7 +159,7 @@ def _sub_seq(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, context_len, act=None, name=None, param_attr=None, layer_attr=None", prefix="row_conv_layer"
 )
 def row_conv(input: LayerOutput, context_len: int, param_attr: WeightAttr) -> Made:
-    """Declare the weighted sum of each row and the following ones, `context_len` in all, with weights per column."""
+    """Declare the weighted sum of each row and its successors, `context_len` rows in all, with weights per column."""
     if context_len < 1:
         raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
     weights = [Weight([context_len, input.size], param_attr)]

@@ -60,7 +60,7 @@ def crf(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, size, label=None, param_attr=None, name=None, layer_attr=None")
 def crf_decoding(given: dict[str, Any]) -> LayerOutput:
-    """Declare the best tags (field "id"); with a label also 1 where a tag is wrong and 0 elsewhere (field "value")."""
+    """Declare the best tags (field "id"); with a label, also 1 for each wrong tag, else 0 (field "value")."""
     return _tagging("crf_decoding", **given)
 
 
@@ -75,7 +75,7 @@ def ctc(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, label, size=None, name=None, blank=0, norm_by_times=False, layer_attr=None")
 def warp_ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the CTC cost of unaligned labels, from scores to which the layer applies a softmax."""
+    """Declare the CTC cost of unaligned labels, from scores; the layer applies a softmax to them."""
     input = given["input"]
     if input.activation == "softmax":
         raise UsageError(
@@ -99,7 +99,7 @@ def nce(
 ) -> Made:
     """Declare the noise-contrastive cost of classes; negatives are drawn uniformly or from `neg_distribution`.
 
-    A label is an integer, or a sparse_binary_vector: several true classes.
+    A label is an integer or, for several true classes, a sparse_binary_vector.
     """
     if weight is not None:
         require_size(weight, 1, "weight of nce")
@@ -124,7 +124,7 @@ def nce(
 
 @_among_many("input, label, num_classes=None, name=None, bias_attr=None, param_attr=None, layer_attr=None")
 def hsigmoid(input: list[LayerOutput], label: LayerOutput, num_classes: int | None) -> Made:
-    """Declare the hierarchical softmax cost: that of the path to a class in a binary tree of all classes."""
+    """Declare the hierarchical softmax cost, the cost of the path to a class in a binary tree of all classes."""
     classes = _classes(label, num_classes, "hsigmoid")
     if classes < 3:
         raise UsageError(f"hsigmoid needs more than two classes, got {classes}")

@@ -24,7 +24,7 @@ Place: TypeAlias = Callable[[int], str]
 
 
 class DataFeeder:
-    """Converts samples, given the column of each data layer.
+    """Converts samples to a network's inputs, given the column of each data layer.
 
     Without ``feeding``, columns are in the order in which the network's data layers were declared.
     """
@@ -92,10 +92,10 @@ class _Read:
 
 
 class Batches:
-    """Iterates over batches; `feed` returns that of the current batch, `count` is the number of batches so far.
+    """Iterates over batches; `feed` converts the current batch, and `count` is the number of batches so far.
 
-    `look_ahead` reads the next batch early. Iteration still sees batches and errors in their order: an error of the
-    reader, or of a sample that does not fit a layer, is raised when its batch is due.
+    `look_ahead` reads the next batch early. Batches and errors still appear in order: an error from the reader, or
+    about a sample that does not fit a layer, is raised when its batch is due.
     """
 
     def __init__(self, batches: Iterable[Any], feeder: Callable[[Any], Feed]) -> None:
@@ -130,7 +130,7 @@ class Batches:
         return self._now.feed
 
     def look_ahead(self) -> Feed | None:
-        """Read the next batch; return its feed, or None if there is none or an error will be raised for it."""
+        """Read the next batch early; return its feed, or None if there is none or reading it raised an error."""
         self._ahead = self._read()
         if self._ahead.error is None:
             try:
@@ -147,7 +147,7 @@ class Batches:
 
 
 def ids_in(feed: Feed, sources: Sequence[str]) -> NDArray[np.int64]:
-    """Return the distinct ids in some fed values, ascending."""
+    """Return the distinct ids in some fed values, in ascending order."""
     found: NDArray[np.int64] = np.unique(
         np.concatenate([plain(feed[source]).reshape(-1) for source in sources])
     )

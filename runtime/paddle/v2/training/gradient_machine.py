@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a network: forward and backward passes over a batch, forward passes for tests, and single layers on demand.
+"""Runs a network: forward and backward passes on a batch, forward passes in test mode, and single layers on demand.
 
 The scope's arrays are the parameters: updates change or replace them, and ``Parameters`` reads and writes them here.
 The loss is the sum of all costs over the batch, each times its ``coeff``; reported costs do not include ``coeff``.
@@ -34,7 +34,7 @@ Gradient = Value | RowGradient
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one batch: summed cost, gradients by parameter (flat, or rows), values of requested layers.
+    """The result of one batch: summed cost, gradients by parameter (flat or by row), and requested layer values.
 
     Values of sequences are `LoDArray`s.
     """
@@ -76,7 +76,7 @@ class GradientMachine:
         parameters: the initial values, which training changes in place.
         costs: the names of the reported cost layers; may be empty for inference.
         also_trained: the names of other cost layers, which contribute gradients but are not reported.
-        seed: the seed of dropout masks, which depend on it and on the step number.
+        seed: the seed of dropout masks, which depend on the seed and the step number.
         held_elsewhere: sparse parameters whose rows are set by ``set_rows``; their whole values are never created.
     """
 
@@ -113,7 +113,8 @@ class GradientMachine:
 
         Args:
             step: the number of the batch since training began, which determines the dropout masks.
-            read: layers whose values to return, or ``<layer>@GRAD`` for a gradient, which is omitted if there is none.
+            read: names of layers whose values are returned, or ``<layer>@GRAD`` for gradients; missing gradients are
+                omitted.
         """
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=False)
@@ -146,7 +147,7 @@ class GradientMachine:
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
     ) -> dict[str, dict[str, NDArray[Any]]]:
-        """Return layer name -> field (value, id, prob) -> array, in test mode, with a trainer's newest values."""
+        """Return layer name -> field (value, id, prob) -> array, in test mode, with the trainer's newest values."""
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         emitter = runnable.emitter
@@ -161,7 +162,7 @@ class GradientMachine:
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return values of layers in training mode, with the masks of that step; later steps return them as well."""
+        """Return layer values in training mode, with that step's masks; later steps return these layers, too."""
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
@@ -187,19 +188,19 @@ class GradientMachine:
         self.scope.set(parameter, SelectedRows(rows, values, height))
 
     def flat(self, name: str) -> Value:
-        """Return the value in the scope as a 1-D view, for updates in place."""
+        """Return a parameter's value in the scope as a 1-D view, for in-place updates."""
         value: Value = self.scope.get(name)
         return value.reshape(-1)
 
     def show(self, name: str, value: Value) -> None:
-        """Use an array of the right size as the value from now on, without a copy; it may be read-only."""
+        """Use an array of the right size as a parameter's value from now on, without a copy; it may be read-only."""
         self.scope.set(name, value.reshape(self.scope.get(name).shape))
 
     def put_gradient(self, name: str, room: Value) -> None:
-        """Write a parameter's gradients to an array of the caller, if its operators support that.
+        """Write a parameter's gradients to the caller's array, if its operators support this.
 
         Args:
-            room: float32 (size,), which then holds the last gradient until the next ``train``.
+            room: array of float32 (size,), which holds the last gradient until the next ``train``.
         """
         for parameter, gradient in self._gradients:
             if parameter == name:
@@ -228,7 +229,7 @@ class GradientMachine:
         return dense
 
     def build(self) -> None:
-        """Emit the training program and its gradients, so that mistakes show before training starts."""
+        """Emit the training program and its gradients, so that errors are detected before training starts."""
         self._runnable(is_test=False)
 
     def _run(self, runnable: _Runnable, feed: Feed, wanted: Sequence[Variable | str], step: int) -> list[Any]:
@@ -297,10 +298,11 @@ class GradientMachine:
 
 
 class LayerOutputs:
-    """The ``gm`` of events: layer values of one batch in training mode.
+    """The ``gm`` attribute of events: a batch's layer values in training mode.
 
-    A layer that is requested for the first time is recomputed with the batch's dropout masks: that is exact in
-    EndForwardBackward, but in EndIteration it uses the new weights. From the next batch on, the step itself returns it.
+    A layer that is requested for the first time is recomputed with the batch's dropout masks. This is exact in
+    EndForwardBackward, but in EndIteration it uses the new weights. In later batches, the step itself returns the
+    layer.
     """
 
     def __init__(self, machine: GradientMachine, feed: Feed, step: int, known: Mapping[str, Any]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The computation of evaluators: the contribution of a batch, the sum of contributions, and the reported values.
+"""Computes evaluators: a batch's contribution, the sum of contributions, and the reported values.
 
 A contribution is an array that is summed elementwise. Exceptions are AUC, whose contributions are histograms of the
 bins in use, and pnpair and detection, whose contributions are rows that are evaluated together.
@@ -35,7 +35,7 @@ class _Kind(NamedTuple):
 
 
 class Metric:
-    """One evaluator over some batches."""
+    """One evaluator's accumulated value over some batches."""
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -43,7 +43,7 @@ class Metric:
         self._part: Part | None = None
 
     def measure(self, values: Sequence[Any]) -> Part:
-        """Return the contribution of a batch; `values` are those of `config.inputs`, `LoDArray`s for sequences."""
+        """Return a batch's contribution; `values` are the values of `config.inputs`, as `LoDArray`s for sequences."""
         if self.config.type in PRINTERS:
             PRINTERS[self.config.type](self.config, values)
             return np.zeros(0)
@@ -67,7 +67,7 @@ class Metric:
 
 
 class Metrics:
-    """All evaluators of a network over some batches."""
+    """All evaluators of a network, accumulated over some batches."""
 
     def __init__(self, configs: Sequence[EvaluatorConfig]) -> None:
         self._metrics = [Metric(config) for config in configs]

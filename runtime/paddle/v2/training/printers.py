@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators that print the values of layers in a batch to stderr, or as words to a file."""
+"""Evaluators that print a batch's layer values to stderr, or write them as words to a file."""
 
 from __future__ import annotations
 

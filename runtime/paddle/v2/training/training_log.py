@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of paddle_trainer.INFO: one every log_period batches, one per pass, one per test.
+"""Writes the lines of paddle_trainer.INFO: one every log_period batches, one per pass, one per test.
 
 A pass or a test without any batch is a warning.
 """
@@ -23,14 +23,14 @@ _NO_BATCH = (
 
 
 def trainer_logger(environment: JobEnvironment) -> Logger:
-    """Return the logger of these lines; its file is opened once. Without GLOG_logtostderr a trainer logs nothing."""
+    """Return the logger for these lines; its file is opened once. Without GLOG_logtostderr, trainers log nothing."""
     if environment.glog_to_stderr is not None and not logging.getLogger("paddle").handlers:
         open_log(TRAINER, environment)
     return logging.getLogger(__name__)
 
 
 class TrainingLog:
-    """Accumulates costs and metrics, over the pass and since the last line."""
+    """Accumulates costs and metrics over the pass, and since the last line."""
 
     def __init__(self, logger: Logger, period: int, evaluators: Sequence[EvaluatorConfig]) -> None:
         self._logger = logger
@@ -68,7 +68,7 @@ class TrainingLog:
             self._new_metrics = Metrics(self._evaluators)
 
     def finish_pass(self, read: int) -> None:
-        """Write the line of the pass, for which the reader yielded `read` batches.
+        """Write the line for the pass; `read` is the number of batches that the reader yielded.
 
         A first pass without batches is logged as an error, so that it also appears in the job's train.log.
         """
@@ -87,7 +87,7 @@ class TrainingLog:
         )
 
     def test(self, cost: float, samples: int, metrics: Mapping[str, float]) -> None:
-        """Write the line of a test; ``cost`` is per sample."""
+        """Write the line for a test; ``cost`` is per sample."""
         if not samples:
             self._logger.warning("test: %s", _NO_BATCH)
         self._logger.info(" Test samples=%d cost=%g Eval: %s", samples, cost, _text(metrics))

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends gradients to parameter servers and receives new weights.
 
-Dense parameters are stored in this process and overwritten after every batch. If a server on this node holds
-a whole parameter,
-nothing is copied: gradients are computed into memory that the server reads, and the weights are a read-only view of the
-server's own. Since any trainer's batch may change those, they are copied before this trainer waits for the others at
-the end of a pass, leaves, or fails. Of a sparse parameter, only the rows that a batch reads are here: they arrive
-before the forward pass, with the answer to the previous update if the batch is known by then, and their gradients are
-sent after the backward pass. Static parameters are never sent. Optimizer state is on the servers, so it also outlives a
-call of ``train``.
+Dense parameters are stored in this process and overwritten after every batch. If a server on this node holds a whole
+parameter, nothing is copied: gradients are computed into memory that the server reads, and the weights are a read-only
+view of the server's own. Since any trainer's batch can change the weights, they are copied before this trainer leaves,
+fails, or waits for the others at the end of a pass. Of a sparse parameter, this process has only the rows that a batch
+reads. They arrive before the forward pass (with the answer to the previous update if the batch is already known), and
+their gradients are sent after the backward pass. Static parameters are never sent. Optimizer state is on the servers,
+so it also outlives a call of ``train``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _Ahead(NamedTuple):
 
 
 class RemoteUpdater(Updater):
-    """One trainer of a cluster. Calls block until the servers have answered or a deadline has passed."""
+    """The updater of one trainer in a cluster. Calls block until the servers have answered or a deadline has passed."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec, settings: Settings) -> None:
         """Connect to the servers, agree with the other trainers on parameters, and copy trainer 0's values.
@@ -90,7 +89,7 @@ class RemoteUpdater(Updater):
             raise
 
     def start_pass(self, pass_id: int) -> None:
-        """Wait until the other trainers start the pass too."""
+        """Wait until the other trainers also start the pass."""
         self._ahead = None
         self._client.start_pass()
 
@@ -106,7 +105,7 @@ class RemoteUpdater(Updater):
                 self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Send the gradients of a batch; wait for the new dense weights and the rows that `ahead` reads."""
+        """Send a batch's gradients; wait for the new dense weights and the rows that the batch `ahead` reads."""
         self._ahead = None
         ids = {} if ahead is None else {name: ids_in(ahead, sources) for name, sources in self._ids.items()}
         if self._on_gpu:
@@ -135,7 +134,7 @@ class RemoteUpdater(Updater):
         return table
 
     def close(self) -> None:
-        """Leave the job; the others continue without this trainer."""
+        """Leave the job; the other trainers continue without this one."""
         self._go_home()
         self._client.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updaters, which apply gradients to weights: in this process here, on parameter servers in ``update_remote``.
+"""Updaters apply gradients to weights: this module in one process, ``update_remote`` on parameter servers.
 
 `Averager` substitutes averaged values for the newest ones, for saving.
 """
@@ -26,12 +26,12 @@ Value = NDArray[np.float32]
 
 
 class Updater:
-    """Hooks of a training run: passes, and batches within a pass; those that only a cluster needs are empty here.
+    """Hooks of a training run, for passes and for batches; hooks that only a cluster needs do nothing here.
 
     Attributes:
         passes_over: the number of passes finished before this process started; the trainer counts it down.
-        batches_over: the same for the following pass.
-        first_step: the number of batches before that pass.
+        batches_over: the number of batches of the following pass that were finished before this process started.
+        first_step: the number of batches before the following pass.
         looks_ahead: whether `update` uses the next batch.
     """
 
@@ -42,7 +42,7 @@ class Updater:
         """Begin a pass over the data."""
 
     def prepare(self, feed: Feed) -> None:
-        """Make sure the rows that a batch reads are in the scope."""
+        """Ensure that the rows that a batch reads are in the scope."""
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
         """Apply the gradients of a batch; afterwards the scope holds the new weights.
@@ -133,7 +133,7 @@ def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
 
 
 class Averager:
-    """Means of parameters; ``value_of`` returns the array of a value by name, and ``show`` replaces it."""
+    """Averages parameters; ``value_of`` returns a parameter's array by name, and ``show`` replaces it."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Averager:
         self._value_of, self._show = value_of, show
 
     def add(self) -> None:
-        """Add the parameters' values after an update."""
+        """Add the parameters' values after an update to the averages."""
         self._average.add({name: self._value_of(name) for name in self._names})
 
     def finish_pass(self) -> None:
@@ -156,7 +156,7 @@ class Averager:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the values by the means within a ``with`` block."""
+        """Replace the values with their averages within a ``with`` block."""
         if not self._average.count:
             yield
             return

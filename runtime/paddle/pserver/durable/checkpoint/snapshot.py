@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a store at one moment, copied while the store continues to change.
+"""The state of a store at one point in time, copied while the store continues to change.
 
-Elements that are about to change and are not copied yet are copied first; the rest is copied in small steps. So the
-pieces together are the state of one moment, and no request waits for more than the elements of a batch. All of this
-happens in the thread that owns the store. If the part has its own thread, that thread reads dense parameters
-in place, and rows of growing tables that the owner listed.
+Elements that are about to change are copied just before the change; the rest is copied in small steps. Together, the
+pieces are the state at one point in time, and no request waits for more than the elements of a batch. All of this
+happens in the thread that owns the store. If the part has its own thread, that thread reads dense parameters in place,
+and rows of growing tables that the owner listed.
 
-That thread takes pieces from the end, without a copy. The owner changes arrays from the beginning, and passes on a copy
-of each unwritten piece just before it changes the piece. They meet in between: the owner waits at most for the one
+That thread writes pieces from the end, without a copy. The owner changes arrays from the beginning; just before it
+changes an unwritten piece, it passes on a copy of it. The two meet in between, and the owner waits at most for the one
 piece that is being written.
 """
 
@@ -41,7 +41,7 @@ _ROWS_BYTES = 4 << 20
 
 
 class Copying:
-    """Pieces on their way into a part. All methods except `write` belong to the owner's thread."""
+    """Pieces on their way into a checkpoint part. All methods except `write` belong to the owner's thread."""
 
     def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
         """Begin the copy.
@@ -74,7 +74,7 @@ class Copying:
             return self._written is None and not self._left
 
     def write(self, writer: PartWriter) -> None:
-        """Write all pieces that the owner does not take; called in the part's thread."""
+        """Write all pieces that the owner has not taken; called in the part's thread."""
         while (nbytes := self._next_bytes()) is not None:
             # A thread that waits for the piece in progress then waits for a copy in memory, not for the disk.
             writer.make_room(nbytes)
@@ -98,7 +98,7 @@ class Copying:
             self._give(taken[1])
 
     def finish(self, parameter: str, start: int, stop: int) -> None:
-        """Wait until these elements are no longer needed: write waiting pieces, and wait for the one in progress."""
+        """Wait until these elements are no longer needed: write waiting pieces, and wait for the piece in progress."""
         for number in range(start // self._length, -(-stop // self._length)):
             with self._changed:
                 piece = self._take(parameter, number)
@@ -108,7 +108,7 @@ class Copying:
                 self._give(piece)
 
     def cancel(self) -> None:
-        """Discard the pieces that no thread has begun, and wait for the one in progress."""
+        """Discard the pieces that no thread has begun, and wait for the piece in progress."""
         with self._changed:
             self._left.clear()
             self._changed.wait_for(lambda: self._written is None)
@@ -268,7 +268,7 @@ def _dense_pieces(store: Store) -> Iterator[Piece]:
 
 
 def numbers_of(store: Store) -> Numbers:
-    """Return a store's state other than its arrays."""
+    """Return a store's state, except its arrays."""
     numbers: Numbers = {
         STORE: {
             "version": store.version,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes one server's part of a checkpoint: into a temporary folder, then renamed in one step.
+"""Writes one server's part of a checkpoint to a temporary folder, and then renames the folder in one step.
 
-Order of a durable part: data, its fsync, manifest, its fsync, fsync of the folder, rename, fsync of the folders
-above. So a part with its final name is complete, whenever the process or the machine stops.
+A durable part is written in this order: data, fsync, manifest, fsync, fsync of the folder, rename, fsync of the parent
+folders. A part with its final name is therefore complete, whenever the process or the machine stops.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _JOIN_S = 5.0
 
 
 class DiskOutput:
-    """A file that survives a crash of the machine, written through a few blocks and a thread; used by one thread.
+    """A file that survives a machine crash, written by a thread through a few blocks. Used by one thread.
 
     Every method except `close` may raise OSError; then `close` must be called.
 
@@ -157,7 +157,7 @@ class DiskOutput:
 
 
 class MemoryOutput:
-    """Like `DiskOutput`, but a file in memory, which survives the process. Only a kill can damage it: no checksum."""
+    """Like `DiskOutput`, but in memory that survives the process. It has no checksum: only a kill can damage it."""
 
     crc = None
 
@@ -186,7 +186,7 @@ class MemoryOutput:
 
 
 class PartWriter:
-    """One part in progress. Used by one thread; every method may raise OSError, and then `abandon` must be called."""
+    """One part in progress. Used by one thread. If a method raises OSError, `abandon` must be called."""
 
     def __init__(self, root: Path, server: int, *, durable: bool) -> None:
         """Begin a part.
@@ -221,7 +221,7 @@ class PartWriter:
 
         Args:
             manifest: the manifest, without files.
-            earlier: files of earlier parts that this one builds upon.
+            earlier: files of earlier parts that this part builds upon.
         """
         self._output.finish()
         data = DataFile(f"{manifest.folder}/{DATA}", self._output.nbytes, self._output.crc)
@@ -265,7 +265,7 @@ Job: TypeAlias = Callable[[PartWriter], None]
 
 
 class Sink:
-    """One part in progress, for a caller that must never fail: disk errors become its outcome.
+    """One part in progress, for a caller that must not fail: disk errors are reported by `outcome`.
 
     Attributes:
         has_thread: whether a separate thread writes the part, so that `defer` returns immediately.
@@ -305,7 +305,7 @@ class Sink:
             self.defer(partial(self._write, piece))
 
     def defer(self, job: Job) -> None:
-        """Let the part's thread run a job after all earlier ones; after a failure it is skipped."""
+        """Have the part's thread run a job after all earlier ones; the job is skipped if an earlier one failed."""
         if self._outcome is None:
             (self._jobs.put if self.has_thread else self._carry_out)(job)
 
