@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 
 def as_exit_code(code: int) -> ExitCode:
-    """Return a job's exit code as the exit code of a command that followed it."""
+    """Return a job's exit code as the exit code of a command that follows the job."""
     try:
         return ExitCode(code)
     except ValueError:
@@ -44,7 +44,7 @@ class LauncherError(Exception):
 
 
 class AnswerLost(LauncherError):
-    """The output of a command could not be written."""
+    """A command's output could not be written."""
 
 
 class UsageError(LauncherError):
@@ -54,10 +54,10 @@ class UsageError(LauncherError):
 
 
 class WorkspaceHeldError(UsageError):
-    """Another job collects into the workspace.
+    """A different job is using the workspace for collected files.
 
     Attributes:
-        holder: its ID and its launcher, as recorded in the lock; or "another job".
+        holder: the other job's ID and launcher, as recorded in the lock; or "another job".
     """
 
     def __init__(self, holder: str, message: str) -> None:
@@ -80,7 +80,7 @@ class ConfError(LauncherError):
 
 
 class WorkspaceError(LauncherError):
-    """The workspace contains an item that cannot be dispatched; no connection was made."""
+    """The workspace contains an item that cannot be sent; no connection was made."""
 
     exit_code = ExitCode.USAGE
 
@@ -106,13 +106,13 @@ class ConnectError(LauncherError):
 
 
 class PreflightError(LauncherError):
-    """A check before any side effect failed on one node or several."""
+    """A check that precedes all changes failed on one or several nodes."""
 
     exit_code = ExitCode.PREFLIGHT
 
 
 class ThreadLimitError(LauncherError):
-    """This machine refuses the launcher another thread."""
+    """This machine refuses to start another thread for the launcher."""
 
     exit_code = ExitCode.PREFLIGHT
 
@@ -132,12 +132,12 @@ class ThreadLimitError(LauncherError):
 
     @staticmethod
     def is_cause(error: BaseException) -> bool:
-        """Return whether an error was raised by `Thread.start` for this reason."""
+        """Return whether `Thread.start` raised an error for this reason."""
         return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
 class DispatchError(LauncherError):
-    """The workspace or the runtime did not reach a node.
+    """The workspace or the runtime could not be transferred to a node.
 
     Attributes:
         node: the host as the user wrote it.

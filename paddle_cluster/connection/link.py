@@ -248,7 +248,7 @@ class Link:
             position: number of bytes of this side's stream that the agent reports as received.
 
         Raises:
-            ValueError: that many bytes were never sent, or some of the following bytes are no longer stored.
+            ValueError: the position is beyond the bytes sent, or some of the following bytes are no longer stored.
         """
         begin = self._outgoing.repeat_from(position)
         carrier = Carrier(stream, self, self._reactor, begin)
@@ -299,11 +299,11 @@ class Link:
         self.send("received", position=received)
 
     def data_to_write(self, position: int, most: int) -> bytes:
-        """Return the data to write from a position on."""
+        """Return the data to write, starting at the given position."""
         return self._outgoing.read(position, most)
 
     def said(self, position: int) -> None:
-        """Record that all bytes before a position were written."""
+        """Record that all bytes before a position have been written."""
         self._outgoing.took(position)
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
@@ -350,7 +350,7 @@ class Link:
 
 
 def unstarted(fault: str, said: str, ended: str) -> str:
-    """Return why no agent started, and what the user should check.
+    """Return why no agent has started, and what the user should check.
 
     Args:
         said: the output of the login.

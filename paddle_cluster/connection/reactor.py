@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reactor: reads from all streams of a job on one thread, and writes to them on a few.
+"""The reactor: reads from all streams of a job on one thread, and writes to them on a few threads.
 
 The reading thread sleeps until bytes arrive, and runs as long as there is a stream. Work that may block (a stream
 that has to answer before it can continue reading, all writing, the end of a stream) is done by worker threads.
@@ -26,10 +26,10 @@ _WATCHED = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class Task:
-    """A unit of work that never runs twice simultaneously; its state belongs to `WorkerThreads`.
+    """A unit of work that never runs twice at the same time; its state belongs to `WorkerThreads`.
 
     Args:
-        turn: does a bounded part of the work; returns True if there is more. Must not raise.
+        turn: function that does a bounded part of the work and returns True if there is more; must not raise.
     """
 
     def __init__(self, turn: Callable[[], bool]) -> None:
@@ -39,7 +39,7 @@ class Task:
 
 
 class WorkerThreads:
-    """Daemon threads that take turns at tasks; they exit when idle for IDLE_S, or immediately after `expect(False)`."""
+    """Daemon threads that take turns at tasks. They exit after IDLE_S without work, or after `expect(False)`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class WorkerThreads:
                 self._queue(task)
 
     def run_here(self, task: Task) -> bool:
-        """Run a turn on this thread, unless one is running already; return whether it ran."""
+        """Run a turn on the calling thread, unless one is already running; return whether it ran."""
         with self._wake:
             if task.busy or task.wanted:
                 return False
@@ -70,7 +70,7 @@ class WorkerThreads:
         return True
 
     def help(self) -> float | None:
-        """Start another thread if work waits and all are blocked; return the seconds until the next check, or None."""
+        """Start a further thread if work waits and all threads block; return seconds until the next check, or None."""
         with self._wake:
             if len(self._waiting) <= self._idle:
                 return None
@@ -80,10 +80,10 @@ class WorkerThreads:
             return STUCK_S
 
     def expect(self, work: bool) -> None:
-        """Set whether work is expected: if not, idle threads end now, and the others when they become idle.
+        """Set whether work is expected. If not, threads exit as soon as they are idle.
 
         Raises:
-            RuntimeError: this machine refuses the first thread.
+            RuntimeError: this machine refuses to start the first thread.
         """
         with self._wake:
             self._may_idle = work
@@ -92,7 +92,7 @@ class WorkerThreads:
             self._wake.notify_all()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all threads have ended, or for `timeout_s` seconds; after `expect(False)`."""
+        """After `expect(False)`, wait until all threads have exited, or for `timeout_s` seconds."""
         with self._none_left:
             self._none_left.wait_for(lambda: self._threads == 0, timeout_s)
 
@@ -141,7 +141,7 @@ class WorkerThreads:
 
 
 class Next(Enum):
-    """The reactor's next step for a reader after a turn."""
+    """What the reactor must do next for a reader after a turn."""
 
     BYTES = "bytes"  # wake it when more bytes arrive
     PAUSE = "pause"  # poll `can_continue`
@@ -165,7 +165,7 @@ class Reader(Protocol):
         """Read the available bytes, up to a limit."""
 
     def can_continue(self) -> bool:
-        """Return whether a pause is over."""
+        """Return whether the reader's pause is over."""
 
     def waits_until(self) -> float | None:
         """Return the monotonic time at which `read_turn` is due even without bytes, or None."""
@@ -211,7 +211,7 @@ class Reactor:
         """Start to read from a stream.
 
         Returns:
-            A function that runs the reader's last turn, on a thread where it can block.
+            A function that runs the reader's last turn, on a thread that may block.
         """
         watched: _Watched
         watched = _Watched(reader, Task(lambda: self._turn(watched)))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnects to an agent that survived the loss of its connection: authenticates both ends, compares their positions.
+"""Reconnects to an agent that outlived its connection: authenticates both ends and compares their positions.
 
-The first frame gives the agent a key. A new login starts a small process on the node that passes its standard input
-and output to the agent (paddle_node.agent.reconnect); then each end reports what it has received, and both continue.
+The first frame gives the agent a key. A new login starts a small process on the node that passes its standard input and
+output to the agent (paddle_node.agent.reconnect); then each end reports how many bytes it has received, and both
+continue from there.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class _Answer(NamedTuple):
 
 
 class ReconnectError(Exception):
-    """The agent did not accept the connection.
+    """The agent did not accept the new connection.
 
     Attributes:
-        is_final: no agent that could accept it exists any more.
+        is_final: whether the agent no longer exists.
     """
 
     def __init__(self, what: str, is_final: bool) -> None:
@@ -65,13 +66,14 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
     """Transfer a new connection to the agent; block for at most HANDOVER_S seconds.
 
     Args:
-        release: called after the node has answered: releases the old connection and returns the bytes received over it.
+        release: function that is called after the node has answered; it releases the old connection and returns the
+            number of bytes received over it.
 
     Returns:
         The number of bytes of this side's stream that the agent has received.
 
     Raises:
-        ReconnectError: the agent did not accept it.
+        ReconnectError: the agent did not accept the connection.
     """
     deadline = time.monotonic() + HANDOVER_S
     try:

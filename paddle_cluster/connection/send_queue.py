@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frames waiting to be sent on one link, in order of sending.
 
-The agent's first modules are first. After `hello` follow the first frame, its other modules, and then single frames
-ahead of the next frame of a stream. Any thread adds frames; bytes are read by position, so that bytes that were read
-but not acknowledged can be read again for another connection.
+The agent's first modules are sent first. After its `hello`, the first frame and the remaining modules follow; then
+single frames are sent ahead of the next frame of a stream. Any thread can add frames. Bytes are read by position, so
+that unacknowledged bytes can be read again for a new connection.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class SendQueue:
     """The queue of frames to send on one link.
 
     Args:
-        greeting: sent before the agent has sent anything; not a frame of a job.
+        greeting: data that is sent before the agent has sent anything; not a frame of a job.
         keeps: whether written data is stored until the agent acknowledges it.
 
     Attributes:
         bytes_sent: bytes of frames that were written.
-        is_stopped: no more data is sent.
+        is_stopped: whether sending has stopped.
     """
 
     def __init__(self, greeting: bytes, keeps: bool = False) -> None:
@@ -60,7 +60,7 @@ class SendQueue:
             return not self.is_stopped
 
     def put_stream(self, frames: Iterable[Frame]) -> bool:
-        """Queue many frames, which are produced one by one; return False after `stop`."""
+        """Queue a stream of frames, which are produced one by one; return False after `stop`."""
         with self._lock:
             if not self.is_stopped:
                 self._streams.append(iter(frames))
@@ -88,10 +88,10 @@ class SendQueue:
         return self._keeps and self._opening_size > 0
 
     def read(self, position: int, most: int) -> bytes:
-        """Return at most `most` bytes from a position on, or b"" if nothing is ready to be sent.
+        """Return at most `most` bytes from the given position, or b"" if nothing is ready to be sent.
 
         Raises:
-            Exception: any error raised by a stream.
+            Exception: any error that a stream raised.
         """
         with self._making:
             if self.is_stopped:
@@ -112,19 +112,19 @@ class SendQueue:
                 self._sent.acknowledge(position)
 
     def acknowledged(self, count: int) -> None:
-        """Record how many bytes the agent has received since it began to count.
+        """Record how many bytes the agent has received since it started to count.
 
         Raises:
-            ValueError: that many bytes were never sent.
+            ValueError: the number exceeds the bytes sent.
         """
         with self._lock:
             self._sent.acknowledge(self._opening_size + count)
 
     def repeat_from(self, count: int) -> int:
-        """Return the position after the given number of bytes, to continue on another connection.
+        """Return the position after the given number of bytes, to continue on a new connection.
 
         Raises:
-            ValueError: that many bytes were never sent, or some of the following bytes are no longer in memory.
+            ValueError: the number exceeds the bytes sent, or some of the following bytes are no longer in memory.
         """
         self.acknowledged(count)
         position = self._opening_size + count

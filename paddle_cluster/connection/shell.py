@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only module that quotes or writes shell text: the single command line that a login shell receives.
 
-sh, bash, dash, zsh, ksh, fish and tcsh all read it in the same way: they start /bin/sh and quote words for it. All
+sh, bash, dash, zsh, ksh, fish and tcsh all interpret it in the same way: it starts /bin/sh with quoted arguments. All
 other data for a node is sent in frames.
 """
 
@@ -30,7 +30,7 @@ def agent_argv(bootstrap: Bootstrap, python: str) -> list[str]:
 
 
 def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
-    """Return the shell command that starts an agent on a node; it starts one interpreter if the first is suitable.
+    """Return the shell command that starts an agent on a node, with one interpreter if the first one is suitable.
 
     Args:
         fallback_python: the job's interpreter (PYTHON in conf.py); it also runs the agent if the node has no

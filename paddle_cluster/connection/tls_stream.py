@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A byte stream to a command on a node, over a TLS connection: opened by the node, or opened to a resident agent."""
+"""A byte stream to a command on a node over TLS, on a connection that the node or the launcher opened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TlsStream:
         context: TLS context of a server or of a client.
 
     Attributes:
-        bootstrap: the data that the command expects on its standard input, once there is one.
+        bootstrap: the data that the command expects on its standard input, once the command is known.
     """
 
     bootstrap: Bootstrap
@@ -65,11 +65,11 @@ class TlsStream:
         return line
 
     def call(self, certificate: bytes, request: bytes, deadline: float) -> None:
-        """Complete the handshake with the peer that has this certificate (DER), send a request, and wait for an answer.
+        """Complete the handshake with the peer that has this certificate (DER), send a request, and return the answer.
 
         Raises:
             OSError: the peer refuses, or is too slow.
-            ValueError: the peer has another certificate.
+            ValueError: the peer has a different certificate.
         """
         self._shake_hands(deadline)
         if self._tls.getpeercert(binary_form=True) != certificate:
@@ -105,7 +105,7 @@ class TlsStream:
         """Turn the connection into the stream of a command.
 
         Args:
-            why: returns further known reasons for an end, or "".
+            why: function that returns a known reason why the stream ended, or "".
         """
         self.bootstrap = bootstrap
         self._why = why
@@ -116,7 +116,7 @@ class TlsStream:
 
     @property
     def may_live_on(self) -> bool:
-        """Return whether the agent may still be running: only the connection may be lost."""
+        """Return whether the agent may still be running, because only the connection was lost."""
         return not self._said_goodbye and not self._why()
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
@@ -163,7 +163,7 @@ class TlsStream:
         return b"".join(pieces)
 
     def write(self, data: bytes) -> int:
-        """Return how much of `data` the node accepted, all or nothing, within about TURN_S seconds.
+        """Return how much of `data` (all or nothing) the node accepted within about TURN_S seconds.
 
         Raises:
             OSError: the node is unreachable, or `close` was called.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A terminal attached to a job of another process: shows its screen and forwards Ctrl+C.
+"""A terminal attached to a job that runs in a different process; shows its screen and forwards Ctrl+C.
 
-Ctrl+C asks the job to stop, as it would in the foreground. Every other end of this process (TERM, a closed terminal,
-Ctrl+\\, kill -9) only detaches from the job.
+Ctrl+C asks the job to stop, as it would in the foreground. If this process ends for any other reason
+(TERM, a closed terminal, Ctrl+\\, kill -9), it only detaches from the job.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def follow(
     by: str,
     until: Callable[[Event], bool] = lambda event: False,
 ) -> ViewEnd:
-    """Show a job until it ends, its launcher exits, or the user detaches; main thread only.
+    """Show a job until it ends, its launcher exits, or the user detaches. Only for the main thread.
 
     Args:
         client: an attached client; its frames arrive in `events`.
-        by: the originator of the stop request when Ctrl+C is pressed.
+        by: who is named as the originator of the stop request after Ctrl+C.
         until: an event after which the view is no longer needed.
     """
     with signals.posted_to(events), _quit_posted_to(events):

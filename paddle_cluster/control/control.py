@@ -157,7 +157,7 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """Return the job's handlers, extended by one for `Ask`; start to serve METRICS_PORT."""
+        """Return the job's handlers with one added for `Ask`; start to serve METRICS_PORT."""
         self._roster = roster
         self._metrics.start()
         self._stacks = StackRequests(roster, self._server.send_stacks)
@@ -165,7 +165,7 @@ class Control:
         return replace(handlers, events={**handlers.events, Ask: lambda ask: ask.answer()})
 
     def end(self, code: ExitCode, left: Iterable[str], why: Iterable[str]) -> None:
-        """Record how the job ended; called on the loop's thread.
+        """Record how the job ended. Called on the loop's thread.
 
         Args:
             left: what could not be cleaned or collected.
@@ -218,11 +218,11 @@ def _failed(error: BaseException) -> Outcome:
 class StackRequests:
     """Requests for stacks from other terminals, and the answers; only the loop's thread uses it.
 
-    When a process hangs, the job requests stacks too and judges the hang by them. It does not get the answers to
-    requests made here, which it would mistake for its own.
+    When a process hangs, the job itself also requests stacks to diagnose the hang. Answers to requests of this class
+    are not passed to the job, which would mistake them for its own.
 
     Args:
-        tell: receives the name of a process and its stacks, or why there are none.
+        tell: function that receives the name of a process and its stacks, or the reason why there are none.
     """
 
     def __init__(self, roster: Roster, tell: Callable[[str, str], None]) -> None:
@@ -241,7 +241,7 @@ class StackRequests:
             self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
 
     def before(self, handlers: Handlers) -> Handlers:
-        """Return handlers that do not receive the answers to requests made by this object, which takes them."""
+        """Return the handlers with answers to this object's requests diverted to this object."""
         handle = handlers.messages["stacks"]
 
         def take(record: NodeRecord, answer: Stacks) -> None:
@@ -264,10 +264,10 @@ class StateWriter:
         directory: the job's state directory, which exists.
         record: returns the content of job.json.
         status: returns the latest state; called from the writer's thread.
-        refresh: requests a newer state, before each round.
+        refresh: function that requests a newer state, before each round.
         failure: the file in which a launcher records why a job failed; copied when the job ends.
         prune: removes old state of earlier jobs.
-        tell: receives the single message about a write failure.
+        tell: function that receives the only message about a write failure.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class StateWriter:
         self._thread.start()
 
     def poke(self) -> None:
-        """Report a change that should be visible soon; never block."""
+        """Request that a change become visible soon; never block."""
         self._thread.wake()
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection to a running job's launcher: a daemon thread queues received frames; requests are sent immediately."""
+"""A connection to a running job's launcher. A daemon thread queues received frames; requests are sent immediately."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ControlClient:
     """A client of one job's launcher.
 
     Args:
-        connection: owned from now on.
+        connection: the connection, which this client owns from now on.
         events: receives every `Frame`, and one `ConnectionClosed` at the end.
         on_welcome: receives the fields of the welcome instead of the queue, on the reading thread.
     """
@@ -102,7 +102,7 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
     """Connect to the socket of a job; return the client and the launcher's greeting.
 
     Raises:
-        ControlLost: the launcher does not listen or answer, or it uses another protocol version.
+        ControlLost: the launcher does not listen or answer, or uses a different protocol version.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(CONNECT_S)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames between a job's launcher and its clients on the same machine. Sans-IO.
+"""Frames between a job's launcher and its clients on the same machine; performs no I/O.
 
-A frame is a length (`!I`) and one line of JSON: an object with "kind". The launcher sends first: `welcome` with its
-version; a client of another version reports the mismatch and disconnects.
+A frame is a length (`!I`) and one line of JSON: an object with "kind". The launcher sends the first frame, `welcome`,
+with its version; a client with a different version reports the mismatch and disconnects.
 
-REQUESTS and ANSWERS contain the records of the frames; `shown` has the fields of an event of `output_events`, and
-`beat` has none.
+REQUESTS and ANSWERS contain the records of the frames; The frame `shown` has the fields of an event from
+`output_events`, and `beat` has no fields.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
     """A message of the control protocol.
 
     Attributes:
-        record: its record, if the decoder has one for its kind.
+        record: the frame's record, if the decoder has one for its kind.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class RequestRefused(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of the job: what could not be cleaned or collected, and the last lines of a job that never began."""
+    """The end of the job: what could not be cleaned or collected, and the last lines of a job that did not start."""
 
     exit_code: ExitCode
     left: tuple[OneLine, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's end of the control socket: one thread that shows the job to clients and forwards their requests.
+"""The launcher's end of the control socket: one thread that serves clients and forwards their requests.
 
 It reads the job's output at each client's own pace; a client that does not read costs only bounded memory. Only
 processes of the same user are served. The thread never calls into the job: a request to stop is posted as the event
@@ -78,11 +78,11 @@ class ControlServer:
     """Serves one job in a dedicated thread.
 
     Args:
-        paths: candidates for the socket; the first that works is used.
+        paths: candidate paths of the socket; the first one that works is used.
         first: an existing connection, or None.
         welcome: fields of the frame that greets a client.
         status: returns the latest state of the job; called from the server's thread.
-        stop: asks the job to stop: signal number, whether to force it, originator.
+        stop: function that asks the job to stop, given the signal number, whether to force it, and the originator.
         stacks: requests the stacks of processes; answers arrive through `send_stacks`.
     """
 
@@ -122,7 +122,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:
-        """Send clients the remaining events and the end of the job, then close, within CLOSE_S. One call suffices."""
+        """Send clients the remaining events and the end of the job, and close, within CLOSE_S seconds."""
         if self._closing.is_set():
             return
         self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))

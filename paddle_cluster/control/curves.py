@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a job since its start, for status.json: of bounded size, regardless of its duration."""
+"""The curves of a job since its start, for status.json. Their size is bounded, however long the job runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Point(NamedTuple):
     """A point of a curve; its value is an average.
 
     Attributes:
-        at: batches that the trainer had completed, as far as reported; its step, if it has no passes.
+        at: number of batches that the trainer had reported; if it has no passes, its step.
     """
 
     at: float
@@ -37,9 +37,9 @@ class BatchCount:
         self._batches = 0
 
     def add(self, step: Progress) -> int:
-        """Count a report and return the batches so far; a restarted trainer continues the count.
+        """Count a report and return the number of batches so far; after a restart, the trainer's count continues.
 
-        If the script has no passes, the number of its step is returned unchanged.
+        If the script has no passes, the step number is returned unchanged.
         """
         if step.pass_id is None:
             return step.batch_id
@@ -50,9 +50,9 @@ class BatchCount:
 
 
 class Curve:
-    """A curve as at most `most` averages of equal numbers of reports.
+    """A curve with at most `most` points, each the average of equally many reports.
 
-    When there are too many points, adjacent pairs are merged. At most four reports a second arrive, so a point may
+    When there are too many points, adjacent pairs are merged. At most four reports per second arrive, so a point may
     cover more batches than were reported. If the step decreases, the curve restarts from there.
     """
 
@@ -106,7 +106,7 @@ class CostHistory:
 
 
 class JobCurves:
-    """The costs of trainer 0, those of the next ranks, and other curves that scripts draw or report."""
+    """The costs of trainer 0 and of the next ranks, and other curves that scripts draw or report."""
 
     def __init__(self) -> None:
         self.costs = CostHistory()
@@ -114,7 +114,7 @@ class JobCurves:
         self._others: dict[tuple[str, str], Curve] = {}
 
     def take(self, event: Event) -> None:
-        """Add a report or a point; a tap for `Console.watch`."""
+        """Add a report or a point; intended for `Console.watch`."""
         if isinstance(event, Plotted):
             self._add(event.process, event.curve, event.step, event.value)
         elif isinstance(event, Progressed) and event.process == TRAINER:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports the state of a running job: metrics for Prometheus at /metrics, and event files for TensorBoard.
 
-Both are views of the facts, and both libraries are optional. Nothing here can fail the job; an error is reported once.
+Both are optional, as are the libraries that they need. Errors are reported once and never fail the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRITE_S = 5.0
 
 
 class JobMetrics:
-    """Serves metrics to Prometheus from `start` to `close` if METRICS_PORT is set; a scrape returns the newest state.
+    """Serves metrics to Prometheus from `start` to `close` if METRICS_PORT is set. A scrape returns the newest state.
 
     Labels are names from the plan, so the number of time series depends only on the job's nodes and processes.
 
@@ -145,12 +145,12 @@ def _each(
 
 
 class TensorBoardLog:
-    """Writes the curves of a job, log/tensorboard/<job>/<process>/, in a dedicated thread.
+    """Writes a job's curves to log/tensorboard/<job>/<process>/, in a dedicated thread.
 
-    A tap of the console passes on steps and points. If the disk is too slow, some of them are dropped and counted.
+    The console passes steps and points on to `take`. If the disk is too slow, some of them are dropped and counted.
 
     Args:
-        directory: the directory of the job's event files; created with the first of them.
+        directory: the directory for the job's event files; created with the first file.
         tell: receives the only message about a failure to write.
     """
 
@@ -178,7 +178,7 @@ class TensorBoardLog:
         self._queue.start()
 
     def take(self, event: Event) -> None:
-        """Add an event without waiting; a tap for `Console.watch`."""
+        """Add an event without blocking; intended for `Console.watch`."""
         if self._queue.is_alive and isinstance(event, Progressed | Plotted):
             self._left_out += not self._queue.put((time.time(), event), 1)
 

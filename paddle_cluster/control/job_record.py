@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of a job known at its submission: its nodes, their logins, and the launcher's process.
+"""What is known of a job when it is submitted: its nodes, their logins, and the launcher's process.
 
-It contains no secret: neither the job's key, nor passed-through arguments, nor --env. It suffices to reach the nodes
-without conf.py, which may have changed since.
+It contains no secret: neither the job's key, nor passed-through arguments, nor --env. The record suffices to reach the
+nodes without conf.py, which may have changed since.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class NodeEntry:
 
 
 class LoginRecord(NamedTuple):
-    """The login settings in job.json; new host keys are not accepted with them."""
+    """The login settings in job.json. Logins that use them do not accept new host keys."""
 
     config: LocalPath
     known_hosts: LocalPath
@@ -94,16 +94,16 @@ class JobRecord:
     """The content of job.json.
 
     Attributes:
-        submitted_at: seconds since 1970.
+        submitted_at: time of submission, in seconds since 1970.
         source: the workspace as given on the command line.
         collected: absolute path of the directory that receives log/ and output/; empty if unknown.
         socket: the socket on which the launcher listens, or empty.
-        rebuilt: the record was reconstructed from the nodes' answers.
+        rebuilt: whether the record was reconstructed from the nodes' answers.
         checkpoint_dir: directory of pserver checkpoints, absolute or relative to ROOT_DIR; or empty.
-        name: the job's name given by the user, or empty.
+        name: the name that the user gave the job, or empty.
         priority: priority in the queue of jobs that wait for nodes.
-        options: (name, value, source) of each option and name of conf.py that differs from its default; values that may
-            be secret are omitted.
+        options: (name, value, source) of each option and conf.py name that differs from its default; values that may be
+            secret are omitted.
     """
 
     job_id: str
@@ -197,12 +197,12 @@ def entries(plan: Plan) -> tuple[NodeEntry, ...]:
 
 
 def submitter(collected: Path) -> dict[str, Any]:
-    """Return what nodes record about a job's submitter, so that the job can be found without this machine's state."""
+    """Return what nodes record about the submitter, so that the job can be found without this machine's state."""
     return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
 
 
 def login_of(settings: Settings) -> SshSettings:
-    """Return the login settings of a configuration; read-only commands never accept new host keys."""
+    """Return a configuration's login settings; commands that only read never accept new host keys."""
     return replace(settings.ssh, accept_new_host_keys=False)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects lines of a job's merged log, log/job.log, which also contains lines of other jobs of the workspace."""
+"""Selects lines from log/job.log, the merged log, which also contains lines of the workspace's other jobs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LINE = regex(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
 
 @dataclass(frozen=True)
 class LineFilter:
-    """A filter for lines: a line must match every attribute that is set.
+    """A filter for lines; a line must match every attribute that is set.
 
     Attributes:
-        since, until: the time span; other jobs of the same workspace wrote before and after.
+        since, until: the time span of the lines; before and after it, other jobs of the workspace wrote to the log.
     """
 
     since: datetime
@@ -52,7 +52,7 @@ class LineFilter:
         )
 
     def backwards(self, followed: Followed, deadline: float = float("inf")) -> Iterator[str]:
-        """Yield the matching lines of a file, newest first, until the lines are too old.
+        """Yield a file's matching lines, newest first, until the lines are too old.
 
         Args:
             deadline: a time according to `time.monotonic`; no line is examined after it.

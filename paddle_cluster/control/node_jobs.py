@@ -32,8 +32,8 @@ class NodeJob:
     Attributes:
         alive: whether the job's agent is running.
         running: (pid, command) of processes that carry the job's ID.
-        ended: how it ended on the node, or empty.
-        launcher: the process that leads it, as far as the node knows.
+        ended: how the job ended on the node, or empty.
+        launcher: the job's launcher process, as far as the node knows.
     """
 
     job_id: str
@@ -57,8 +57,8 @@ class NodeResident:
     """A resident agent on a node.
 
     Attributes:
-        wait_s: how long it waits for a job, in seconds.
-        has_job: whether it currently serves one.
+        wait_s: time in seconds for which the agent waits for a job.
+        has_job: whether the agent currently serves a job.
     """
 
     node: NodeEntry
@@ -82,7 +82,7 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
 
 
 class Known(NamedTuple):
-    """The jobs and agents that nodes know of.
+    """The jobs and agents that nodes report.
 
     Attributes:
         failed: answers of the nodes that could not be queried, or whose answer is incomplete.
@@ -113,7 +113,7 @@ def end(
 def clean(
     nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool
 ) -> list[NodeAnswer[Cleaned]]:
-    """Remove the directories of ended jobs from nodes, or only report which would be removed.
+    """Remove the directories of ended jobs from nodes, or only report which ones would be removed.
 
     Args:
         older_s: minimum time since the job's end, in seconds.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of jobs that wait for nodes (--queue): by priority, then by submission.
+"""The queue of jobs that wait for nodes (--queue), ordered by priority, then by time of submission.
 
 A waiting job is in the state directory like any other, and an additional file marks it. Only jobs whose launcher runs
-on this machine count, so a launcher that ends for any reason leaves the queue; the nodes of a killed one are free when
-their lease has expired. Under a lock, one job at a time decides whether it can start, so that two never take the same
-nodes, and locks the workspace at the same time.
+on this machine count, so a launcher that exits for any reason leaves the queue. The nodes of a killed launcher become
+free when their lease expires. One job at a time, under a lock, decides whether it can start, and locks its workspace,
+so that two jobs never take the same nodes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_waiting(job: KnownJob) -> bool:
 
 
 def before(jobs: Sequence[KnownJob], job: KnownJob) -> list[KnownJob]:
-    """Return the jobs that block this one: they share a node or workspace with it, and run or precede it in the queue.
+    """Return the jobs that this job must wait for: they share a node or workspace, and run or precede it in the queue.
 
     Running jobs come first.
     """
@@ -56,7 +56,7 @@ def before(jobs: Sequence[KnownJob], job: KnownJob) -> list[KnownJob]:
 
 
 def place(jobs: Sequence[KnownJob], job: KnownJob) -> int:
-    """Return the position of a waiting job among those waiting for the same nodes or workspace; 1 is the next one."""
+    """Return a waiting job's position among those waiting for the same nodes or workspace; 1 is next."""
     return 1 + sum(map(is_waiting, before(jobs, job)))
 
 
@@ -78,14 +78,15 @@ def wait(
     """Wait until the job of a state directory may start.
 
     Args:
-        directory: None if no state can be stored.
+        directory: the job's state directory; None if no state can be stored.
         events: the events of the job's loop, which is not running yet.
-        enter: called if the job has to wait.
-        claim: locks the workspace when the nodes are free; after a WorkspaceHeldError the job continues to wait.
+        enter: function that is called if the job has to wait.
+        claim: function that locks the workspace once the nodes are free; after a WorkspaceHeldError, the job continues
+            to wait.
 
     Raises:
         UsageError: there is no state directory.
-        PreflightError: the timeout passed.
+        PreflightError: the wait timed out.
         LauncherError: the job's own record cannot be read.
         StopRequest: the job was asked to stop.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short visits to nodes: starts an agent on each, sends one request, and ends it. For processes without a running job.
+"""Short visits to nodes: start an agent on each, send one request, and end the agent. Needs no running job.
 
 All nodes are visited in parallel, each with its own deadline; answers are validated, and a failure affects one node.
 """
@@ -39,7 +39,7 @@ class NodeAnswer(Generic[R]):
 
     Attributes:
         record: the record of its answer, or None.
-        error: why there is none, or what is missing from it; or empty.
+        error: the reason why there is no record, or what the record lacks; or empty.
     """
 
     node: NodeEntry
@@ -61,7 +61,7 @@ def visit(
     Args:
         request: the kind of frame to send after `hello`.
         answer: the record of the frame that answers it.
-        patience_s: time for the answer beyond login and start, in seconds.
+        patience_s: maximum time in seconds for the answer, after login and start.
         fields: fields of the request.
 
     Raises:

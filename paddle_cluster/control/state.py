@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a job as plain values, for status.json and attached terminals.
+"""The state of a job as plain values, for status.json and for attached terminals.
 
-It is created on the loop's thread, which owns the roster; the facts of a row are those of `contract.facts`.
+It is created on the loop's thread, which owns the roster. `contract.facts` defines the facts of each row.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """Record a job's final state; later changes of nodes are ignored."""
+    """Record a job's final state; later changes to its nodes are ignored."""
     return {
         **status,
         "nodes": [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats jobs for `paddle.py status`: as text for people, as JSON for programs. Pure."""
+"""Formats jobs for `paddle.py status`, as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_LINE = 100
 
 
 def job_table(jobs: Sequence[KnownJob], now: float, most: int | None = None) -> list[str]:
-    """Return the newest jobs by name, one line each; if several have the same name, only the newest of them."""
+    """Return one line per job, newest first; of jobs with the same name, only the newest is listed."""
     newest = {job.title: job for job in reversed(jobs)}
     rows = [
         (
@@ -40,10 +40,10 @@ def job_table(jobs: Sequence[KnownJob], now: float, most: int | None = None) -> 
 
 
 def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
-    """Describe one job with its nodes and processes; a large job is summarized, and problems are listed.
+    """Describe one job with its nodes and processes; a large job is summarized, with a list of its problems.
 
     Args:
-        everything: include every node and process, regardless of their number.
+        everything: whether to include every node and process, even of a large job.
     """
     record, status = job.record, job.status
     lines = [
@@ -135,7 +135,7 @@ def _step_text(fields: Mapping[str, Any]) -> str:
 
 
 def shortened(left: Sequence[str], job_id: str) -> list[str]:
-    """Return what could not be cleaned or collected, shortened for the screen; the job's status has it in full."""
+    """Shorten for the screen what could not be cleaned or collected; the job's status has the full text."""
     more = len(left) - LISTED
     rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
     return [*left[:LISTED], *rest]
@@ -170,7 +170,7 @@ def on_nodes(known: Known, now: float) -> list[str]:
 
 
 def health(job: KnownJob, now: float) -> list[str]:
-    """Return warnings if the launcher has exited or reports nothing new."""
+    """Return warnings if the launcher has exited or has stopped updating the job's state."""
     if job.ended:
         return []
     heard = job.status.get("updated_at")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs in this machine's state directories: listed, found by a part of their ID, pruned.
+"""The jobs in this machine's state directories: lists them, finds them by part of their ID, and prunes them.
 
-Reads files that launchers or any other process wrote; unreadable ones are skipped or reported.
+The files that it reads may come from any process; unreadable files are skipped or reported.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class _FailureRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The last state that a job wrote, about once a second.
+    """The last state that a job wrote; a job writes it about once a second.
 
     Attributes:
         name: the job's name given by --name, or empty.
         phase: "starting", "run", "ended" and the like.
         exit_code: None until the job has ended.
         updated_at: time of writing, in seconds since 1970; 0: not yet written.
-        nodes, processes: their facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
+        nodes, processes: facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
         failures: "node", "process", "what" and "log" of each failure.
         left: what could not be cleaned or collected.
         why: the first failure.
@@ -82,7 +82,7 @@ class KnownJob:
 
     Attributes:
         status: the content of status.json, or empty if there is none.
-        running: whether its launcher is running; None: it runs on another machine and cannot be observed.
+        running: whether the job's launcher is running; None: unknown, because it runs on a different machine.
     """
 
     record: JobRecord
@@ -97,7 +97,7 @@ class KnownJob:
 
     @property
     def title(self) -> str:
-        """The job's name in messages: its name, or else its ID."""
+        """The job's name in messages: the name that the user gave it, or its ID."""
         return visible(self.record.name) or self.job_id
 
     @property
@@ -108,7 +108,7 @@ class KnownJob:
 
     @property
     def ended(self) -> bool:
-        """Return whether its launcher recorded the end of the job."""
+        """Return whether the launcher recorded the end of the job."""
         return self.exit_code is not None
 
     @property
@@ -127,14 +127,14 @@ class KnownJob:
         return self.exit_code in STOPPED
 
     def snapshot(self) -> JobStatus:
-        """Return the job's state, for programs."""
+        """Return the job's state in the form for programs."""
         found = {one.name: self.status[one.name] for one in fields(JobStatus) if one.name in self.status}
         rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
         known = {"job_id": self.job_id, "name": self.record.name}
         return JobStatus(**{"phase": "starting", **found, **rows, **known})
 
     def describe(self) -> str:
-        """Return the phase or the outcome of the job, in one or two words."""
+        """Return the job's phase or outcome in one or two words."""
         if self.ended:
             return _outcome(self.exit_code)
         phase = str(self.status.get("phase") or "starting")
@@ -155,7 +155,7 @@ def all_jobs(where: StatePlaces, look: Callable[[Path], KnownJob | None] | None 
     """Return all jobs, newest first.
 
     Args:
-        look: reads the job in a directory; `read` by default.
+        look: function that reads the job in a directory; `read` by default.
     """
     look = look or read
     found: dict[str, KnownJob] = {}
@@ -187,7 +187,7 @@ def read(directory: Path) -> KnownJob | None:
 
 
 def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the members of a status.json that are within their limits; none if the file is missing."""
+    """Return the valid members of a status.json; empty if the file is missing."""
     if fields is None:
         return {}
     if fields.get("version", VERSION) != VERSION:
@@ -227,7 +227,7 @@ def _texts(value: object) -> list[str]:
 
 
 def read_curve(value: object) -> dict[str, Any]:
-    """Return a curve of costs, without invalid points; the file may hold anything."""
+    """Return a curve of costs without invalid points; the file is not trusted."""
     if not isinstance(value, Mapping):
         return {}
     return {
@@ -279,7 +279,7 @@ def _unreadable_files(where: StatePlaces) -> list[Path]:
 
 
 def move_unreadable_aside(directory: Path) -> bool:
-    """Return whether a job.json can be written; an existing but unreadable one is renamed first."""
+    """Make room for a new job.json: rename an unreadable one; return whether a job.json can be written."""
     job_file = directory / JOB_FILE
     if not job_file.exists():
         return True
@@ -290,10 +290,10 @@ def move_unreadable_aside(directory: Path) -> bool:
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:
-    """Return the job with this ID, the running or else newest one of this name, or one whose ID begins or ends with it.
+    """Return the job with this ID or name, or whose ID starts or ends with this text.
 
     Raises:
-        UsageError: no job matches, or several do.
+        UsageError: no job matches, or several IDs do.
     """
     jobs = all_jobs(where)
     named = sorted((job for job in jobs if word and job.record.name == word), key=lambda job: not job.is_live)
@@ -317,7 +317,7 @@ def find(where: StatePlaces, word: str) -> KnownJob:
 
 
 def newest(where: StatePlaces) -> KnownJob:
-    """Return the newest running job, or else the newest of all.
+    """Return the newest running job, or else the newest job.
 
     Raises:
         UsageError: there are no jobs.
@@ -331,7 +331,7 @@ def newest(where: StatePlaces) -> KnownJob:
 
 
 def prune(where: StatePlaces) -> None:
-    """Remove the directories of jobs that ended long ago or before many others, and old unreadable ones.
+    """Remove directories of jobs that ended long ago or exceed the limit, and of old unreadable jobs.
 
     Only the records of jobs whose files are old, or exceed the limit, are read.
     """

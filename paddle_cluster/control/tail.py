@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a growing file by name, like `tail -F`: it can be created later, truncated, rotated or replaced."""
+"""Follows a growing file by name, like `tail -F`; the file may be created later, truncated, rotated or replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 @dataclass
 class Followed:
-    """A file and the position up to which it was read."""
+    """A file, and the position up to which it has been read."""
 
     path: Path
     offset: int = 0
@@ -38,7 +38,7 @@ class Followed:
                 yield from map(_shown, _lines_backwards(descriptor, end))
 
     def read(self) -> list[str]:
-        """Return the complete lines that were added since the last call."""
+        """Return the complete lines added since the last call."""
         data = self._rest_of_rotated() or self._next()
         self.offset += len(data)
         *whole, self.rest = (self.rest + data).split(b"\n")
@@ -68,7 +68,7 @@ class Followed:
 
 
 def whole_lines(path: Path) -> Iterator[str]:
-    """Yield the complete lines of a file and its rotated parts as they are now, oldest first."""
+    """Yield the complete lines that a file and its rotated parts have now, oldest first."""
     parts: dict[tuple[int, int], tuple[int, int]] = {}
     with contextlib.ExitStack() as opened:
         for part in (path, *(Path(f"{path}.{number}") for number in range(1, KEPT + 1))):

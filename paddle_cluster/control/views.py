@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where and how facts of processes and nodes are shown, one row per fact: `status`, dashboard, Prometheus, TensorBoard.
+"""How facts of processes and nodes are shown in `status`, dashboard, Prometheus and TensorBoard, as table rows.
 
-A row's form is a name in FORMS, which formats it for `status`; the page has forms of the same names. Pure.
+A row's form is a name in FORMS, which formats the fact for `status`; the dashboard's page has forms with the same
+names.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_METRICS = 6  # columns of `status`; `--json` contains all facts
 
 
 class On(Enum):
-    """Where a fact has a column: on the page and in `status`, in `status` even if unknown, or on the page only."""
+    """Where a fact has a column: on the page and in `status`, in `status` even if unknown, or only on the page."""
 
     BOTH = "both"
     ALWAYS = "always"
@@ -35,12 +36,12 @@ class FactView(NamedTuple):
     """How one fact is displayed.
 
     Attributes:
-        field: its name in status.json.
+        field: name of the fact in status.json.
         title: title of its column; empty for a fact without its own column.
         form: the format of its value.
-        metric: its name in Prometheus after `paddle_`, with percentages as ratios; empty for none.
+        metric: name of the Prometheus metric without `paddle_`, with percentages as ratios; empty: no metric.
         help: help text of the metric.
-        curve: its title in TensorBoard; empty for none.
+        curve: title of the curve in TensorBoard; empty: no curve.
     """
 
     field: str
@@ -145,7 +146,7 @@ NODES: Sequence[FactView] = (
 
 
 def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
-    """Return the columns of the tables on the dashboard."""
+    """Return the columns of the dashboard's tables."""
     return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
 
 

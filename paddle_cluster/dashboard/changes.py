@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data sent to an open page: first everything, then changes, as server-sent events.
+"""The data for an open page, as server-sent events: first the complete state, then changes.
 
-An event's name is the part of the page that it updates. Only rows of nodes and processes that have changed are sent,
-so that a large idle job costs almost nothing. Times are seconds since 1970: the page computes how long ago they are.
-Only new lines of the log and the report of a failed job are read from the disk by this module.
+An event's name is the part of the page that it updates. Only rows of nodes and processes that have changed are sent, so
+that a large idle job costs almost nothing. Times are in seconds since 1970; the page computes their age. This module
+reads only new log lines and the report of a failed job from disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROWS = {"nodes": "node_id", "processes": "name"}
 
 
 def everything(board: JobBoard, job_id: str) -> dict[str, Any]:
-    """Return the page's initial data: its columns, the jobs, and the requested job, or the first."""
+    """Return the page's initial data: columns, jobs, and the requested job (by default, the first)."""
     job = board.job(job_id) if job_id else board.first()
     first = _Page(job.job_id if job else job_id)
     return {"columns": COLUMNS, **dict(first.parts(board, time.time()))}
@@ -45,7 +45,7 @@ def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Itera
     """Yield events until the client disconnects.
 
     Args:
-        wait: waits for the given number of seconds; returns True to end the stream.
+        wait: function that waits for the given number of seconds and returns True to end the stream.
     """
     page = _Page(job_id)
     said_at = time.monotonic()
@@ -169,7 +169,7 @@ def curves(job: KnownJob) -> dict[str, Any]:
 
 
 def preflight(job: KnownJob) -> dict[str, Any] | None:
-    """Return the table of checks before the start; the first `wrong` rows are failures."""
+    """Return the table of preflight checks; the first `wrong` rows are failures."""
     table = job.status.get("preflight")
     if not isinstance(table, dict):
         return None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access control of the dashboard: the token in the path, the accepted host names, the headers of each answer. Pure.
+"""Access control of the dashboard: the token in the path, the accepted host names, and the response headers.
 
 Any process on this machine can connect to a port of 127.0.0.1, and any web page in the user's browser can make that
-browser send requests there. Therefore a request must contain the token; a name that an attacker's DNS maps to 127.0.0.1
-is rejected by its `Host`, a request from another page by its `Origin` and `Sec-Fetch-Site`, and nothing permits other
-pages to read an answer.
+browser send requests there. Therefore, a request must contain the token. Its `Host` reveals a name that an attacker's
+DNS maps to 127.0.0.1, and its `Origin` and `Sec-Fetch-Site` reveal a request from another page. No header permits other
+pages to read a response.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Refused(Exception):
     """A rejected request.
 
     Attributes:
-        status: HTTP status of the answer.
+        status: HTTP status of the response.
     """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
@@ -103,7 +103,7 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
 
 
 def body_size(headers: Mapping[str, str]) -> int:
-    """Return the size of a POST's body; it must be declared, and be JSON, which no form on another page can send.
+    """Return the size of a POST's body, which must be declared, and be JSON, which forms on other pages cannot send.
 
     Raises:
         Refused: the body is too long, or not JSON.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of this user according to their state files, which are read again only after a change.
+"""The jobs of this user, from their state files, which are read again only after a change.
 
-The status of a large job has hundreds of kilobytes and is written every second; that of an ended job never changes.
-For any number of browsers, each file is read only once per update.
+A large job writes hundreds of kilobytes of status every second; an ended job's status never changes. Each file is read
+once per update, regardless of the number of browsers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class JobBoard:
-    """The state of all jobs. Any thread can query it."""
+    """The state of all jobs. Thread-safe."""
 
     def __init__(self, where: StatePlaces) -> None:
         self._where = where
@@ -46,7 +46,7 @@ class JobBoard:
         return next((job for job in self.jobs() if job.job_id == job_id), None)
 
     def first(self) -> KnownJob | None:
-        """Return the job shown by default: the newest running one, or else the newest."""
+        """Return the job shown by default: the newest running job, or else the newest job."""
         jobs = self.jobs()
         return next((job for job in jobs if job.running and not job.ended), jobs[0] if jobs else None)
 

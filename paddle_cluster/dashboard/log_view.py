@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The merged log of a job for the page: its last lines, new lines, and search results."""
+"""A job's merged log for the page: its last lines, new lines, and search results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LogTail:
         return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
 
     def more(self, job: KnownJob) -> tuple[list[str], int]:
-        """Return the lines added since the last call, and the number of earlier ones that were omitted as too many."""
+        """Return the lines added since the last call, and how many earlier ones were omitted as too many."""
         came: list[str] = []
         left_out = 0
         for _ in range(READS):
@@ -55,7 +55,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
     """Return the last lines that contain a text, ignoring case, as the page shows them.
 
     Args:
-        text: not a regular expression: some of these take forever.
+        text: plain text; regular expressions are not supported, because some take forever.
         process: a process or role, as for `paddle.py logs --proc`; empty: all processes.
     """
     if process and not log_lines.PROCESS.fullmatch(process):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server of the dashboard: on 127.0.0.1 only, with a bounded number of connections and one thread for each.
+"""The dashboard's HTTP server: only on 127.0.0.1, with a bounded number of connections and one thread per connection.
 
     GET  /TOKEN/            the page, including its initial content
     GET  /TOKEN/page.js     and the other files of the page
@@ -9,7 +9,7 @@
     POST /TOKEN/stop        {"job": ID, "force": false}
     POST /TOKEN/stacks      {"job": ID, "processes": ["trainer-2"]}
 
-Each connection serves one request. This module knows neither how a job is stopped nor what a row contains.
+Each connection serves one request. This module does not depend on how a job is stopped or what a row contains.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class DashboardServer(HTTPServer):
     """Serves one user's jobs.
 
     Args:
-        port: 0 for any free port.
+        port: port to listen on; 0: any free port.
 
     Attributes:
-        token: gives access to the jobs, including stopping them.
+        token: access token, which also permits stopping jobs.
     """
 
     request_queue_size = 32
@@ -270,7 +270,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
 
 
 def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
-    """Request the stacks of processes; mark those that did not answer in time.
+    """Request the stacks of processes; mark the processes that did not answer in time.
 
     Raises:
         ControlLost: the launcher does not accept the request.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The starters of an engine's callback agents (mpirun, or a cluster's API), and the addresses they connect to.
+"""The interface for starting an engine's callback agents (mpirun, a cluster's API), and addresses for them.
 
-Node names may not resolve on this machine, or resolve to loopback (127.0.1.1 on Debian), so addresses on the routes to
-nodes come first, then those of all other interfaces. No packet is sent to any node.
+Callback agents try these addresses of the launcher in order. Node names may not resolve on this machine, or resolve to
+loopback (127.0.1.1 on Debian): addresses on the routes to nodes come first, then those of all other interfaces. No
+packet is sent to any node.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ INVITATION, AGENT_CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # environment 
 
 
 class CallbackAgent(NamedTuple):
-    """The command to start on each node.
+    """The command that starts a callback agent on each node.
 
     Attributes:
-        env: variables that it needs in addition to those of its node; secret.
+        env: variables that the command needs in addition to the node's; secret.
     """
 
     argv: tuple[str, ...]
@@ -33,7 +34,7 @@ class CallbackAgent(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The line that a callback agent sends when it connects; its rank is -1 if it has none."""
+    """The line that a callback agent sends when it connects; the rank is -1 if it has none."""
 
     word: Secret
     rank: int
@@ -46,17 +47,17 @@ preferred one first."""
 
 
 class CallbackAgentsEnded(Protocol):
-    """A callback for the permanent end of callback agents; called on any thread."""
+    """A function to call when callback agents have ended for good; called on any thread."""
 
     def __call__(self, why: str, rank: int | None = None) -> None:
         """Report the end of one callback agent, or the end of all, after which none will connect."""
 
 
 class CallbackAgents(Protocol):
-    """Starts one callback agent per node, one time.
+    """Starts one callback agent per node. Used once.
 
     Attributes:
-        name: its name in messages.
+        name: name of the starter in messages.
         hosts: the nodes' own host names, in the order of their IDs.
         start_s: timeout in seconds from `start` until all callback agents have connected.
     """
@@ -66,10 +67,10 @@ class CallbackAgents(Protocol):
     start_s: float
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
-        """Start the callback agents; block for a moment at most.
+        """Start the callback agents; block only briefly.
 
         Args:
-            ended: called once for all callback agents, and possibly before for single ones.
+            ended: function that is called once all callback agents have ended, and possibly earlier for single ones.
 
         Raises:
             OSError: all ports for callback agents are in use.
@@ -79,7 +80,7 @@ class CallbackAgents(Protocol):
         """Return a one-line report on the callback agents that have not connected, or ""."""
 
     def close(self) -> str:
-        """Wait until all started processes have exited, after the callback agents were asked to exit; takes seconds.
+        """Wait for all started processes, after the callback agents were asked to exit; takes seconds.
 
         Returns:
             A description of what may remain, or "".
@@ -97,7 +98,7 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
 
     Args:
         hosts: names or addresses of the nodes, as far as known.
-        given: ENGINE_ADDRESS, the only address if set.
+        given: ENGINE_ADDRESS; if set, the only address.
 
     Returns:
         Addresses on the routes to the nodes, then on the default route, then of all other interfaces, with networks
@@ -113,7 +114,7 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
 
 
 def routed_addresses(hosts: Sequence[str]) -> list[str]:
-    """Return the addresses of this machine on the routes to hosts that resolve here.
+    """Return this machine's addresses on the routes to hosts whose names resolve.
 
     Only a sample of many hosts is resolved, because they share few networks and thousands of simultaneous queries would
     overload a name server.

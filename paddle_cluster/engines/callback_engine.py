@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts one callback agent per node.
 
-A callback agent starts the same commands on a node as a login over SSH, so the packages above see no
-difference. Callback agents connect to a TLS server of the launcher, which admits peers that know the job's secret
-word, one connection per node. Each unauthenticated peer occupies one of a limited number of threads for
-some seconds, and gets nothing.
+A callback agent starts the same commands on a node as an SSH login, so the packages above see no difference. Callback
+agents connect to a TLS server in the launcher, which admits peers that know the job's secret, one connection per node.
+An unauthenticated peer occupies one of a limited number of threads for a few seconds, and receives nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _SCRIPT = (
 
 
 class CallbackEngine(Engine):
-    """Starts the callback agents at the first requested connection, and ends them in `close`."""
+    """Starts the callback agents when the first connection is requested, and ends them in `close`."""
 
     def __init__(self, plan: Plan) -> None:
         settings = plan.settings
@@ -95,7 +94,7 @@ class CallbackEngine(Engine):
         """Start an agent on a node; block until its callback agent has connected.
 
         Raises:
-            ConnectError: the callback agent has not connected in time; the message contains the tool's output.
+            ConnectError: the callback agent did not connect in time; the message contains the tool's output.
         """
         return self._open(node.node_id, agent_bootstrap(), node.python)
 
@@ -219,7 +218,7 @@ class CallbackEngine(Engine):
             before.end()
 
     def close(self) -> str:
-        """End the callback agents and wait for the end of everything that was started; takes seconds.
+        """End the callback agents and wait until all started processes have exited; takes seconds.
 
         Returns:
             A description of what may remain, or "".
@@ -257,11 +256,12 @@ OnConnected = Callable[[int, str, TlsStream], None]
 
 
 class Rendezvous:
-    """The server for callback agents; listens from construction to `close`.
+    """The TLS server for callback agents; listens from construction to `close`.
 
     Args:
-        on_connected: receives rank, host name and stream of each callback agent's connection; on any thread.
-        ports: the first free one of these is used; empty: any port.
+        on_connected: function that receives the rank, host name and stream of each callback agent's connection, on any
+            thread.
+        ports: candidate ports, of which the first free one is used; empty: any port.
         address: the only address to give to callback agents; empty: all addresses of this machine.
 
     Raises:
@@ -280,12 +280,12 @@ class Rendezvous:
         threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
 
     def invitation(self, hosts: Sequence[str], ranks: Sequence[str], patience_s: float) -> dict[str, Any]:
-        """Return the secret data for a callback agent.
+        """Return the secret data that a callback agent needs to connect.
 
         Args:
             hosts: names or addresses of the nodes; they determine the order of the launcher's addresses.
             ranks: variables that may contain a callback agent's rank, in order of preference.
-            patience_s: how long a callback agent retries a launcher that does not answer.
+            patience_s: time in seconds for which a callback agent retries if the launcher does not answer.
         """
         port = self._listener.getsockname()[1]
         return {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of engines, which start agents on the nodes of a job; each engine is a module here, with its ENGINE.
+"""The interface of engines, which start agents on a job's nodes. Each engine is a module here, with its ENGINE.
 
-`paddle_cluster.config.engines` has one row per value of --engine; the row's name is that of the module.
+`paddle_cluster.config.engines` has one row per value of --engine, named after the module.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from paddle_cluster.plan.plan import Plan
 
 
 class Target(NamedTuple):
-    """Where to start an agent.
+    """The node on which to start an agent.
 
     Attributes:
-        label: the node in messages.
+        label: the node's name in messages.
         python: the job's interpreter on the node.
     """
 
@@ -37,7 +37,8 @@ class Engine(ABC):
     """Starts agents. `connect` and `reconnect` block for a bounded time, on any thread.
 
     Attributes:
-        connects_early: connections can begin while the launcher still imports; otherwise they wait for the first one.
+        connects_early: whether connections can start while the launcher is still importing modules; otherwise, all wait
+            for the first connection.
     """
 
     connects_early: bool = False
@@ -48,12 +49,12 @@ class Engine(ABC):
     def allocation(
         cls, settings: Settings, report: Callable[[str], None]
     ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-        """Request the nodes of a job and release them at the end; yield variables that name them, or none."""
+        """Request a job's nodes, and release them at the end; yield the variables that name them, if any."""
         return contextlib.nullcontext({})
 
     @classmethod
     def submitted(cls, own: Sequence[str], argv: Sequence[str], settings: Settings) -> str:
-        """Submit a job of --detach to the cluster's queue and return its location; "": the launcher detaches itself.
+        """Submit a --detach job to the cluster's queue; return its location, or "" if the launcher detaches itself.
 
         Args:
             own: the command that runs this program.
@@ -63,7 +64,7 @@ class Engine(ABC):
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """Return the plan that --dry_run prints, extended by this engine's own actions."""
+        """Return the plan as --dry_run prints it, with this engine's own actions."""
         return text
 
     @classmethod
@@ -81,21 +82,21 @@ class Engine(ABC):
         """Return the engine of a plan, without checking or starting anything.
 
         Args:
-            is_job: agents of earlier jobs can serve this one, and its agents can stay for the next.
+            is_job: whether agents of earlier jobs can serve this one, and its agents can stay for the next job.
         """
 
     def check(self) -> None:  # noqa: B027 - most engines do nothing here
         """Check everything that can be checked without a connection.
 
         Raises:
-            UsageError: the engine does not support the form of a host, or a program or library is missing.
+            UsageError: the engine does not support a host's form, or a program or library is missing.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most engines do nothing here
         """Import the modules that the first connection needs; any thread can call it."""
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """Return the jump hosts on the route to a node and its own user@address:port, or (); raises ConnectError."""
+        """Return the jump hosts on the route to a node, and its user@address:port, or (). Raises ConnectError."""
         return ()
 
     @abstractmethod
@@ -111,17 +112,17 @@ class Engine(ABC):
         """Start the process that opens a new connection to the agent, which is still running; raises ConnectError."""
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """Return the field `resident` of `hello`, which asks a node's agent to wait for the next job; None: nothing."""
+        """Return the field `resident` of `hello`, which asks an agent to wait for the next job; None: do not ask."""
         return None
 
     def offered(self, node_id: int, address: str, port: int) -> None:  # noqa: B027 - most engines do nothing here
-        """Record the address at which an agent waits for the next job; raises ValueError if it is not an address."""
+        """Record the address at which an agent waits for the next job. Raises ValueError if it is not an address."""
 
     def interrupt(self) -> None:  # noqa: B027 - most engines do nothing here
         """Cancel the connection attempts in progress; existing connections stay open."""
 
     def close(self) -> str:
-        """Stop every process and object that the engine created, after all connections have ended; takes seconds.
+        """Stop every process and remove every object that the engine created, after all connections have ended.
 
         Returns:
             A description of what may remain, or "".
@@ -130,7 +131,7 @@ class Engine(ABC):
 
 
 def entry(settings: Settings) -> type[Engine]:
-    """Return the engine of a job, imported on demand because of its dependencies; `local` is that of embedded nodes."""
+    """Return a job's engine, imported on demand because of its dependencies; `local` is the embedded nodes' engine."""
     cluster = settings.cluster
     name = "local" if cluster.hosts[0].is_local else cluster.engine
     found: type[Engine] = importlib.import_module(f"{__package__}.{name}").ENGINE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for Kubernetes: a Job has one pod per node; one thread creates, watches and deletes it.
+"""The engine for Kubernetes: a Job with one pod per node. One thread creates, watches and deletes the Job.
 
-The API server may be unavailable while the job runs: agents have their own connections. The ends of pods are processed
-when they become known again.
+The API server may be unavailable while the job runs, because agents have their own connections. The ends of pods are
+processed once they become known.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ class KubernetesJob:
         self._troubles: dict[str, str] = {}  # by pod, Job, or API server: problems that may be temporary
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
-        """Start to create the Job; report what ends it."""
+        """Start to create the Job; report its end."""
         self._thread = threading.Thread(
             target=self._run, args=(invite, ended), name="kubernetes", daemon=True
         )
         self._thread.start()
 
     def status_line(self) -> str:
-        """Return the known reasons why pods are not running."""
+        """Return the known reasons why pods are not running yet."""
         return "; ".join(self._troubles.copy().values())[:SHOWN]
 
     def close(self) -> str:

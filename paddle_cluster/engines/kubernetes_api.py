@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a cluster's API server, each with a deadline; attempts that can succeed later are repeated.
+"""Requests to a cluster's API server, each with a deadline. Requests that can succeed later are retried.
 
 The official client reads kubeconfigs, creates and refreshes tokens, and opens TLS; the objects are plain dictionaries,
 because importing its models would take a second.
@@ -47,12 +47,12 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """A request failed; the text contains the request, the server and the reason.
+    """A request failed; the text names the request, the server and the reason.
 
     Attributes:
         status: HTTP status; 0: there was no answer.
-        may_be_done: an earlier attempt may have succeeded, with its answer lost.
-        wait_s: how long the server asks clients to wait, in seconds.
+        may_be_done: whether an earlier attempt may have succeeded although its answer was lost.
+        wait_s: time in seconds for which the server asks clients to wait.
     """
 
     def __init__(self, text: str, status: int = 0, may_be_done: bool = False, wait_s: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class Api:
     """A client for one namespace of a cluster.
 
     Args:
-        stopping: once set, no more requests are sent, until `go_on`.
+        stopping: event after which no requests are sent, until `go_on`.
 
     Raises:
         ApiError: there is no configuration, or it is invalid.
@@ -103,7 +103,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         tries_s: float = TRIES_S,
     ) -> Object:
-        """Send a request until there is an answer.
+        """Send a request and retry it until there is an answer.
 
         Raises:
             ApiError: the answer is a refusal, or there was none in time.
@@ -154,7 +154,7 @@ class Api:
             return _Again(f"the answer has status {answer.status} but no object", 0.0, may_be_done=True)
 
     def watch(self, resource: str, query: Mapping[str, str], window_s: float) -> Iterator[Object]:
-        """Yield the changes of some objects, until the server ends the window.
+        """Yield the changes of some objects until the server ends the watch window.
 
         Raises:
             ApiError: the watch was lost; status GONE: the known version is too old, list again.
@@ -179,7 +179,7 @@ class Api:
             self._watched = None
 
     def go_on(self) -> None:
-        """Send further requests although `stopping` is set."""
+        """Allow further requests although `stopping` is set."""
         self._stopping = threading.Event()
 
     def close(self) -> None:

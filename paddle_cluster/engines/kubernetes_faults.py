@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a node is missing, from pods, events and a Job; pure.
+"""Explains from pods, events and a Job why a node is missing.
 
-A problem is final if only the user can solve it. Others are reported when the time for the start has passed.
+A problem is permanent if only the user can solve it. Other problems are reported when the start times out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Trouble(NamedTuple):
 
 
 def node_of(pod: Object) -> str:
-    """Return the name of a pod in messages, by its node: pod-<id>."""
+    """Return a pod's name in messages, which is its node's: pod-<id>."""
     meta = pod.get("metadata") or {}
     index = (meta.get("annotations") or {}).get(INDEX) or (meta.get("labels") or {}).get(INDEX)
     return f"pod-{index}" if index is not None else str(meta.get("name", "a pod"))
@@ -57,7 +57,7 @@ def is_up(pod: Object) -> bool:
 
 
 def gone(pod: Object) -> Trouble:
-    """Return the problem of a pod that was deleted."""
+    """Return the problem that a deleted pod causes."""
     return of_pod(pod) or Trouble(f"{node_of(pod)} was deleted", is_final=True)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of a job in a Kubernetes cluster: an Indexed Job, a Secret, a headless Service; pure.
+"""A job's objects in a Kubernetes cluster: an Indexed Job, a Secret and a headless Service.
 
-The Job is created first, suspended: it owns the two others, which exist before the first pod.
+The Job is created first, suspended. It owns the other two objects, which exist before the first pod starts.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def host_name(job_id: str, node_id: int) -> str:
 
 
 def selector(job_id: str) -> str:
-    """Return the selector for the label that only this job's pods have."""
+    """Return the label selector that matches only this job's pods."""
     return f"{_JOB_LABEL}={job_name(job_id)}"
 
 
 def render(plan: Plan, callback_agent: CallbackAgent) -> Objects:
-    """Return the objects of a plan; the Secret and the Service do not have their owner yet.
+    """Return the objects of a plan; the Secret and the Service have no owner yet.
 
     Raises:
         UsageError: pods could not write to --job_workspace.
@@ -123,7 +123,7 @@ def _failures(count: int, may_lose_pods: bool) -> Object:
 
 
 def owned(made: Object, job: Mapping[str, Any]) -> Object:
-    """Return the object with the Job as its owner, so that it is deleted with the Job."""
+    """Return the object with the Job as its owner, so that both are deleted together."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -311,7 +311,7 @@ def _have_names(elements: Sequence[Any]) -> bool:
 
 
 def shown(plan: Plan) -> str:
-    """Return the objects as YAML, before any connection, without secrets and values only known later."""
+    """Return the objects as YAML before any connection, without secrets and without values that are not known yet."""
     return "".join(f"---\n{_yaml(each)}" for each in render(plan, UNKNOWN))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for embedded nodes: agents are children of this process, connected by a pair of pipes.
+"""The engine for embedded nodes: agents are child processes, connected by pairs of pipes.
 
 A child leads its own session, so that Ctrl+C at the terminal only reaches the launcher.
 """
@@ -66,7 +66,7 @@ class LocalStream:
 
     @property
     def may_live_on(self) -> bool:
-        """Return False: an agent whose pipes have ended exits."""
+        """Return False: an agent exits when its pipes end."""
         return False
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
@@ -132,7 +132,7 @@ class LocalStream:
 
 
 def connect(name: str, python: str = sys.executable) -> LocalStream:
-    """Start an agent on this machine.
+    """Start an agent on this machine and return its stream.
 
     Args:
         name: the node's name in messages.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for MPI: mpirun starts one process per host, in the order of the hosts, not pinned."""
+"""The engine for MPI: mpirun starts one process per host, in the order of the hosts, without CPU pinning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MpiEngine(CallbackEngine):
     """Starts the mpirun of Open MPI, or of MPICH and its descendants."""
 
     def callback_agents(self) -> CallbackAgents:
-        """Return the mpirun in PATH."""
+        """Return the starter that uses the mpirun on PATH."""
         hosts = self._plan.settings.cluster.hosts
         check_hosts("openmpi", hosts)
         return ToolProcess(tool_of(hosts, self._address), self._names)
@@ -31,7 +31,7 @@ ENGINE = MpiEngine
 
 
 def tool_of(hosts: Sequence[Host], address: str = "") -> Tool:
-    """Return the description of the mpirun found on PATH: its command line, and how it passes hosts and ranks.
+    """Return a description of the mpirun on PATH: its command line, and how it passes hosts and ranks.
 
     Args:
         address: address of this machine for the nodes; empty: chosen by the routes to them.
@@ -50,7 +50,7 @@ def _version_of_mpirun() -> str:
 
 
 def mpirun(hosts: Sequence[str]) -> Tool:
-    """Return the command of Open MPI 4 and 5, independent of a host's number of slots.
+    """Return the command of Open MPI 4 and 5; it works with any number of slots per host.
 
     Args:
         hosts: `[user@]name`, as mpirun passes them to ssh.

@@ -62,13 +62,13 @@ exit $code
 
 
 class SlurmEngine(CallbackEngine):
-    """Starts srun in this process's allocation, or in one of the engine's own."""
+    """Starts srun in this process's allocation, or in an allocation that it requests."""
 
     @classmethod
     def allocation(
         cls, settings: Settings, report: Callable[[str], None]
     ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-        """Run salloc when outside an allocation."""
+        """Request nodes with salloc, unless this process is inside an allocation."""
         if not settings.engines.waits_for_nodes:
             return contextlib.nullcontext({})
         timeout_s = settings.engines.slurm_queue_timeout_s
@@ -76,7 +76,7 @@ class SlurmEngine(CallbackEngine):
 
     @classmethod
     def submitted(cls, own: Sequence[str], argv: Sequence[str], settings: Settings) -> str:
-        """Run sbatch when outside an allocation."""
+        """Submit the job with sbatch, unless this process is inside an allocation."""
         if not settings.engines.waits_for_nodes:
             return ""
         return submit(batch(own, argv, settings))
@@ -115,7 +115,7 @@ ENGINE = SlurmEngine
 
 
 def srun(hosts: Sequence[str]) -> Tool:
-    """Return the srun command for use inside an allocation; it reserves no CPU that other steps need."""
+    """Return the srun command for use inside an allocation; it reserves no CPUs that other steps need."""
     count = str(len(hosts))
     argv = (
         *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),
@@ -135,7 +135,7 @@ class Batch(NamedTuple):
     """The input for sbatch.
 
     Attributes:
-        env: variables that its environment needs in addition to this process's; secret.
+        env: variables that sbatch's environment needs in addition to this process's; secret.
     """
 
     argv: tuple[str, ...]
@@ -170,7 +170,7 @@ def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
 
 
 def without_values(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Replace `--env=NAME=VALUE` by `--env=NAME` and return the values separately, because Slurm shows its scripts."""
+    """Replace `--env=NAME=VALUE` with `--env=NAME`, because Slurm shows scripts; return the values separately."""
     words: list[str] = []
     env: dict[str, str] = {}
     ours = True

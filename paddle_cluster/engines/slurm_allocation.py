@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Slurm allocation with the lifetime of the launcher: salloc holds it for a command that reads from the launcher.
+"""A Slurm allocation that lasts as long as the launcher: salloc runs a command that reads from the launcher.
 
-Any end of this process, `kill -9` included, ends that command, and with it salloc and the allocation.
+When this process exits for any reason, even `kill -9`, that command exits, which ends salloc and the allocation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TIME = regex(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
 
 
 def salloc(settings: Settings) -> list[str]:
-    """Return the request to Slurm; the user's options are last, and thus take precedence."""
+    """Return the salloc command; the user's options come last and thus take precedence."""
     count = len(settings.cluster.hosts)
     outlives = [] if settings.job.min_trainers is None else ["--no-kill"]  # the job handles the loss of nodes
     options = settings.engines.slurm_options
@@ -198,7 +198,7 @@ def _give_back(process: subprocess.Popen[bytes], waiting: _Waiting) -> None:
 
 
 def why_never(job: str) -> str:
-    """Return why a pending job can never start: it asks for more than its partition has. "" if it can."""
+    """Return why a pending job can never start, such as a request beyond its partition's size; "" if it can."""
     reason, _, rest = asked("squeue", "-h", "-j", job, "-o", "%r|%P|%D|%l").partition("|")
     partition, _, rest = rest.partition("|")
     count, _, time_limit = rest.partition("|")
@@ -215,7 +215,7 @@ def why_never(job: str) -> str:
 
 
 def asked(*argv: str) -> str:
-    """Return the output of a Slurm command, or ""."""
+    """Return the output of a Slurm command; "" if it fails."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -225,7 +225,7 @@ def asked(*argv: str) -> str:
 
 @contextlib.contextmanager
 def stopped_in_time(job: str, events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Stop the launcher before Slurm ends its job, whose time limit may change meanwhile.
+    """Stop the launcher before Slurm ends its job, whose time limit may still change.
 
     Args:
         job: Slurm's job ID; empty: there is no such job.
@@ -260,7 +260,7 @@ def _watch_time(job: str, events: queue.SimpleQueue[Any], over: threading.Event)
 
 
 def seconds_left(text: str) -> float | None:
-    """Parse squeue's remaining time into seconds; None: no limit, or no answer."""
+    """Convert squeue's remaining time to seconds; None: no limit, or no answer."""
     found = _TIME.fullmatch(text)
     if not found:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for SSH: logins start agents, or agents of earlier jobs wait on the nodes."""
+"""The engine for SSH: starts agents by logins, or uses agents of earlier jobs that wait on the nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SshEngine(Engine):
     """Starts agents on nodes by SSH logins.
 
     Args:
-        residents: agents that may already wait on nodes, used instead of a login.
+        residents: agents that may already be waiting on nodes; they are used instead of logins.
     """
 
     connects_early = True
@@ -54,7 +54,7 @@ class SshEngine(Engine):
         return cls(plan.settings.ssh, Residents(plan))
 
     def prepare(self) -> None:
-        """Import the SSH library, unless no login is likely."""
+        """Import the SSH library, unless logins are unlikely."""
         if self._residents is None or not self._residents.wait_for_all:
             _CLIENTS[self._settings.client]()
 
@@ -70,15 +70,15 @@ class SshEngine(Engine):
         return stream or self._logins(is_reconnect=False).connect(node.host, node.python)
 
     def remark(self, node_id: int) -> str:
-        """Return why a login was needed although an agent waited."""
+        """Return why a login was needed although an agent was waiting."""
         return self._remarks.pop(node_id, "")
 
     def reconnect(self, node: Target) -> Stream:
-        """Log in once; each step has less time than in the first login."""
+        """Log in once, with shorter timeouts than the first login."""
         return self._logins(is_reconnect=True).reconnect(node.host, node.python)
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """Return the request to wait, if RESIDENT_S is set."""
+        """Return the request to wait for the next job, if RESIDENT_S is set."""
         return None if self._residents is None else self._residents.wish(node_id)
 
     def offered(self, node_id: int, address: str, port: int) -> None:
@@ -92,7 +92,7 @@ class SshEngine(Engine):
             logins.close()
 
     def close(self) -> str:
-        """Record which resident agents wait for the next job."""
+        """Record which resident agents are waiting for the next job."""
         if self._residents is not None:
             self._residents.keep()
         return ""
@@ -113,7 +113,7 @@ ENGINE = SshEngine
 
 
 def logins(settings: SshSettings) -> Logins:
-    """Return logins by the client of SSH_CLIENT, which is imported now, unlike the other one."""
+    """Return logins through the client that SSH_CLIENT selects; only this client is imported."""
     return _CLIENTS[settings.client]()(settings)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpirun or srun as a child process: its output is saved, and all callback agents end when it exits."""
+"""mpirun or srun as a child process: saves its output, and reports all callback agents as ended when it exits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ UNREACHED = regex(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.
 
 @dataclass(frozen=True)
 class Tool:
-    """How a cluster's tool starts a program on each node.
+    """Describes how a cluster's tool starts a program on each node.
 
     Attributes:
         name: the tool's name in messages.
-        argv: everything before the program's own argv; `INVITATION` and `AGENT_CODE` must reach the program.
+        argv: the arguments before the program's own; the variables `INVITATION` and `AGENT_CODE` must reach the
+            program.
         ranks: variables that contain a process's rank, which is its node's index.
         hosts: content of the file that replaces the word HOSTS in argv.
         routes: addresses of nodes in the cluster, if it does not use their names.
@@ -49,7 +50,7 @@ class Tool:
 
 
 def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
-    """Raise UsageError for a host that a tool of this engine cannot start anything on."""
+    """Check the hosts. Raises UsageError: a tool of this engine cannot start processes on a host of this form."""
     for host in hosts:
         if host.port not in (None, 22):
             raise UsageError(
@@ -78,7 +79,7 @@ class ToolProcess:
         self._unreached: set[int] = set()
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
-        """Start the tool; its end is reported to `ended`."""
+        """Start the tool; `ended` is called when it exits."""
         callback_agent = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
             self._process = subprocess.Popen(
@@ -138,7 +139,7 @@ class ToolProcess:
         return visible(" | ".join(line for line in lines if line)[-SHOWN:])
 
     def close(self) -> str:
-        """End the tool if it does not exit on its own; none of its processes remains on this machine."""
+        """End the tool if it does not exit by itself; afterwards, none of its processes remains on this machine."""
         with self._files:
             if self._process is None or self._listening is None:
                 return ""

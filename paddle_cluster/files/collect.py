@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
+"""Writes file chunks from agents to <workspace>/log/node_<id>/ and <workspace>/output/.
 
-Logs grow in place; a log that is rotated on its node is renamed here too, so that the copies match the node. Under
-output/, a file appears only when it is complete: it is written next to its target as `.NAME.DIGEST.part` until a chunk
-reaches its end. Holes are preserved. Data lost to a full disk, to a limit, or because a local log was removed is
-counted and reported, and never fails the job. Used by one thread.
+Logs grow in place; when a log is rotated on its node, its copy is renamed, so that both match. Under output/, a file
+appears only when it is complete: it is written next to its target as `.NAME.DIGEST.part` until a chunk reaches its end.
+Holes are preserved. Data lost to a full disk, to a limit, or because a local log was removed is counted and reported,
+and never fails the job. Used by one thread.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Collector:
         """Handle a message from a node; return a sentence for the user, or "".
 
         Raises:
-            RecordError: a path is outside the allowed directories, or the list is malformed.
+            RecordError: a path is outside the allowed directories, or the node's list is malformed.
         """
         match what:
             case File():
@@ -110,11 +110,11 @@ class Collector:
         """Store one chunk of a collected file.
 
         Args:
-            path: relative to the job directory, beginning with log/ or output/; or with checkpoints/.
+            path: path relative to the job directory, starting with log/, output/ or checkpoints/.
             offset: position of the chunk in the file; if it is beyond the end of the last chunk, a hole precedes it.
-            reset: the file starts again from scratch.
-            eof: the chunk reaches the current end of the file.
-            mtime_ns: the file's modification time; local logs have the time of their last line instead.
+            reset: whether the file starts again from scratch.
+            eof: whether the chunk reaches the current end of the file.
+            mtime_ns: the file's modification time; not used for logs, whose copies have the time of their last line.
 
         Returns:
             A sentence for the user when data is lost for the first time, else "".
@@ -185,7 +185,7 @@ class Collector:
         return ""
 
     def remove(self, node_id: int, path: str) -> str:
-        """Remove the copy of a link that was removed on its node, or of a partially sent file, which is useless.
+        """Remove the copy of a link that was removed on its node, or of a file that was only partially sent.
 
         Raises:
             RecordError: the path is outside the allowed directories.
@@ -233,7 +233,7 @@ class Collector:
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
 
     def compare(self, node_id: int, row: ListedRow) -> None:
-        """Compare a row of a node's list with the local copy, and record the result.
+        """Compare a row of a node's list with the local copy; record the result.
 
         Raises:
             RecordError: the path is not valid, or the row was not requested.
@@ -279,7 +279,7 @@ class Collector:
             return 0
 
     def close(self) -> list[str]:
-        """Close every file; return a sentence per incomplete file and per node with uncollected files."""
+        """Close every file; return one sentence per incomplete file, and per node with uncollected files."""
         missing = []
         for target, copy in sorted(self._copies.items()):
             copy.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local copy of a collected file as it grows, and a name for it that the file system accepts."""
+"""The local copy of a collected file as it grows, and a file name for it that the file system accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FULL = "more than COLLECT_LIMIT_GB of this node"
 
 
 def fitting(path: str, folder: Path) -> Path:
-    """Return the target of a path below a folder; names that are too long are cut and made unique by a digest.
+    """Return a path below a folder; names that are too long are shortened and made unique with a digest.
 
     Args:
         path: relative; no component is ".", ".." or empty.
@@ -52,7 +52,7 @@ def link_target(to: str, folder: Path) -> str:
 
 
 def is_its_name(path: str, target: Path) -> bool:
-    """Return whether a node's file has the same local name, below log/ or output/."""
+    """Return whether a file has the same name locally as on its node, below log/ or output/."""
     return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
 
 
@@ -198,7 +198,7 @@ class Copy:
         return found
 
     def changed(self) -> str:
-        """Return a sentence about how a verified copy has changed since its verification, or ""."""
+        """Return a sentence about how a copy has changed since it was verified, or ""."""
         found = self._difference_on_disk(self._received.hexdigest())
         return found.why if found else ""
 
@@ -246,7 +246,7 @@ class Copy:
                 self.partial.unlink()
 
     def recheck(self) -> None:
-        """Count the data of a local log that was removed by another process; models may be moved away at any time."""
+        """Record the loss of a local log that another process removed; other files may be moved away at any time."""
         if not self._whole_only:
             self._expect(self._target.stat().st_size if self._target.is_file() else 0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which paths a node may send, rename and link to, and where the copies are stored. Pure: does not access the disk."""
+"""Decides which paths a node may send, rename and link to, and where copies are stored; does not access the disk."""
 
 from __future__ import annotations
 

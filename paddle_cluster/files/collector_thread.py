@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files of all nodes to disk in a dedicated thread, so that a stalled disk cannot stall the job's loop.
 
-WINDOW bounds the queue on both ends: a frame is acknowledged when it is written, so a slow disk slows down the nodes
-and no frame is dropped. Acknowledgements are batched, since one per small chunk would cost more than the chunk. At the
-end each node lists its files, and the lists are compared with the copies.
+WINDOW bounds the queue on both ends: a frame is acknowledged when it has been written, so that a slow disk slows down
+the nodes and no frame is dropped. Acknowledgements are batched, because one per small chunk would cost more than the
+chunk. At the end, each node lists its files, and the lists are compared with the copies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE_S = 300.0  # without a successful write
 
 @dataclass(frozen=True)
 class Stored:
-    """Reports that chunks from a node were written, or could not be written.
+    """Event: chunks from a node were written, or could not be written.
 
     Attributes:
         size: bytes to acknowledge, as `cost` counts them.
@@ -90,7 +90,7 @@ class CollectorThread:
         """Queue a message from a node; see `Collector.take`.
 
         Raises:
-            RecordError: more data arrives than was requested.
+            RecordError: the node sent more data than was requested.
         """
 
         def work() -> str:
@@ -102,7 +102,7 @@ class CollectorThread:
         self._post(node_id, body, work)
 
     def quiet_s(self, node_id: int) -> float:
-        """Return for how long a node has sent nothing while its queue was empty.
+        """Return for how many seconds a node with an empty queue has sent nothing.
 
         Call it from the thread that calls `take`.
         """
@@ -112,13 +112,13 @@ class CollectorThread:
         return now - max(self._asked_at.get(node_id, 0.0), self._moved_at)
 
     def stalled_s(self) -> float:
-        """Return how long the current write has been running, in seconds; 0 if there is none."""
+        """Return for how many seconds the current write has been running; 0 if there is none."""
         if not self._all_waiting or not self._queue.is_alive:
             return 0.0
         return time.monotonic() - self._moved_at
 
     def ledger(self, node_id: int) -> Ledger:
-        """Return a node's listing and the received files; call it after `close`."""
+        """Return a node's listing and its received files; valid after `close`."""
         return self._collector.ledger(node_id)
 
     @property

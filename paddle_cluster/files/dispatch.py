@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends one tree to one node: offers the manifest, streams the files that the node lacks, has it published.
+"""Sends one tree to one node: offers the manifest, streams the missing files, and has the tree published.
 
 `start`, `handle` and `send*` belong to the job's loop; the link's writer thread reads the files, one piece at a time
 (`blobs`).
@@ -41,7 +41,7 @@ class ChangedError(Exception):
 
 
 def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[Blob]:
-    """Yield the fields and bodies of the frames.
+    """Yield the fields and bodies of the frames that carry the files.
 
     Args:
         offsets: the position from which to send a large file, by digest.
@@ -125,17 +125,18 @@ class Dispatch:
         link: the link to the node.
         package: the tree, or None to use the existing directory `dest` on the node.
         tree: WORKSPACE, RUNTIME or ENVIRONMENT.
-        dest: its path on the node: relative to ROOT_DIR; without a package also absolute or beginning with ~.
+        dest: the tree's path on the node, relative to ROOT_DIR; without a package, it can also be absolute or start
+            with ~.
         files: small extra files by path, such as the nodefile.
         collect: directories of the tree that are created if missing, and whose files are sent back.
         unpacked_bytes: for a package of a bundle or wheels, their unpacked size; None: the package is the tree itself.
-        hold: stay HELD when the node lacks files, instead of sending them immediately.
+        hold: whether to stay HELD when the node lacks files, instead of sending them immediately.
 
     Attributes:
         state: changes in `start`, `handle` and `send*` only.
         path: the tree's absolute path on the node once it is DONE.
         error: why it FAILED.
-        lacking: missing bytes by digest, as the node reported.
+        lacking: number of missing bytes by digest, as the node reported them.
         bytes_total: total size of the missing files, once reported.
         bytes_sent: number of bytes passed to the link.
         bytes_relayed: number of bytes that the node received from other nodes.
@@ -174,7 +175,7 @@ class Dispatch:
 
     @property
     def offered(self) -> AbstractSet[str]:
-        """The digests of the files that the node can relay once it has received them."""
+        """The digests of the files that the node can relay as soon as it has received them."""
         return frozenset() if self._package is None or self._is_there else self._package.by_digest.keys()
 
     def start(self) -> None:
@@ -199,13 +200,13 @@ class Dispatch:
             self._on_lacking(answer)
 
     def send(self) -> None:
-        """Send all missing files to the node, and have the tree published."""
+        """Send all missing files to the node, which then publishes the tree."""
         assert self._package is not None
         self.state = DispatchState.SENDING
         self._link.send_stream(self._stream(self._package, list(self.lacking), [self._commit()]))
 
     def send_for_fetch(self, direct: Collection[str]) -> None:
-        """Send some of the missing files; the node fetches the rest from other nodes and reports `lacking` again."""
+        """Send some missing files; the node fetches the rest from other nodes, and reports `lacking` again."""
         assert self._package is not None
         self.state = DispatchState.FETCHING
         self._link.send_stream(
@@ -274,7 +275,7 @@ class Dispatch:
 
 @dataclass
 class Delivery:
-    """The progress of one node in receiving the payload.
+    """The progress of transferring the payload to one node.
 
     Attributes:
         dispatches: the transfers by tree, once the trees are offered.
@@ -291,7 +292,7 @@ class Delivery:
 
     @property
     def total(self) -> int:
-        """Bytes that the node reported as missing so far."""
+        """The number of bytes that the node has reported as missing so far."""
         return sum(dispatch.bytes_total for dispatch in self.dispatches.values())
 
     @property
@@ -307,7 +308,7 @@ class Delivery:
         return self.error is not None or has_all
 
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
-        """Offer the payload, possibly again."""
+        """Offer the payload; can be called again."""
         self.dispatches, self.trees, self.arrived = dispatches, {}, 0
         self._samples = deque([(time.monotonic(), 0)])
 
@@ -320,7 +321,7 @@ class Delivery:
             self._samples.popleft()
 
     def forget(self) -> None:
-        """Reset the state: nothing can start on the node until everything has been offered again."""
+        """Reset the state: nothing can start on the node until all trees have been offered again."""
         self.trees = {}
 
     def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The final list of files of a node, compared with the received copies; a job succeeds only if they match."""
+"""A node's final list of files, compared with the received copies; a job succeeds only if they match."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
     """A listed file that does not match the local copy.
 
     Attributes:
-        again: whether sending it again can help.
+        again: whether sending the file again can help.
     """
 
     why: str
@@ -55,7 +55,7 @@ def rows_of(body: bytes) -> tuple[ListedRow, ...]:
 
 
 def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the bodies of the `verified` frames that request files again, each with whether it is the last."""
+    """Yield the bodies of the `verified` frames that request files again, each with whether it is the last one."""
     found: list[str] = []
     size = 0
     for path in paths:
@@ -75,7 +75,7 @@ class Ledger:
     Attributes:
         listed: rows of its list; `verified`: rows that match the local copy.
         differing: path (or a sentence) -> the difference.
-        is_complete: the list has ended, and no file is requested again.
+        is_complete: whether the list has ended and no file is requested again.
     """
 
     listed: int = 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree of files as a manifest: the files that a node must have, with a digest for each.
+"""A tree of files as a manifest: the files that a node must have, each with its digest.
 
-It reads and hashes files, and sends nothing. Names are preserved byte by byte: a byte that is not UTF-8 is represented
-by a surrogate. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and everything matched by
-.paddleignore are never sent.
+This module reads and hashes files, and sends nothing. Names are preserved byte by byte; bytes that are not UTF-8 become
+surrogates. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and everything matched by .paddleignore
+are never sent.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TreeEntry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that is not sent. A path that ends with a slash stands for a folder and everything in it.
+    """An item that is not sent. A path that ends with a slash stands for a folder with its contents.
 
     Attributes:
         rule: the reason, as text for people.
@@ -106,7 +106,7 @@ class Package:
     """A complete tree, sorted by path.
 
     Attributes:
-        left_out: items of the folder that it does not contain.
+        left_out: items of the folder that are not part of the package.
     """
 
     entries: tuple[TreeEntry, ...]
@@ -164,8 +164,8 @@ def workspace_package(
 
     Args:
         withheld: files that are not sent, relative to `root`.
-        digests: cached digests of unchanged files; without it, every file is read.
-        keep_links: send links to absolute paths unchanged.
+        digests: cached digests of unchanged files; None: every file is read.
+        keep_links: whether to send links to absolute paths unchanged.
 
     Raises:
         WorkspaceError: an item cannot be sent; the message names it.
@@ -230,7 +230,7 @@ def compiled_kernels(root: Path = RUNTIME_DIR) -> frozenset[str]:
 
 
 def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
-    """Return a node's share: of the files `*-NNNNN` under `shard_dirs`, those with NNNNN mod `trainers` in its `ranks`.
+    """Return a node's share: of `*-NNNNN` files under `shard_dirs`, those with NNNNN mod `trainers` in `ranks`.
 
     A suffix may follow the number, as in `train-00003.txt`.
     """
@@ -354,13 +354,13 @@ def _entry(
 
 
 def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
-    """Return the fault of a link, or ""; only the tree on a node is considered.
+    """Return what is wrong with a link, or ""; only the tree on a node is considered.
 
     Args:
         link: the link's path in the tree.
         links: path -> target of every link of the tree.
         tree: paths of all items in the tree.
-        keep_links: absolute targets may be anywhere on the node.
+        keep_links: whether absolute targets may be anywhere on the node.
     """
     target = links[link]
     followed = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files for every node of a job: the runtime, its share of the workspace, the nodefile, possibly an environment.
+"""The files for every node of a job: the runtime, its share of the workspace, the nodefile, maybe an environment.
 
-It is listed and hashed before any connection; a workspace that cannot be sent is rejected here. `--dry_run` and the
-warning before large transfers list the files.
+The payload is listed and hashed before any connection; a workspace that cannot be sent is rejected here. `--dry_run`
+and the warning before large transfers list the files.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _LENGTH = 8
 
 @dataclass(frozen=True)
 class Bundle:
-    """The runtime as the single file in which it is sent.
+    """The runtime, packed into a single file for sending.
 
     Attributes:
         digest: the digest of the unpacked tree.
         items: the number of files and folders in the tree.
-        unpacked_bytes: the space needed on a node: the file and its unpacked content.
+        unpacked_bytes: the space needed on a node, for the file and its unpacked contents.
         package: a tree that contains only that file.
     """
 
@@ -147,7 +147,7 @@ class Payload:
         return f"{files} and the runtime{more}"
 
     def warning(self, node: str, dispatch: Dispatch) -> str:
-        """Return a note about the size of the files to be sent to a node, or nothing if they are small."""
+        """Return a note about the size of the files to be sent to a node; "" if they are small."""
         limit_mb = self._plan.settings.limits.warn_size_mb
         if self._workspace is None or sum(dispatch.lacking.values()) <= limit_mb << 20:
             return ""
@@ -155,12 +155,12 @@ class Payload:
         return "\n".join(warning(lacking, node, limit_mb, self._workspace.left_out))
 
     def bytes_for(self, node: Node) -> int:
-        """Return the space that a node needs: cache and job directory may each contain a copy."""
+        """Return the number of bytes that a node needs; cache and job directory may each contain a copy."""
         share = self._share(node)
         return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
 
     def files_for(self, node: Node) -> int:
-        """Return the number of free inodes that a node needs, counted like the bytes."""
+        """Return the number of free inodes that a node needs; cache and job directory may each contain a copy."""
         share = self._share(node)
         copies = len(share.entries) + len(share.by_digest) if share else 0
         return self._runtime.items + copies + FILES_BESIDE
@@ -169,7 +169,7 @@ class Payload:
         """Start to send all trees to a node; return the dispatches by tree.
 
         Args:
-            hold: files are sent only when a dispatch is explicitly released.
+            hold: whether files are sent only once a dispatch is explicitly released.
         """
         dispatches = [
             Dispatch(
@@ -222,7 +222,7 @@ def _below(node: Node) -> str:
 
 
 def listed(plan: Plan) -> list[str]:
-    """Return a list of what would be sent, for --dry_run."""
+    """Return a listing of what would be sent, for --dry_run."""
     package = plan.settings.job.package
     shard_dirs = plan.settings.job.shard_dirs
     return [] if package is None else of_workspace(package, _withheld(plan), shard_dirs)
@@ -277,7 +277,7 @@ def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str
 
 
 def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
-    """Return the warning before many megabytes are sent to a node."""
+    """Return the warning to print before many megabytes are sent to a node."""
     return [
         f"{node} is missing {_total(files)}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
         *_rows(largest(files)),
@@ -292,7 +292,7 @@ def largest(files: Sequence[Sized]) -> list[Sized]:
 
 
 def omitted_file_lines(left_out: Sequence[LeftOut]) -> list[str]:
-    """Return lines about files that are not sent, grouped by rule."""
+    """Return lines about the files that are not sent, grouped by rule."""
     lines = []
     for rule in dict.fromkeys(one.rule for one in left_out):
         paths = sorted(one.path for one in left_out if one.rule == rule)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans which node sends which bytes to which other node, so that only one copy leaves the launcher; pure.
+"""Plans which node sends which bytes to which other nodes, so that only one copy leaves the launcher.
 
 Nodes form a chain, or a tree with few branches if there are many nodes and few bytes. A node relays data while it
-receives it; every node knows some nodes further up, so that a failed one is bypassed.
+receives them. Every node knows several nodes further up the chain, so that a failed node can be bypassed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Member:
 
     Attributes:
         lacking: missing bytes by digest.
-        offered: digests of all files that the node will finally have.
+        offered: digests of all files that the node will have in the end.
     """
 
     node_id: int
@@ -45,7 +45,7 @@ class RelayRoute:
 
     Attributes:
         direct: digests that the launcher sends.
-        sources: nodes that provide the rest, the best first; empty: everything is sent directly.
+        sources: nodes that provide the other files, best first; empty: all files are sent directly.
     """
 
     node_id: int
@@ -90,10 +90,10 @@ def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
 
 
 def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRoute:
-    """Plan the route for a node that answers late: it is appended after the last planned node.
+    """Plan the route for a node that answers late: append it after the last planned node.
 
     Args:
-        order: the nodes that have or receive the files already, in the order of `routes`.
+        order: the nodes that already have or receive the files, in the order of `routes`.
     """
     shared = member.offered.intersection(*(other.offered for other in order[-SOURCES:]))
     sources = tuple(
@@ -107,17 +107,17 @@ def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRout
 
 
 def shape(size: int, nodes: float) -> int:
-    """Return the number of nodes that each node sends to; 1 makes a chain.
+    """Return the number of nodes that each node sends to; 1 forms a chain.
 
     Args:
-        size: bytes for each node.
+        size: number of bytes for each node.
         nodes: number of receiving nodes.
     """
     return min(range(1, MOST_BRANCHES + 1), key=lambda branches: duration_s(size, nodes, branches))
 
 
 def duration_s(size: int, nodes: float, branches: int, link_bytes_s: float = LINK_BYTES_S) -> float:
-    """Estimate the seconds until the last node has everything.
+    """Estimate the time in seconds until the last node has received everything.
 
     A node sends the files once to each of its receivers, over one link; the first chunk takes one step per level.
     """

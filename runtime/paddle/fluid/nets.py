@@ -49,16 +49,16 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Return the pooled output of several consecutive convolutions; batch norm, where used, applies the activation.
+    """Return the pooled output of consecutive convolutions; batch norm, where used, applies the activation.
 
     Args:
         conv_num_filter: number of filters of each convolution.
         pool_size: size of the pooling window.
-        conv_padding: one value for all convolutions, or one each; likewise the next ones.
+        conv_padding: padding of each convolution; a list, or one value for all.
         conv_filter_size: the size of each filter; a list, or one size for all.
         conv_act: activation of all convolutions.
         param_attr: attributes of the parameters of all convolutions.
-        conv_with_batchnorm: whether each convolution is followed by batch normalisation; a list, or one value for all.
+        conv_with_batchnorm: whether each convolution is followed by batch normalization; a list, or one value for all.
         conv_batchnorm_drop_rate: dropout rate after batch norm; 0: no dropout.
         pool_stride: stride of the pooling.
         pool_type: type of the pooling.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: backward pass, clipping, decay, then one update operator per parameter, in the order of their names.
+"""Optimizers: backward pass, clipping, decay, then one update operator per parameter, sorted by name.
 
-The state of an update is stored in persistable variables `<parameter>_<name>_0` of the parameter's shape.
+The state of an update is stored in persistable variables `<parameter>_<name>_0` with the parameter's shape.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Pair = tuple[Parameter, Variable]
 
 
 class Optimizer:
-    """The base class of optimizers; each row of `optim.rules` defines one subclass.
+    """Base class of optimizers; each row of `optim.rules` defines one subclass.
 
     Attributes:
         rule: the update operator and its state.
         decays: mapping from fields to the betas whose powers are part of the state.
         fills: mapping from names of state variables to their initial values.
-        exempting: mapping from attributes to predicates of a parameter: where one is true, the attribute is 0.
+        exempting: mapping from attributes to predicates of a parameter; the attribute is 0 where its predicate is true.
     """
 
     rule: ClassVar[Fluid]
@@ -78,7 +78,7 @@ class Optimizer:
         no_grad_set: Collection[Name] | None = None,
         grad_clip: GradientClip | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """Append all operators of a training step; return (update operators, [(parameter, gradient)]).
+        """Append all operators of a training step; return (update operators, (parameter, gradient) pairs).
 
         Args:
             loss: the loss to minimize.
@@ -299,7 +299,7 @@ _Momentum: Any = globals()["MomentumOptimizer"]
 class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
     """Momentum that sends only part of each gradient with at least 16,384 elements; see `ops.update.dgc`.
 
-    For trainers without servers (mode nccl2); a single trainer computes the same updates.
+    For trainers without servers (mode "nccl2"); a single trainer computes the same updates.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ParallelExecutor: runs a program on several places."""
+"""ParallelExecutor: runs a program on several devices."""
 
 from __future__ import annotations
 
@@ -67,20 +67,20 @@ class ParallelExecutor:
     def run(
         self, fetch_list: Sequence[Name], feed: Any = None, feed_dict: Any = None, return_numpy: bool = True
     ) -> list[Any]:
-        """Run the program and return the fetched values, concatenated over places.
+        """Run the program; return the fetched values, concatenated over places.
 
         Args:
             fetch_list: variables or names.
             feed: a dict that is split over places, or a list of one dict per place.
             feed_dict: the old name of feed.
-            return_numpy: return arrays; False: LoDTensors.
+            return_numpy: whether to return numpy arrays; False: LoDTensors.
         """
         feeding = feed if feed is not None else feed_dict
         scope = self._scope or global_scope()
         return run_parallel(self._parallel, self._program, feeding, fetch_list, scope, return_numpy)
 
     def average(self) -> None:
-        """Wait until every trainer has called this or ended; afterwards all have the same parameters.
+        """Average the parameters of all trainers; wait until every trainer has called this or ended.
 
         Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) must call it before they save a
         model. With summed gradients, it does nothing.
@@ -91,4 +91,4 @@ class ParallelExecutor:
         self._parallel.average(self._scope or global_scope())
 
     def drop_local_exe_scopes(self) -> None:
-        """Do nothing, because runs create no scopes that would have to be dropped."""
+        """Do nothing, because runs create no scopes that need to be dropped."""

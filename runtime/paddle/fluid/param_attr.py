@@ -19,10 +19,10 @@ class ParamAttr:
     """Name, initial value, learning rate, decay and clipping of one parameter.
 
     Attributes:
-        name: the parameter's name; None: derived from the layer's name; the name of an existing parameter shares it.
+        name: the parameter's name; None: derived from the layer's name. An existing parameter of this name is shared.
         initializer: sets the initial values; None: the layer's initializer.
         learning_rate: factor of the optimizer's rate.
-        regularizer: overrides the optimizer's.
+        regularizer: regularizer that overrides the optimizer's.
         trainable: whether training updates the parameter.
         gradient_clip: clips the gradient; None: the clip of `set_gradient_clip`.
         do_model_average: whether model averaging includes it.
@@ -52,7 +52,7 @@ class ParamAttr:
 
 @dataclass(init=False)
 class WeightNormParamAttr(ParamAttr):
-    """A parameter W = g V/||V||; g and V are trained, as `<name>_g` and `<name>_v`.
+    """A parameter W = g V/||V||, of which g and V are trained as `<name>_g` and `<name>_v`.
 
     Attributes:
         dim: norms are computed over slices along this axis; None: over the whole parameter.
@@ -108,7 +108,7 @@ def to_attrs(given: ParamAttrLike | Sequence[ParamAttrLike], count: int) -> list
     """Return one ParamAttr for each of `count` parameters.
 
     Raises:
-        FluidTypeError: a list of another length was given.
+        FluidTypeError: a list of a different length was given.
     """
     if not isinstance(given, Sequence) or isinstance(given, str):
         return [to_attr(given) for _ in range(count)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""profiler: the run times of operators, as a printed table and as a trace file for chrome://tracing."""
+"""profiler: records the run times of operators, for a printed table and a trace file for chrome://tracing."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _ORDERS: Mapping[str, _Order] = {
 
 
 def start_profiler(state: str) -> None:
-    """Start recording the run times of operators; does nothing if recording is on.
+    """Start recording the run times of operators; does nothing if recording has already started.
 
     Args:
-        state: "CPU": the time until a kernel was started; "GPU" and "All": until it was finished.
+        state: "CPU": record the time until a kernel has started; "GPU" and "All": until it has finished.
 
     Raises:
         FluidError: unknown state.
@@ -63,7 +63,7 @@ def start_profiler(state: str) -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:  # noqa: S108 - the original's
-    """Stop recording, print the table and write the trace; does nothing if recording is off.
+    """Stop recording, print the table and write the trace file; does nothing if recording has not started.
 
     Args:
         sorted_key: "calls", "total", "max", "min" or "ave", in descending order; None: the order of first runs.

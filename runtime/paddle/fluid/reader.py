@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyReader and DataLoader: minibatches from Python generators, prefetched by a thread.
 
-A reader is part of its program, whose runs then need no feed and raise EOFException at the end of a pass. An
+By default, a reader is part of its program, whose runs need no feed and raise EOFException at the end of a pass. An
 iterable reader yields feeds instead.
 """
 
@@ -69,7 +69,7 @@ class PyReader:
         return self._queue
 
     def append_read(self) -> list[Variable]:
-        """Append the operator that reads to the default main program; return the variables that this operator sets."""
+        """Append the read operator to the default main program; return the variables that it sets."""
         block = default_main_program().global_block()
         holder = block.create_var(self.name, persistable=True, stop_gradient=True, type=VarType.READER)
         block.append_op("read", {"Reader": holder}, {"Out": self.variables})
@@ -123,7 +123,7 @@ class PyReader:
         self._queue.start(source)
 
     def reset(self) -> None:
-        """End the current pass at any point; `start` begins another one."""
+        """End the current pass at any point; `start` begins the next one."""
         self._queue.reset()
 
     def __call__(self) -> Iterator[Any]:
@@ -169,7 +169,7 @@ class PyReader:
 
 
 class DataLoader:
-    """The class that provides `from_generator` to scripts."""
+    """Provides `from_generator` to scripts."""
 
     @staticmethod
     def from_generator(

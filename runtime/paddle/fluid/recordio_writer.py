@@ -46,9 +46,9 @@ def convert_reader_to_recordio_file(
     Args:
         filename: path of the file.
         reader_creator: yields minibatches, lists of samples.
-        feeder: converts them to tensors.
-        compressor: compressor of the chunks.
-        max_num_records: most records in a chunk.
+        feeder: DataFeeder that converts minibatches to tensors.
+        compressor: compression of the chunks.
+        max_num_records: maximum number of records in a chunk.
         feed_order: names of variables; None: those of the feeder.
     """
     count = 0
@@ -71,9 +71,9 @@ def convert_reader_to_recordio_files(
     max_num_records: int = 1000,
     feed_order: Sequence[str] | None = None,
 ) -> int:
-    """Write the minibatches of a reader to files `name-00000.recordio` and so on, and return their number.
+    """Write the minibatches of a reader to files `name-00000.recordio` and so on; return the number of files.
 
-    The last file can be smaller; the original lost its batches. See `convert_reader_to_recordio_file`.
+    The last file can be smaller; the original dropped its batches. See `convert_reader_to_recordio_file`.
 
     Raises:
         FluidError: the name does not end in .recordio.

@@ -16,7 +16,7 @@ _Pairs = list[tuple[Parameter, Variable]]
 
 
 class Regularizer(ABC):
-    """The base class of regularizers, which add a term to a parameter's gradient."""
+    """Base class of regularizers, which add a term to a parameter's gradient."""
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
         self._coeff = float(regularization_coeff)
@@ -57,10 +57,10 @@ L2Decay = L2DecayRegularizer
 def append_regularization_ops(
     parameters_and_grads: Sequence[tuple[Parameter, Variable]], regularization: Regularizer | None = None
 ) -> _Pairs:
-    """Append the decay of each parameter and return the pairs with the gradients that include it.
+    """Append the decay of each parameter; return the pairs with the gradients that include it.
 
     Args:
-        parameters_and_grads: pairs of the parameters to decay.
+        parameters_and_grads: (parameter, gradient) pairs of the parameters to decay.
         regularization: default for parameters without their own regularizer.
     """
     result = []

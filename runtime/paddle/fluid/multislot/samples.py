@@ -39,10 +39,10 @@ class Slot:
     """One field of a line.
 
     Attributes:
-        name: the name of its variable.
-        type: the type of its values.
-        is_dense: all samples have the same number of values, which form an array. Other slots become sequences.
-        is_used: whether it fills a variable; otherwise it is skipped.
+        name: name of the slot and of its variable.
+        type: type of the values.
+        is_dense: whether all samples have the same number of values, which form an array; other slots become sequences.
+        is_used: whether the slot fills a variable; otherwise, it is skipped.
         shape: the shape of one sample of a dense slot; -1: unknown.
     """
 
@@ -59,7 +59,7 @@ class Slot:
 
 
 def slot_of(variable: Variable) -> Slot:
-    """Return the slot that fills a variable: sequences if that has a LoD level, otherwise dense.
+    """Return the slot that fills a variable: sequences if the variable has a LoD level, otherwise dense.
 
     Raises:
         FluidError: the variable is neither int64 nor float32.
@@ -74,7 +74,7 @@ def slot_of(variable: Variable) -> Slot:
 
 
 def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
-    """Return slots with the shapes of a block's variables of the same names.
+    """Return slots with the shapes of the block's variables of the same names.
 
     Raises:
         FluidError: a used slot has no variable, or one with a different dtype.
@@ -123,7 +123,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Samples as one column for each used slot.
+    """Samples, stored as one column per used slot.
 
     Attributes:
         slots: the used slots.
@@ -145,7 +145,7 @@ class Samples:
         return Samples(self.slots, tuple(column.take(rows) for column in self.columns), len(rows))
 
     def feed(self) -> dict[str, Any]:
-        """Return name -> array of a dense slot, (samples, ...), or `LoDArray` of sequences, (values, 1).
+        """Return slot name -> array (samples, ...) of a dense slot, or `LoDArray` (values, 1) of sequences.
 
         Raises:
             FluidError: the samples of a dense slot have different lengths.
@@ -173,7 +173,7 @@ class Samples:
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Concatenate one or several parts with the same slots."""
+    """Concatenate parts that have the same slots."""
     if len(parts) == 1:
         return parts[0]
     columns = [
@@ -193,7 +193,7 @@ def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
 
     Args:
         mine: the samples that this rank has; all ranks have the same slots.
-        ranks: the group of ranks; all of them must call this function.
+        ranks: the group of ranks, all of which must call this function.
         seed: only rank 0's is used.
     """
     ranks.agree("dataset", str(mine.slots))
@@ -210,7 +210,7 @@ def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
 
 
 def batches(parts: Iterable[Samples], size: int) -> Iterator[Samples]:
-    """Yield batches of `size` samples; the last one may be smaller."""
+    """Yield batches of `size` samples; the last batch may be smaller."""
     waiting: list[Samples] = []
     count = 0
     for part in parts:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads MultiSlot text, from files or from the output of pipe commands, in blocks of whole lines.
 
-A pipe command is run by a shell, with a file on its standard input: `python reader.py | sort`. Its `python` is the
-interpreter of this process. Files that end in .gz are unpacked first; hdfs: and afs: paths are read by the `hadoop`
-command. Every command must exit with 0; otherwise reading fails.
+A shell runs the pipe command, such as `python reader.py | sort`, with a file on its standard input; `python` is the
+interpreter of this process. Files that end in .gz are decompressed first; hdfs: and afs: paths are read with the
+`hadoop` command. If a command does not exit with 0, reading fails.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pipe:
     """The command through which files are read, if any.
 
     Attributes:
-        command: the pipe command; `cat`: none.
+        command: the pipe command; `cat` stands for none.
         hdfs: name and user of the file system for hdfs: and afs: paths, or empty.
     """
 
@@ -56,11 +56,11 @@ class Pipe:
     hdfs: tuple[str, str] = ("", "")
 
     def blocks(self, path: str) -> Iterator[Lines]:
-        """Yield a file's lines.
+        """Yield a file's lines, in blocks.
 
         Raises:
             OSError: the file cannot be opened.
-            PipeError: a command failed; lines before it were already returned.
+            PipeError: a command failed; earlier lines may already have been yielded.
         """
         source = path if self.command == PLAIN else f"{path}, output of {self.command!r}"
         rest, line = b"", 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses lines of MultiSlot text into samples, many lines at a time, without a loop over lines.
+"""Parses lines of MultiSlot text into samples, many lines at a time.
 
-A line has, for each slot, the number of its values and the values, all separated by spaces: `2 17 4 1 0.5`.
+A line contains, for each slot, the number of values and the values, all separated by spaces: `2 17 4 1 0.5`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _Ints = NDArray[np.int64]
 
 
 class DataLineError(FluidError):
-    """A line of MultiSlot text does not match its slots.
+    """A line of MultiSlot text that does not match its slots.
 
     Attributes:
         source: the file, and the command that wrote the line if there is one.
-        line: its number, from 1.
+        line: number of the line, from 1.
         slot: the name of the slot.
     """
 
@@ -44,7 +44,7 @@ class Lines:
     Attributes:
         text: the text of the lines.
         source: the source of the lines, for messages.
-        first_line: number of the first one.
+        first_line: number of the first line.
     """
 
     text: bytes

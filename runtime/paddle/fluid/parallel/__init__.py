@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training over several places and ranks: splitting, summing, averaging, joining; above `remote`."""
+"""Training on several devices and ranks: splitting, summing, averaging, joining; above `remote`."""

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataParallel: runs a program's passes on several places simultaneously and its updates once.
+"""DataParallel: runs a program's passes on several devices in parallel, and its updates once.
 
-Each place computes the gradients of its part of the batch, on a thread with its own executor. They are summed in the
-order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum is the mean. Variables
-that a pass itself writes, such as the moving means of batch norm, exist once per place; the scope has those of place 0.
+Each place (device) computes the gradients of its part of the batch, on a thread with its own executor. Gradients are
+summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum is the
+mean. Variables that a pass itself writes, such as the moving means of batch norm, exist once per place; the scope has
+those of place 0.
 
-With several trainers, gradients are summed over the trainers too, during the backward pass if there is one place. Or
-each trainer updates its own parameters, and these are averaged. All start with the values of trainer 0.
+With several trainers, gradients are also summed over the trainers, during the backward pass if there is one place.
+Alternatively, each trainer updates its own parameters, which are then averaged. All trainers start with the values of
+trainer 0.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE
 
 
 class DataParallel:
-    """One program over several places. Not thread-safe."""
+    """Runs one program on several places. Not thread-safe."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class DataParallel:
         """Run the program and return the fetched values; values of the passes are joined over places.
 
         Args:
-            feeds: a feed for each place, or one that is split over them.
+            feeds: one feed per place, or a single feed that is split over the places.
 
         Raises:
             FluidError: the number of feeds and of places differ.
@@ -123,7 +125,7 @@ class DataParallel:
             return self._step(parts, fetches, scope)
 
     def average(self, scope: Scope) -> None:
-        """Wait until all trainers have called this or ended; then all have the same parameters and can continue.
+        """Average the parameters of all trainers; wait until every trainer has called this or ended.
 
         If trainers sum gradients, their parameters are already equal, and the call does nothing.
 

@@ -26,8 +26,8 @@ class Compression:
         momentum: momentum of the accumulated gradients.
         nesterov: whether to use Nesterov momentum.
         begin: first step with compression.
-        rampup: number of steps over which `sparsity` is traversed.
-        sparsity: shares of the elements that are not sent.
+        rampup: number of steps over which the values of `sparsity` are used in turn.
+        sparsity: fractions of the elements that are not sent.
         norm: bound on the norm of a trainer's gradient before compression; None: no clipping.
     """
 
@@ -69,7 +69,7 @@ class Compression:
         return made
 
     def append(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[tuple[Parameter, Variable]]:
-        """Append compression and decompression operators; return the pairs with the gradients that updates read."""
+        """Append compression and decompression operators; return the pairs with the gradients for the updates."""
         return [
             (parameter, self._compressed(parameter, grad))
             if self.takes(parameter, grad)

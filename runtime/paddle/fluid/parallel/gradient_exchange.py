@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GradientExchange: sums buckets of gradients over ranks during the backward pass.
+"""GradientExchange: sums gradients over ranks in buckets, during the backward pass.
 
-The pass posts each bucket when its last gradient is computed; a thread sums them one after the other. The last
-bucket of a step is summed by the pass's own thread, which has no other work left. Dense gradients are copied
-into buffers that live as long as the exchange; selected rows are gathered, in the order of the ranks.
+The backward pass posts each bucket when its last gradient is computed; a thread sums the buckets one after the other.
+The pass's own thread, which is then idle, sums the last bucket of a step. Dense gradients are copied to buffers that
+are reused in every step; selected rows are gathered in the order of the ranks.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def bucketed(
     nbytes: Mapping[str, int],
     limit: int = BUCKET_BYTES,
 ) -> list[Bucket]:
-    """Return the buckets of some variables.
+    """Return the buckets that some gradients form.
 
     Args:
-        nbytes: bytes of each variable, if known.
+        nbytes: number of bytes of each variable, if known.
         limit: a bucket with at least this number of bytes is full.
     """
     last = {name: at for at, op in enumerate(ops) for name in op.writes if name in names}
@@ -68,7 +68,7 @@ def bucketed(
 
 
 class GradientExchange:
-    """Sums the gradients of one program's steps. Must be used by one thread at a time."""
+    """Sums the gradients of one program's steps. Not thread-safe."""
 
     def __init__(self, group: Ranks, buckets: Sequence[Bucket]) -> None:
         self._group = group
@@ -105,7 +105,7 @@ class GradientExchange:
         return sums
 
     def abandon(self, error: BaseException) -> None:
-        """End the group if other ranks wait for the rest of a step that failed on this rank."""
+        """End the group if other ranks are waiting for the rest of a step that failed on this rank."""
         if self._posted:
             with contextlib.suppress(Exception):  # what was posted is summed first: the thread has the group
                 self._wait_for_thread()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LocalSteps: trainers that update their own parameters, and average them instead of summing gradients."""
+"""LocalSteps: trainers that update their own parameters and average them, instead of summing gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddle.fluid.run.scope import Scope
 
 
 class LocalSteps:
-    """The averages of one program's parameters in one scope.
+    """Averages one program's parameters in one scope.
 
     Attributes:
         program: the trained program.
@@ -55,7 +55,7 @@ class LocalSteps:
         self._averages.step(_values(scope, self._params))
 
     def average(self, scope: Scope) -> None:
-        """Wait until all trainers have called this or ended, and set equal parameters and states on all.
+        """Average parameters and states over all trainers; wait until every trainer has called this or ended.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Meeting: sums and gathers values over the places of all trainers, in the middle of a pass.
 
-All places must call the same operations in the same order. A place that fails, or calls another operation than the
-first one, ends the waits of all.
+All places must call the same operations in the same order. If a place fails, or calls a different operation than the
+first place, all waits end with an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddle.ops.base.errors import OpError
 
 
 class Meeting:
-    """The places of one trainer, each with its thread, and the group of trainers. See `ops.base.body.Peers`.
+    """The places of one trainer, each with its thread, and the group of all trainers. See `ops.base.body.Peers`.
 
     Attributes:
         group: the group of all trainers; None if there is only one.
@@ -33,7 +33,7 @@ class Meeting:
         self._number = threading.local()
 
     def run(self, passes: Sequence[Callable[[], list[Any]]]) -> list[list[Any]]:
-        """Run the passes of all places simultaneously; return their results, or raise the first error."""
+        """Run the passes of all places in parallel; return their results, or raise the first error."""
         if len(passes) == 1:
             return [passes[0]()]
         self._barrier.reset()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PipelineOptimizer: wraps an optimizer and cuts the program into the sections of `Executor.train_from_dataset`."""
+"""PipelineOptimizer: wraps an optimizer and cuts its program into sections for `Executor.train_from_dataset`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.graph.block import Name
 
 
 class Minimizing(Protocol):
-    """The interface of the wrapped optimizer."""
+    """The interface of the optimizer that is wrapped."""
 
     def minimize(
         self,
@@ -27,12 +27,12 @@ class Minimizing(Protocol):
 
 
 class PipelineOptimizer:
-    """Passes each batch through sections that run on their own threads; see `run.sections`.
+    """Passes each batch through sections of the program that run on separate threads; see `run.sections`.
 
-    k lists of variables make 2k − 1 sections: the operators up to the first list, up to the second, ..., the rest of
-    the forward pass with the beginning of the backward pass, and then the backward pass and the updates of each earlier
-    section, in reverse order. A section starts a batch when all sections have updated, for the previous batch, the
-    parameters it reads: losses and parameters equal those of the undivided program.
+    k lists of variables produce 2k − 1 sections: the operators up to the first list, up to the second, and so on; then
+    the rest of the forward pass with the beginning of the backward pass; then the backward pass and updates of each
+    earlier section, in reverse order. A section starts a batch once the parameters that it reads have been updated for
+    the previous batch, so that losses and parameters equal those of the undivided program.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PipelineOptimizer:
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[Any, Any]:
-        """Append the operators of a step and record the cuts in the program; see `Optimizer.minimize`."""
+        """Append the operators of a step, and record the cuts in the program; see `Optimizer.minimize`."""
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         program: Any = loss.block.program
         program._pipeline_opt = {

@@ -29,7 +29,7 @@ def check_ranks(program: Program, strategy: BuildStrategy) -> None:
     """Check that a program's trainers match the strategy, and that their addresses are known.
 
     Raises:
-        FluidError: the numbers do not match.
+        FluidError: the numbers of trainers do not match.
         RunError: the addresses of the other trainers are not given.
     """
     count, rank = strategy.num_trainers, strategy.trainer_id
@@ -48,11 +48,11 @@ def check_ranks(program: Program, strategy: BuildStrategy) -> None:
 
 
 def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: Device) -> Ranks:
-    """Return the group; the first call waits for all trainers.
+    """Return the group of trainers; the first call waits for all trainers.
 
     Args:
         strategy: the number of trainers, and the rank of this one.
-        device: where the program runs; on GPUs, NCCL computes the sums.
+        device: device that the program runs on; on GPUs, NCCL computes the sums.
 
     Raises:
         CollectiveError: not all trainers connected.
@@ -74,7 +74,7 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
 
 
 def present_group(scope: Scope) -> Ranks | None:
-    """Return the group of a scope whose programs were trained with other trainers, or None."""
+    """Return the group of a scope whose programs have been trained with other trainers, or None."""
     group = scope.get(_KEPT) if scope.has(_KEPT) else None
     return group if isinstance(group, Ranks) else None
 
@@ -123,7 +123,7 @@ def agree_on(program: Program, group: Ranks) -> None:
 
 
 def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
-    """Copy rank 0's values of the variables that persist between steps to all ranks."""
+    """Copy rank 0's values of the variables that persist between steps to all other ranks."""
     by_dtype: dict[str, list[str]] = {}
     for name, variable in sorted(program.global_block().vars.items()):
         if variable.persistable and scope.has(name) and hasattr(scope.get(name), "dtype"):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BuildStrategy and ExecutionStrategy: how a data-parallel program is built and run.
 
-Fields for graph passes of the original are accepted and ignored: the core always fuses operators and frees
-memory.
+Fields for the original's graph passes are accepted and ignored: the core always fuses operators and frees memory.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from enum import IntEnum
 
 
 class ReduceStrategy(IntEnum):
-    """How gradients are combined; both give the same numbers."""
+    """How gradients are combined; both methods give the same values."""
 
     AllReduce = 0
     Reduce = 1
 
 
 class GradientScaleStrategy(IntEnum):
-    """The gradient of the loss: 1/ranks, 1, or fed by the user as `<loss>@GRAD`."""
+    """How the gradient of the loss is set: 1/ranks, 1, or fed by the user as `<loss>@GRAD`."""
 
     CoeffNumDevice = 0
     One = 1
@@ -28,7 +27,7 @@ class GradientScaleStrategy(IntEnum):
 
 @dataclass
 class BuildStrategy:
-    """Options of a data-parallel program; only num_trainers, trainer_id and gradient_scale_strategy have effect."""
+    """Options of a data-parallel program; only num_trainers, trainer_id and gradient_scale_strategy have an effect."""
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice
@@ -61,7 +60,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 
 @dataclass
 class ExecutionStrategy:
-    """Options for running a data-parallel program; they are ignored, and each place runs on its own thread."""
+    """Options for running a data-parallel program. They are ignored: each place always runs on its own thread."""
 
     num_threads: int = 0
     use_cuda: bool = True
@@ -72,7 +71,7 @@ class ExecutionStrategy:
 
 @dataclass(frozen=True)
 class Averaging:
-    """The settings of trainers that average parameters, as in `DistributeTranspilerConfig`.
+    """Settings of trainers that average parameters, as in `DistributeTranspilerConfig`.
 
     Attributes:
         k_steps: number of steps between averages.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AttrType: the types of operators' attributes, by the original's numbers."""
+"""AttrType: the types of operator attributes, with the original's numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FLOATS_ATTRS = {"fp32_values"}
 
 
 def attribute_type(op_type: str, name: str, value: object) -> AttrType:
-    """Return the type of an attribute with this value; lists are tuples.
+    """Return the attribute type of a value; lists are tuples.
 
     Raises:
         ModelFileError: the format has no type for the value.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block: the core's block, with the changes that backward passes and transpilers make.
+"""Block: the core's block, plus the changes that backward passes and transpilers make.
 
 An appended operator takes the current role and name scope of its program.
 """
@@ -36,25 +36,25 @@ Names = Mapping[str, Name | Sequence[Name] | None]
 
 
 class Block(graph.Block):
-    """Variables by name and operators in order."""
+    """Variables by name, and operators in order."""
 
     variable_class: ClassVar[type[graph.Variable]] = Variable
     parameter_class: ClassVar[type[graph.Parameter]] = Parameter
     operator_class: ClassVar[type[graph.Operator]] = Operator
 
     def var(self, name: str) -> Variable:
-        """Return the block's own variable of that name.
+        """Return the variable of this name in this block, not in its parents.
 
         Raises:
             FluidTypeError: the name is not a string.
-            UnknownVariableError: there is none; also a ValueError.
+            UnknownVariableError: there is no such variable; also a ValueError.
         """
         if not isinstance(name, str):
             raise FluidTypeError(f"a variable's name must be a string, got {name!r} ({type(name).__name__})")
         return cast(Variable, super().var(name))
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return its variables and operators as readable text, with all attributes if `with_details`."""
+        """Return the block's variables and operators as readable text; include all attributes if `with_details`."""
         return "\n".join(
             [
                 f"block {self.idx} in {self.parent_idx}:",
@@ -80,9 +80,10 @@ class Block(graph.Block):
         Args:
             name: the name of the variable; None: a generated name.
             shape: -1 stands for the batch; None: set by the operator that writes it.
-            dtype: name, numpy dtype or number; None is float32.
-            is_data: whether it is fed.
-            initializer: appended to this block immediately.
+            dtype: name, numpy dtype or number; None: float32.
+            is_data: whether the variable is fed.
+            initializer: initializer, whose operator is initializer, whose operator is appended to this block
+                immediately.
         """
         number = VarType.of("float32" if dtype is None else dtype)
         made = super().create_var(name, shape or (), number.numpy, persistable, stop_gradient, lod_level)
@@ -107,8 +108,9 @@ class Block(graph.Block):
         """Add a parameter to block 0, or return the existing one if it has the same description.
 
         Args:
-            trainable: whether it gets a gradient.
-            initializer: applied to block 0, unless an operator there already writes the parameter.
+            trainable: whether the parameter gets a gradient.
+            initializer: initializer, whose operator is appended to block 0 unless an operator there already writes the
+                parameter.
             optimize_attr: see `Parameter`, as for the other settings for optimizers.
         """
         block = cast(Block, self.program.global_block())
@@ -135,7 +137,7 @@ class Block(graph.Block):
         return BlockDesc(self)
 
     def copy_to(self, program: graph.Program) -> Self:
-        """Return a copy of the block, with its own operators, as a member of another program."""
+        """Return a copy of the block, with copies of its operators, as a member of a different program."""
         twin = super().copy_to(program)
         twin.ops = [replace(op, home=ref(twin)) if isinstance(op, Operator) else op for op in self.ops]
         return twin
@@ -152,7 +154,7 @@ class Block(graph.Block):
 
     @property
     def run_ops(self) -> Sequence[graph.Operator]:
-        """Return the operators as executed, under their own names even if memory_optimize shows others."""
+        """Return the operators as executed, under the variables' own names even if memory_optimize shows others."""
         return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
 
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
@@ -184,8 +186,8 @@ class Block(graph.Block):
     def infer(self, op: graph.Operator) -> None:
         """Infer the outputs of an operator and declare them.
 
-        Scripts that test one operator declare all of its variables with one dtype. Therefore, a bare input that no
-        other operator reads may hold integers where the operator needs them.
+        Scripts that test a single operator declare all its variables with the same dtype. Therefore, a bare input that
+        no other operator reads may become an integer variable if the operator needs integers.
         """
         try:
             super().infer(op)

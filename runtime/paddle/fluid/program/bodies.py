@@ -14,7 +14,7 @@ from paddle.fluid.program.variable import Variable, VarType
 
 @contextmanager
 def around(block: Block) -> Iterator[Block]:
-    """Add layers to the block that encloses the one being filled, within the context."""
+    """Make layers add to the block that encloses the one being filled, within the context."""
     program = block.program
     program.current_block_idx = block.parent_idx
     try:
@@ -29,13 +29,13 @@ def begin() -> Block:
 
 
 class Body(NamedTuple):
-    """A filled block, described for its operator.
+    """Describes a filled block to its operator.
 
     Attributes:
         idx: index of the block.
         outer: the enclosing block, to which the operator is added.
-        reads: variables from outside that it reads.
-        writes: variables from outside that it writes.
+        reads: outer variables that the block reads.
+        writes: outer variables that the block writes.
         kept: the variables of `writes` that already have a value.
     """
 
@@ -60,7 +60,7 @@ def parent_of(block: Block) -> Block:
 
 
 def reads(block: Block) -> list[str]:
-    """Return the variables from outside that a block reads, in the order of reading."""
+    """Return the outer variables that a block reads, in the order of reading."""
     found: dict[str, None] = {}
     for op in block.ops:
         found.update((name, None) for name in op.reads if name not in block.vars)
@@ -68,7 +68,7 @@ def reads(block: Block) -> list[str]:
 
 
 def writes(block: Block) -> list[str]:
-    """Return the variables from outside that a block writes, in the order of writing."""
+    """Return the outer variables that a block writes, in the order of writing."""
     found: dict[str, None] = {}
     for op in block.ops:
         found.update((name, None) for name in op.writes if name not in block.vars)
@@ -76,7 +76,7 @@ def writes(block: Block) -> list[str]:
 
 
 def has_value(block: Block, name: str) -> bool:
-    """Return whether a variable has a value when the next operator of a block runs."""
+    """Return whether a variable has a value before the next operator of a block runs."""
     around_it: Block | None = block
     while around_it is not None:
         if any(name in op.writes for op in around_it.ops):

@@ -36,7 +36,7 @@ def switch_startup_program(program: Program) -> Program:
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Let layers within the context add to other programs.
+    """Make layers within the context add to other programs.
 
     Raises:
         FluidTypeError: an argument is not a Program.

@@ -46,7 +46,7 @@ def draw_block_graphviz(
 
 
 def draw_graph(startup_program: Program, main_program: Program, **kwargs: Any) -> str:
-    """Return a graph of the startup and the main program; `filename` stores it in a file, too."""
+    """Return a graph of the startup and main programs; if `filename` is given, also write it to that file."""
     lines = ["digraph G {"]
     for name, program in (("startup", startup_program), ("main", main_program)):
         lines += [f"subgraph cluster_{name} {{", f'label="{name}"']

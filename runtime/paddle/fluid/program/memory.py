@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """memory_optimize and release_memory: programs that need less memory and compute the same numbers.
 
-The executor frees an array after its last reader, and writes results into free arrays. Most memory is then held by
-the gradients, which wait for the updates at the end: so updates are moved as early as possible. memory_optimize also
-shows later gradients under the names of dead ones, as scripts expect. Execution uses the variables' own names: fetched
-values do not change.
+The executor frees an array after its last use, and reuses free arrays for results. The remaining memory is mostly that
+of gradients, which wait for the updates at the end; updates are therefore moved as early as possible. memory_optimize
+also shows later gradients under the names of dead ones, as scripts expect. Execution uses the variables' own names, so
+fetched values do not change.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ def memory_optimize(
     level: int = 0,
     skip_grads: bool = True,
 ) -> None:
-    """Move updates ahead, and show gradients of activations under names of dead ones of the same dtype and shape.
+    """Move updates ahead, and show activation gradients under the names of dead ones of the same dtype and shape.
 
-    Every variable can still be fetched. No update is moved if gradients are clipped by their global norm, because
-    clipping needs all of them.
+    Every variable can still be fetched. If gradients are clipped by their global norm, which needs all of them, no
+    update is moved.
 
     Args:
-        input_program: changed in place; never a parameter server's, and a trainer's before it is transpiled.
-        skip_opt_set: variables that keep and do not lend their names, and whose updates are not moved.
+        input_program: program to change in place. It must not be a parameter server's; a trainer's must not be
+            transpiled yet.
+        skip_opt_set: variables that keep their names and whose names are not reused; their updates are not moved.
         print_log: ignored.
-        level: 0: shapes must be equal; 1: a smaller one fits too (treated as 0: the core's arrays have one shape).
-        skip_grads: has no meaning: the gradients that updates read, which may be sent, always keep their names.
+        level: 0: shapes must be equal; 1: the same, although in the original a smaller shape also fits.
+        skip_grads: ignored: gradients that updates read, which may be sent, always keep their names.
 
     Raises:
         FluidError: level is neither 0 nor 1, or skip_opt_set is not a set.
@@ -52,7 +53,7 @@ def memory_optimize(
 
 
 def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
-    """Move updates ahead, and mark each variable's last read by a delete_var operator.
+    """Move updates ahead, and mark each variable's last use with a delete_var operator.
 
     Args:
         skip_opt_set: variables that are not deleted, and whose updates are not moved.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""name_scope: groups operators under names for display; `/encoder/layer_1/` is stored in their `op_namescope`."""
+"""name_scope: groups operators under names for display; `/encoder/layer_1/` is an operator's `op_namescope`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def current() -> str:
 
 @contextmanager
 def name_scope(prefix: str) -> Iterator[None]:
-    """Enter a scope; a second one of the same name in the same place is called `prefix_1`.
+    """Enter a scope; a second scope with the same name in the same place is called `prefix_1`.
 
     Raises:
         FluidError: the prefix is empty.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator: the core's operator, with the queries of Fluid scripts and the transpiler."""
+"""Operator: the core's operator, plus queries for Fluid scripts and the transpiler."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 
 @dataclass(frozen=True)
 class Operator(graph.Operator):
-    """One operator of a block, which belongs to that block alone; its `_set_...` methods change it in place.
+    """One operator of a block, which belongs only to that block; its `_set_...` methods change it in place.
 
     Attributes:
-        own_names: shown name of a variable -> its own, where memory_optimize lent it the name of a dead one.
+        own_names: shown name of a variable -> its own name, if memory_optimize shows it under the name of a dead
+            variable.
     """
 
     own_names: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Operator(graph.Operator):
     home: ReferenceType[Any] | None = field(default=None, compare=False, repr=False)
 
     def shown_as(self, lent: Mapping[str, str]) -> Self:
-        """Return the operator with variables under the names lent to them: own name -> lent name."""
+        """Return the operator with variables under their shown names: own name -> shown name."""
         used = {*self.reads, *self.writes} & lent.keys()
         return replace(self.renamed(lent), own_names={lent[name]: name for name in used})
 
@@ -43,7 +44,7 @@ class Operator(graph.Operator):
         return replace(self.renamed(self.own_names), own_names={}) if self.own_names else self
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """Return the operator with other names for some variables: old name -> new name."""
+        """Return the operator with some variables renamed: old name -> new name."""
         return replace(self, inputs=_swapped(self.inputs, names), outputs=_swapped(self.outputs, names))
 
     def input(self, slot: str) -> list[str]:
@@ -80,7 +81,7 @@ class Operator(graph.Operator):
         return list(self._shown_attrs)
 
     def attr(self, name: str) -> object:
-        """Return an attribute; the `Block` itself, or a list of blocks, for attributes that name bodies.
+        """Return an attribute; for attributes that name bodies, the `Block` itself or a list of blocks.
 
         Raises:
             KeyError: the operator has no attribute of that name.
@@ -104,7 +105,7 @@ class Operator(graph.Operator):
         return attribute_type(self.type, name, self._shown_attrs[name])
 
     def all_attrs(self) -> dict[str, object]:
-        """Return all attributes, each as `attr` does; the result is a copy."""
+        """Return a copy of all attributes, with the values that `attr` returns."""
         return {name: self.attr(name) for name in self._shown_attrs}
 
     def to_string(self, throw_on_error: bool = False) -> str:

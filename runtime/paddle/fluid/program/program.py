@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: the core's program, with roles and the state of distributed training."""
+"""Program: the core's program, plus operator roles and the state of distributed training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DISTRIBUTED = (
 
 
 class Program(graph.Program):
-    """Blocks of operators; `fluid.default_main_program()` is the one that layers add to."""
+    """Blocks of operators; layers add to `fluid.default_main_program()`."""
 
     block_class: ClassVar[type[graph.Block]] = Block
 
@@ -83,7 +83,7 @@ class Program(graph.Program):
         return len(self.blocks)
 
     def global_block(self) -> Block:
-        """Return block 0, the outermost one."""
+        """Return block 0, the outermost block."""
         return cast(Block, super().global_block())
 
     def block(self, index: int) -> Block:
@@ -95,7 +95,7 @@ class Program(graph.Program):
         return cast(Block, super().current_block())
 
     def clone(self, for_test: bool = False) -> Self:
-        """Return an independent copy; see the core. Make the test copy before `minimize`: nothing is removed.
+        """Return an independent copy; see the core. Make a test copy before `minimize`, since nothing is removed.
 
         The test copy of a trainer's transpiled program has only the forward pass: it sends and updates nothing.
         """
@@ -118,7 +118,7 @@ class Program(graph.Program):
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
-        """Return the program of a ProgramDesc; parameters become persistable variables."""
+        """Return the program that a ProgramDesc describes; parameters become persistable variables."""
         program = Program()
         program_file.read_into(program, binary_str)
         return program

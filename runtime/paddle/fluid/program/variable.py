@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: the core's, with the attributes of Fluid scripts and with arithmetic.
+"""Variable and Parameter: the core's classes, plus attributes for Fluid scripts and arithmetic.
 
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
-becomes a constant of shape [1], or of the variable's shape if it is on the left of a minus, a division or a power.
-The result has the dtype of the variable on the left. `==` and `!=` with a variable or a number compare values and
-append an operator as well; with anything else they compare objects. A variable is true.
+becomes a constant of shape [1] or, as the left operand of `-`, `/` or `**`, of the variable's shape. The result has the
+dtype of the left variable. `==` and `!=` with a variable or number also append an operator that compares values; with
+other objects, they compare identity. A variable is always true.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _END = 2**31 - 1  # of an axis of any size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
-    """Return a method that applies an operator to a variable and another variable or a number."""
+    """Return a method that applies an operator to a variable and a second variable or a number."""
 
     def method(self: Variable, other: Any) -> Any:
         if isinstance(other, (int, float, np.number)) and not isinstance(other, bool):
@@ -50,7 +50,7 @@ def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
 
 
 def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
-    """Append a cast of a variable to another dtype; return the result."""
+    """Append a cast of a variable to a given dtype; return the result."""
     out = _temporary(variable)
     attrs = {"in_dtype": VarType.of(variable.dtype), "out_dtype": VarType.of(dtype)}
     _block(variable).append_op("cast", {"X": variable}, {"Out": out}, attrs)
@@ -127,7 +127,7 @@ def _block(variable: Variable) -> graph.Block:
 
 
 class VarDesc:
-    """The class through which scripts name types, such as `core.VarDesc.VarType.FP32`."""
+    """The class with which scripts name types, such as `core.VarDesc.VarType.FP32`."""
 
     VarType = VarType
 
@@ -136,10 +136,10 @@ class Variable(graph.Variable):
     """One variable of a block.
 
     Attributes:
-        type: its kind: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
+        type: the variable's kind: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
         is_data: whether it is fed.
         is_from_file: whether a program file describes it.
-        error_clip: an ErrorClip of `fluid.clip`, which bounds its gradient while it is propagated, or None.
+        error_clip: an ErrorClip of `fluid.clip`, which clips the variable's gradient during backpropagation, or None.
         op: the operator that writes it, if an operator created it.
     """
 
@@ -215,11 +215,11 @@ class Variable(graph.Variable):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether only its declaration states its dtype: no data layer, file, operator or scope does."""
+        """Return whether only the declaration sets the dtype, but no data layer, file, operator or scope."""
         return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
-        """Append a cast to another dtype; return the result."""
+        """Append a cast to a given dtype; return the result."""
         return cast_to(self, dtype)
 
     @property
@@ -244,7 +244,7 @@ class Variable(graph.Variable):
 
 
 class Parameter(Variable, graph.Parameter):
-    """A variable that training changes, with its settings for optimizers, which scripts may change before `minimize`.
+    """A variable that training updates, with settings for optimizers that scripts may change before `minimize`.
 
     Attributes:
         optimize_attr: `learning_rate`: factor on the optimizer's rate, or a variable that replaces it.

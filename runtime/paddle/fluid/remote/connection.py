@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connection to the servers of its programs, opened when the first message is due.
+"""A trainer's connection to the servers of its programs, opened when the first message is sent.
 
-Small gradients are sent together, in one message per server, when all of them are complete; large ones are sent as soon
-as they are computed: see `outbox`. Received values arrive with the answers. Programs that are transpiled together, and
-their clones, share a connection.
+Small gradients are sent together, in one message per server, when all of them are complete. Large gradients are sent as
+soon as they are computed: see `outbox`. Values from servers arrive with the answers. Programs that are transpiled
+together, and their clones, share a connection.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Connection:
         self._incoming: dict[tuple[int, str], Value] = {}
 
     def begin(self, wanted: Sequence[_Names], *, trains: bool, scope: Scope) -> None:
-        """Begin a run of the program.
+        """Begin a run of a program.
 
         Args:
-            wanted: the values that it will receive: endpoint -> names, for each time that sending is finished.
-            trains: whether it sends gradients.
+            wanted: the values that the run will receive: endpoint -> names, for each time that it finishes sending.
+            trains: whether the run sends gradients.
         """
         self._wanted = wanted
         self._incoming = {}
@@ -71,8 +71,8 @@ class Connection:
         """End a run, and flush messages that no operator waited for.
 
         Args:
-            trains: whether it sent gradients.
-            starts: whether it received initial values.
+            trains: whether the run sent gradients.
+            starts: whether the run received initial values.
         """
         try:
             if not self._outbox.is_empty:
@@ -90,7 +90,7 @@ class Connection:
         self._outbox.drop()
 
     def close(self) -> None:
-        """Leave the servers, which then no longer wait for this trainer. Safe to call twice."""
+        """Leave the servers, so that they no longer wait for this trainer. Safe to call twice."""
         self._closed = True
         self._outbox.drop()
         if self._client is not None:
@@ -124,7 +124,7 @@ class Connection:
         return [_from_wire(self._incoming.pop(key)) for key in keys]
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """Discard the received values; servers need no message, because they wait for this trainer's next gradients."""
+        """Discard the received values. Servers need no message, because they wait for this trainer's next gradients."""
         self._incoming = {}
 
     def fetch(self, wanted: _Names) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that a program communicates with, the keys for it, and the deadlines, also for the servers' ports."""
+"""The servers that a program communicates with, the keys for the connection, and deadlines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _AGAIN = 0.1  # of the time waited so far
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A trainer's place among trainers and servers.
+    """A trainer's position among trainers and servers.
 
     Attributes:
         trainer_id: rank of this trainer.
@@ -61,7 +61,7 @@ class Distribution:
 
 
 def distribution_of(program: graph.Program) -> Distribution:
-    """Return the distribution in the operators of block 0, for programs not made by a transpiler or read from files.
+    """Return the distribution that block 0's operators define, for programs that no transpiler of this process made.
 
     Raises:
         FluidError: the operators name several trainer ids.
@@ -86,7 +86,7 @@ def serving_operator(program: graph.Program) -> graph.Operator | None:
 
 
 def received_names(program: graph.Program, servers: Container[str]) -> list[dict[str, list[str]]]:
-    """Return the names that a run receives from these servers: endpoint -> names, by operator, for each send_barrier.
+    """Return the names that a run receives from these servers, endpoint -> names, for each send_barrier.
 
     Values received after several barriers belong to the last one that waits for their server; without barriers there
     is one entry.
@@ -135,7 +135,7 @@ def deadline_s() -> float:
 
 
 def wait_for_ports(endpoints: Sequence[str]) -> None:
-    """Wait without a deadline until a server listens on each "ip:port"; log the missing ones now and then.
+    """Wait without a deadline until a server listens on each "ip:port"; log the missing servers at intervals.
 
     Raises:
         ConfigError: an endpoint is not a valid address to connect to.
@@ -164,10 +164,10 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
 
 
 def wire_keys(who: str) -> WireKeys | None:
-    """Return the keys of the job, or None if the wire is plain; then log a warning for `who`.
+    """Return the keys of the job, or None if the wire is plain; in this case, log a warning for `who`.
 
     Raises:
-        ConfigError: the wire must be encrypted, and there is no job key.
+        ConfigError: the wire must be encrypted, but there is no job key.
     """
     from paddle.pserver.wire.keys import WireKeys  # heavy: ZeroMQ
 

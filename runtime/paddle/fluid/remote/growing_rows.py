@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's rows of the distributed embeddings, and the operations of the program's blocks on them.
+"""A server's rows of distributed embeddings, and the operations that the program's blocks perform on them.
 
 The blocks define the operations, and the growing tables of `pserver.sparse` execute them: a row is created by its first
-gradient, and its initial values depend on (seed, id) only, not on the order of requests or on the server.
+gradient, and its initial values depend only on (seed, id), not on the order of requests or the server.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class GrowingRows:
 
     Attributes:
         name: name of the table.
-        block: number of the block that updates it.
-        lookup_name: the name that fetches use.
+        block: number of the block that updates the table.
+        lookup_name: the table's name in fetches.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class GrowingRows:
             yield Rows(np.zeros(0, np.int64), np.zeros((0, _columns(self._table)), np.float32), height)
 
     def take_up(self, rows: Value) -> None:
-        """Restore rows that another process saved; other rows do not change."""
+        """Restore rows that an earlier process saved; other rows do not change."""
         assert isinstance(rows, Rows)
         self._enter(self._table, rows)
 
@@ -170,7 +170,7 @@ class GrowingRows:
             raise PserverError(f"gradient {name!r} contains NaN or infinity; nothing was changed")
 
     def reserve(self, gradients: Sequence[Value]) -> None:
-        """Check that an `update` with these ids has enough room.
+        """Check that there is room for an `update` with these ids.
 
         Raises:
             PserverError: there is not enough room; nothing was changed.
@@ -178,7 +178,7 @@ class GrowingRows:
         self._table.reserve(self._row_gradients(gradients))
 
     def update(self, gradients: Sequence[Value]) -> None:
-        """Take one step with the sum of gradients, in their order, after `reserve`."""
+        """Take one step with the sum of gradients, added in order, after `reserve`."""
         rate = np.asarray(to_host(self._scope.get(self._rate))).reshape(-1)[0]
         self._table.apply(self._row_gradients(gradients), float(rate))
 
@@ -191,11 +191,11 @@ class GrowingRows:
         ]
 
     def lookup(self, ids: Ids) -> Value:
-        """Return rows (n, width); creates none."""
+        """Return rows (n, width) without creating any."""
         return self._table.lookup(ids, self._unknown)
 
     def save(self, path: Path, states: Path) -> None:
-        """Write all rows to a file as selected rows, one block at a time, and the rule's state of them to another file.
+        """Write all rows to a file as selected rows, one block at a time, and their rule's states to a second file.
 
         Raises:
             PserverError: a file cannot be written.

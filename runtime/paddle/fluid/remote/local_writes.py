@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The location of a variable, or of a slice of it, on a server.
+    """The location of a variable or slice on a server.
 
     Attributes:
         endpoint: the server.
-        name: its name on the server.
+        name: name of the variable or slice on the server.
         offset: first element of the slice.
         shape: shape of the slice, or of the whole variable if every server has all of it.
     """
@@ -61,7 +61,7 @@ class ServedVariables:
         return [*self.parts, *self.tables]
 
     def cut(self, name: str, scope: Scope) -> dict[tuple[str, str], Value]:
-        """Return a value as stored on its servers: (endpoint, name there) -> value.
+        """Return a value as it is stored on servers: (endpoint, name on the server) -> value.
 
         Raises:
             RunError: the value has too few elements.
@@ -82,7 +82,7 @@ class ServedVariables:
         return found
 
     def joined(self, name: str, found: Mapping[str, Mapping[str, Any]]) -> Any:
-        """Return a variable, assembled from values of servers: endpoint -> name there -> value."""
+        """Return a variable assembled from servers' values: endpoint -> name on the server -> value."""
         by_offset = {part.offset: found[part.endpoint][part.name] for part in self.parts[name]}
         parts = [to_host(by_offset[offset]) for offset in sorted(by_offset)]
         return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
@@ -103,7 +103,7 @@ class ServedVariables:
 
 
 class LocalWrites:
-    """Finds served variables that were set on this trainer."""
+    """Detects served variables that were set on this trainer."""
 
     def __init__(self, served: ServedVariables) -> None:
         self.served = served

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that a run sends to servers, and the thread that sends them while the run still computes.
+"""The values that a run sends to servers, and the thread that sends them while the run is still computing.
 
-The thread sends the collected values as soon as they are large enough for a message; meanwhile more are collected, so
-the size of messages grows with the time that one takes on the wire. The thread ends when too little is left, which is
+The thread sends the collected values as soon as they are large enough for a message. More values are collected during
+that time, so messages grow with the time that sending takes. When too few values remain, the thread ends, and they are
 sent with the step's last message. Small steps use neither a thread nor an additional message.
 """
 
@@ -26,7 +26,7 @@ class Parcel(NamedTuple):
 
     Attributes:
         values: server -> values by name.
-        is_first: no earlier parcel is of this step; values sent by a failed step are discarded.
+        is_first: whether this is the step's first parcel; the server then discards values from a failed step.
     """
 
     values: Values
@@ -34,7 +34,7 @@ class Parcel(NamedTuple):
 
 
 class Outbox:
-    """A queue of values for servers. One thread runs the program and fills it; its own thread calls `push`."""
+    """A queue of values for servers. One thread runs the program and fills it; a second thread calls `push`."""
 
     def __init__(self, push: Callable[[Parcel], None]) -> None:
         """Create an empty outbox.
@@ -53,17 +53,17 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing was put into the outbox since `take` or `drop`."""
+        """Return whether no values were added since `take` or `drop`."""
         with self._lock:
             return not self._waiting and not self._has_pushed
 
     def begin(self, early: Collection[int]) -> None:
-        """Begin a run; `early`: the servers whose values are sent before `take`."""
+        """Begin a run; `early` names the servers whose values are sent before `take`."""
         self.drop()
         self._early = early
 
     def put(self, server: int, name: str, value: Value) -> None:
-        """Add a value, which must not change before the step is over.
+        """Add a value, which must not change before the end of the step.
 
         Raises:
             PaddleError: earlier values could not be sent.
@@ -83,7 +83,7 @@ class Outbox:
                 raise
 
     def take(self) -> Parcel:
-        """Wait until the values sent have arrived, and return the unsent ones: the last parcel of a step.
+        """Wait until the values sent have arrived; return the unsent values, which are the step's last parcel.
 
         Raises:
             PaddleError: see `put`.

@@ -3,8 +3,8 @@
 
 Block 0 lists the blocks: the learning rate's, if there is one, then one for each slice of a parameter.
 
-Delay compensation (DC-ASGD): the blocks compute g + g * g * (p - backup), where the backup is the value of the
-parameter that the trainer of gradient g last received.
+With delay compensation (DC-ASGD), the blocks compute g + g * g * (p - backup), where backup is the value of the
+parameter that the sender of gradient g last received.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRAINER_ID = "@TRAINER_ID@"
 
 
 def backup_name(param: str, trainer: int) -> str:
-    """Return the name of a parameter's value that a trainer received."""
+    """Return the name of the variable with the parameter value that a trainer last received."""
     return f"{param}.trainer_{trainer}_bak"
 
 
@@ -52,7 +52,7 @@ class Compensation:
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:
-        """Record that all trainers start with the same value."""
+        """Record that all trainers start with the same values."""
         trainer = 0
         while self._block.find(backup_name(name, trainer)) is not None:
             self.given(trainer, name, value)
@@ -64,7 +64,7 @@ class Compensation:
         return None if self._block.find(backup) is None else self._scope.get(backup)
 
     def given(self, trainer: int, name: str, value: Any) -> None:
-        """Record that a trainer receives a variable; the value becomes the backup if it is a parameter."""
+        """Record that a trainer receives a variable; if it is a parameter, the value becomes its backup."""
         backup = backup_name(name, trainer)
         if self._block.find(backup) is not None:
             self._scope.get(backup)[...] = value
@@ -112,11 +112,11 @@ class ServedProgram:
 
     @property
     def is_changed_by_answers(self) -> bool:
-        """Return whether the values sent to trainers affect later requests, as they do with delay compensation."""
+        """Return whether the values sent to trainers affect later requests, as with delay compensation."""
         return self._compensation is not None
 
     def kept(self) -> Iterator[tuple[str, Value]]:
-        """Yield the complete state of the program as (name, value); rows of one name can come in several parts."""
+        """Yield the program's complete state as (name, value); rows with the same name can come in several parts."""
         names = {
             name: None
             for block in self._program.blocks
@@ -130,14 +130,14 @@ class ServedProgram:
                 yield name, rows
 
     def take_up(self, name: str, value: Value) -> None:
-        """Restore a value that an earlier process of this server saved; the program then owns the array."""
+        """Restore a value that an earlier process of this server saved; the program takes ownership of the array."""
         if name in self._growing:
             self._growing[name].take_up(value)
         else:
             self._scope.cell(name).value = self._entered(value)
 
     def given(self, trainer: int, name: str) -> Value:
-        """Return the value of a variable that a trainer last received, if known, else its present value."""
+        """Return the value of a variable that a trainer last received, if known; otherwise the current value."""
         given = None if self._compensation is None else self._compensation.last_given(trainer, name)
         return to_wire(self._scope.get(name) if given is None else given)
 
@@ -179,7 +179,7 @@ class ServedProgram:
             )
 
     def begin_with(self, name: str, value: Value) -> None:
-        """Replace a variable's value in place, because trainers on this node may map the memory."""
+        """Replace a variable's value in place, because trainers on this node may have mapped the memory."""
         if name in self._growing:
             self._growing[name].take_up(value)
             return
@@ -189,11 +189,11 @@ class ServedProgram:
             self._compensation.begin(name, entered)
 
     def is_agreed(self, names: Collection[str]) -> bool:
-        """Return whether all trainers send equal values under these names, such as sums of squares over all servers."""
+        """Return whether all trainers send equal values under these names, such as global sums of squares."""
         return bool(names) and self._totals == {*names}
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """Compute one synchronous step, or its part before the clipping, if gradients are clipped by a global norm."""
+        """Compute one synchronous step or, if gradients are clipped by a global norm, its part before clipping."""
         given = {name: self._entered(value) for name, value in gradients.items()}
         rows = self._rows_of(gradients)
         self._reserve(rows)
@@ -240,7 +240,7 @@ class ServedProgram:
         return to_wire(value)
 
     def share(self) -> list[SharedArray]:
-        """Return the memory that trainers of this node may map: the parameters in this machine's own memory."""
+        """Return the memory that trainers of this node may map: the parameters in host memory."""
         if self._shared is None:
             written = {
                 name

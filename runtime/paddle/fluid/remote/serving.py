@@ -5,7 +5,7 @@ TERM and Ctrl+C end the process with code 0, as in the original.
 
 A process that builds a server's program is expected to serve it. If it fails before that, it reports the failure to its
 trainers, which would otherwise wait for the endpoint until their deadline. If an agent watches the process, the agent
-reports it.
+reports the failure instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_TEXT = 2000
 
 
 class Promises:
-    """The endpoints that this process may serve, as long as it holds the transpiler of their programs."""
+    """The endpoints that this process may still serve, as long as the transpiler of their programs exists."""
 
     def __init__(self) -> None:
         self._makers: WeakValueDictionary[str, object] = WeakValueDictionary()
@@ -50,14 +50,14 @@ class Promises:
         self._watches = False
 
     def make(self, endpoint: str, maker: object, trainers: int) -> None:
-        """Record that a program of `maker` is to be served at an endpoint, for `trainers` trainers."""
+        """Record that a program of `maker` will be served at an endpoint, for `trainers` trainers."""
         self._makers[endpoint], self._trainers[endpoint] = maker, trainers
         if not self._watches:
             self._watches = True
             atexit.register(self._end)
 
     def keep(self) -> None:
-        """Record that this process serves."""
+        """Record that this process has started to serve."""
         self._makers.clear()
 
     def _end(self) -> None:

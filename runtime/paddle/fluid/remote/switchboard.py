@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the connection of an executor's operators: that of the running program."""
+"""Switchboard: gives an executor's operators the connection of the program that is running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Switchboard:
-    """Implements `Remote` for the operators of one executor, by the connection of the running program."""
+    """Implements `Remote` for the operators of one executor, with the connection of the running program."""
 
     def __init__(self) -> None:
         self._plans: WeakKeyDictionary[Program, _Plan] = WeakKeyDictionary()
@@ -36,7 +36,7 @@ class Switchboard:
         """Connect a program's operators to their servers while the program runs.
 
         Raises:
-            PserverError: servers failed; raised as the servers reported it, not as the failure of an operator.
+            PserverError: servers failed; the error is the servers' own, not one of an operator.
         """
         plan = self._plan(program)
         if not plan.wanted:
@@ -69,7 +69,7 @@ class Switchboard:
             self.peers = before
 
     def close(self) -> None:
-        """Leave all servers to which this trainer is connected."""
+        """Leave all servers that this trainer is connected to."""
         for connection in self._used.values():
             connection.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BatchQueue: batches that a thread prefetches and `read` operators take, from one `start` to the next `reset`."""
+"""BatchQueue: batches that a thread prefetches and `read` operators take, between `start` and `reset`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Batches = Callable[[], Iterable[list[Any]]]
 
 
 class BatchQueue:
-    """Holds a few batches for several readers; stored in a scope, like any value, with its own description.
+    """Holds a few batches for several readers; stored in a scope like any other value, with its own description.
 
     Attributes:
         shape: the shape of a value's variable.
@@ -66,13 +66,13 @@ class BatchQueue:
             self._batches = iter(ahead)
 
     def reset(self) -> None:
-        """Discard the prefetched batches and end the thread; does nothing if it has not started."""
+        """Discard the prefetched batches and end the thread; does nothing if the queue has not started."""
         self._thread.close()
         with self._lock:
             self._batches = self._ahead = None
 
     def read(self) -> list[Any]:
-        """Return the values of the next batch; waits for it.
+        """Wait for the next batch and return its values.
 
         Raises:
             EndOfData: there are no more batches, until the reader is reset and started again.
@@ -92,10 +92,10 @@ class BatchQueue:
 
 @contextmanager
 def readers_named(block: Block) -> Iterator[None]:
-    """Raise a clear error if a run failed because its reader is not started.
+    """Translate the error of a run whose reader has not started into one that names the reader.
 
     Raises:
-        RunError: the reader is not started.
+        RunError: the reader has not started.
     """
     try:
         yield

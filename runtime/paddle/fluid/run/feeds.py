@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs and outputs of a run: feeds, split over places if there are several, and fetched values.
+"""The inputs and outputs of a run: feeds, which are split over several places, and fetched values.
 
-Arrays enter with the variable's dtype, or with sequences.
+Fed arrays have the variable's dtype, and optionally sequences.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 
 def entering(value: Any, block: Block, name: str) -> Any:
-    """Return a fed value for a variable of a block.
+    """Convert a fed value for a variable of a block.
 
-    Python numbers take the variable's dtype. Arrays must have it, or integers (or shorter floating point numbers) that
-    it can represent exactly, which are converted; the run refuses all others.
+    Python numbers are converted to the variable's dtype. Arrays must have that dtype, or contain integers or shorter
+    floating-point numbers that it represents exactly, which are converted. The run refuses other arrays.
 
     Raises:
         RunError: the value is a list of arrays, which has no shape.
-        FluidTypeError: the value is not a number, or is text.
+        FluidTypeError: the value is not numeric.
     """
     variable = block.find(name)
     if isinstance(value, LoDTensor):
@@ -81,7 +81,7 @@ def _is_exact(integers: Any, converted: Any) -> bool:
 
 
 def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> dict[str, Any]:
-    """Store fed values of persistable variables permanently in the scope, and return the others.
+    """Store fed values of persistable variables permanently in the scope; return the other values.
 
     Raises:
         RunError: a value has a different dtype than its variable.
@@ -102,7 +102,7 @@ def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> d
 
 
 def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
-    """Return a feed for each part; the last part gets the remainder.
+    """Return one feed per part; the last part gets the remainder.
 
     Raises:
         FluidError: a value has fewer samples than there are parts.
@@ -123,7 +123,7 @@ def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """Return the values fetched by several places, concatenated."""
+    """Return the values that several places fetched, concatenated."""
     first = values[0]
     if isinstance(first, SelectedRows):
         return concatenated(values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLAGS_ variables of the environment: the ones that have an effect, and a warning about all others."""
+"""The FLAGS_ variables of the environment: applies those that have an effect, and warns about all others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checks_finite() -> bool:
 
 @cache
 def warn_of_others() -> None:
-    """Warn about the variables without effect, once per process."""
+    """Warn about variables that have no effect, once per process."""
     others = sorted(name for name in os.environ if name.startswith("FLAGS_") and name not in _HONOURED)
     if others:
         _log.warning("flags without effect in this runtime: %s", ", ".join(others))

@@ -23,7 +23,7 @@ class CPUPlace:
 
 @dataclass(frozen=True)
 class CUDAPlace:
-    """One GPU, counted within CUDA_VISIBLE_DEVICES."""
+    """One GPU; indexes count within CUDA_VISIBLE_DEVICES."""
 
     index: int = 0
 
@@ -34,7 +34,7 @@ class CUDAPlace:
 
 @dataclass(frozen=True)
 class CUDAPinnedPlace(CPUPlace):
-    """Host memory that GPUs read fast; equivalent to `CPUPlace`."""
+    """Pinned host memory, from which GPUs read faster; equivalent to `CPUPlace`."""
 
 
 Place: TypeAlias = CPUPlace | CUDAPlace

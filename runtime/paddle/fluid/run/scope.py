@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scope: the core's scope, with Fluid's handles on the values."""
+"""Scope: the core's scope, plus Fluid's handles on its values."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class VariableHandle:
         return LoDTensor(self._cell)
 
     def get_selected_rows(self) -> RowsHandle:
-        """Return a handle on the value, which must be selected rows; an empty variable becomes such, without rows.
+        """Return a handle on the value, which must be selected rows; an empty variable becomes selected rows.
 
         Raises:
             FluidTypeError: the variable holds a different kind of value.
@@ -138,7 +138,7 @@ class Scope(graph.Scope):
     """A mapping from names to values, with Fluid's methods."""
 
     def var(self, name: str) -> VariableHandle:
-        """Return a handle on a value of this scope, created empty if the name is new."""
+        """Return a handle on a value of this scope; create an empty value if the name is new."""
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
@@ -163,12 +163,12 @@ _local = _Local()
 
 
 def get_cur_scope() -> Scope:
-    """Return the innermost scope of this thread, as entered by `enter_local_scope`."""
+    """Return this thread's innermost scope, as set by `enter_local_scope`."""
     return _local.scopes[-1]
 
 
 def enter_local_scope() -> None:
-    """Create a child of the innermost scope, and make it the innermost one."""
+    """Create a child of the innermost scope, which becomes the innermost scope."""
     _local.scopes.append(get_cur_scope().new_scope())
 
 
@@ -184,7 +184,7 @@ def leave_local_scope() -> None:
 
 
 def var(name: str) -> VariableHandle:
-    """Return a handle on a value of the innermost scope, created empty if the name is new."""
+    """Return a handle on a value of the innermost scope; create an empty value if the name is new."""
     return get_cur_scope().var(name)
 
 
@@ -213,7 +213,7 @@ def global_scope() -> Scope:
 
 @contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Make another scope the global one within the context.
+    """Make a different scope the global scope within the context.
 
     Raises:
         FluidTypeError: the argument is not a scope.

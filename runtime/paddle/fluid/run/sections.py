@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of a program: each runs on its own thread, batch after batch, with the results of the uncut program.
+"""Sections of a program, each running on its own thread, batch after batch; results equal the uncut program's.
 
-The inputs of a section that belong to a batch arrive with the batch from earlier sections. State between batches is
-stored in the scope: if a section shares state with a later one and either of them writes it, the section waits until
-the later one has finished the previous batch. All batches thus see the same state as in sequential execution.
+A batch brings the values that earlier sections computed. State that persists between batches is stored in the scope. If
+a section shares state with a later section and either of them writes it, the earlier section waits until the later one
+has finished the previous batch. All batches thus see the same state as in sequential execution.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Section:
 
     Attributes:
         program: a program with only the section's operators.
-        reads: the variables of a batch that it reads.
-        makes: the variables of a batch that it writes.
+        reads: the batch's variables that the section reads.
+        makes: the batch's variables that the section writes.
         waits: numbers of later sections that must have finished the previous batch.
     """
 
@@ -46,7 +46,7 @@ class Section:
 
 
 def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
-    """Return the sections of a program, see `parallel.pipeline`.
+    """Return the sections of a program; see `parallel.pipeline`.
 
     Args:
         cuts: names of variables at which the forward pass is cut; those of the last cut are optional.
@@ -141,7 +141,7 @@ class Sections:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run the threads; on exit wait for all batches.
+        """Run the threads within the context; on exit, wait for all batches.
 
         Raises:
             RunError: a section failed.

@@ -21,7 +21,7 @@ from paddle.ops.base.registry import OpDef, find, lookup, registered
 
 
 class SlotProto(NamedTuple):
-    """One slot: `duplicable` if it takes several variables, `dispensable` if it can be left out."""
+    """One slot: `duplicable` if it takes several variables, `dispensable` if it can be omitted."""
 
     name: str
     duplicable: bool
@@ -30,7 +30,7 @@ class SlotProto(NamedTuple):
 
 
 class AttributeProto(NamedTuple):
-    """One attribute; those that every operator has are `generated`."""
+    """One attribute; attributes that every operator has are `generated`."""
 
     name: str
     type: AttrType
@@ -63,7 +63,7 @@ class OpProtoHolder:
         return _proto(lookup(type))
 
     def has_op_proto(self, type: str) -> bool:
-        """Return whether there is an operator of that type."""
+        """Return whether an operator of this type exists."""
         return find(type) is not None
 
 
@@ -73,7 +73,7 @@ def get_all_op_protos() -> list[OpProto]:
 
 
 class SingleOperator:
-    """One operator with the names of its variables; `Operator(...)` creates it."""
+    """One operator with the names of its variables, as `Operator(...)` creates it."""
 
     def __init__(self, op: graph.Operator) -> None:
         self._op = op

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoDTensor: an array and the starts of the sequences in it; it can be fed, fetched and stored in scopes."""
+"""LoDTensor: an array with the offsets of its sequences; it can be fed, fetched and stored in scopes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LoDTensor:
         self._set_levels(offsets_of(lengths))
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
-        """Return True: others are refused when they are set."""
+        """Return True, because invalid lengths are refused when they are set."""
         return True
 
     def _set_levels(self, levels: tuple[npt.NDArray[np.int64], ...]) -> None:
@@ -145,10 +145,10 @@ class LoDTensorArray(list[LoDTensor]):
 def create_lod_tensor(
     data: npt.NDArray[Any] | list[Any] | LoDTensor, recursive_seq_lens: Lengths, place: Place | None = None
 ) -> LoDTensor:
-    """Return a tensor with sequences.
+    """Return a tensor with the given sequence lengths.
 
     Args:
-        data: rows as an array or a tensor; or a list of lists of ids, which become one column.
+        data: rows, as an array or a tensor; or a list of lists of ids, which become a single column.
         place: ignored.
 
     Raises:
@@ -174,7 +174,7 @@ def create_lod_tensor(
 def create_random_int_lodtensor(
     recursive_seq_lens: Lengths, base_shape: Sequence[int], place: Place | None, low: int, high: int
 ) -> LoDTensor:
-    """Return random int64 rows from `low` to `high`, both included, in the given sequences."""
+    """Return random int64 rows from `low` to `high`, inclusive, with the given sequence lengths."""
     shape = [sum(recursive_seq_lens[-1]), *base_shape]
     data = np.random.randint(low, high + 1, shape).astype("int64")
     return create_lod_tensor(data, recursive_seq_lens, place)

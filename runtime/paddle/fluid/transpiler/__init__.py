@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for training on several machines, derived from a program for one; above `parallel`."""
+"""Derives programs for training on several machines from a program for one machine; above `parallel`."""
 
 import sys
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of trainers without servers (mode nccl2).
+"""Programs of trainers without servers (mode "nccl2").
 
 The main program is unchanged: the code that runs it sums gradients over trainers, or averages parameters. The startup
-program gets the operators with which trainers meet.
+program gets the operators that connect the trainers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def transpile_collective(
     current_endpoint: str,
     sync_mode: bool,
 ) -> None:
-    """Record the trainers in a program, and add their meeting to its startup program.
+    """Record the trainers in a program, and add the operators that connect them to its startup program.
 
     Raises:
         FluidError: an argument is invalid; the message names it.

@@ -18,7 +18,7 @@ class Named(Protocol):
 
 
 class PSDispatcher(ABC):
-    """The base class of dispatchers, including user-defined ones."""
+    """Base class of dispatchers, including user-defined ones."""
 
     def __init__(self, pserver_endpoints: Sequence[str]) -> None:
         self._eps = list(pserver_endpoints)
@@ -30,7 +30,7 @@ class PSDispatcher(ABC):
         return self._eps
 
     def reset(self) -> None:
-        """Start again with the first server."""
+        """Start again at the first server."""
         self._step = 0
 
     @abstractmethod
@@ -39,7 +39,7 @@ class PSDispatcher(ABC):
 
 
 class RoundRobin(PSDispatcher):
-    """Assigns the servers in turn, continuing where the last call ended."""
+    """Assigns the servers in turn, starting where the last call ended."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
         """Return the server of each variable: the next one in turn."""
@@ -51,7 +51,7 @@ class RoundRobin(PSDispatcher):
 
 
 class HashName(PSDispatcher):
-    """Assigns by a hash of the parameter slice's name, the same in every process and for its gradient."""
+    """Assigns servers by a hash of the slice's name, which is the same in every process, also for gradients."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
         """Return the server of each variable, selected by a hash of its name."""
@@ -69,23 +69,25 @@ class DistributeTranspilerConfig:
     """A transpiler's settings.
 
     Attributes:
-        slice_var_up: cut large parameters into slices for several servers.
+        slice_var_up: whether to cut large parameters into slices for several servers.
         split_method: dispatcher class that assigns slices to servers; None: RoundRobin.
         min_block_size: minimum number of elements of a slice, at least 8192.
-        enable_dc_asgd: compensate for delay; asynchronous mode only.
+        enable_dc_asgd: whether to compensate for delay; only in asynchronous mode.
         mode: "pserver" or "nccl2".
         print_log: ignored.
         wait_port: whether `get_trainer_program` waits for the servers.
         runtime_split_send_recv: not supported: gradients are split by operators.
-        sync_mode: None or True leaves it to `transpile`; False makes it asynchronous.
-        nccl_comm_num: connections between ranks.
-        use_hierarchical_allreduce: reduce within groups first.
+        sync_mode: False: asynchronous; None or True: `transpile` decides.
+        nccl_comm_num: number of connections between ranks.
+        use_hierarchical_allreduce: whether to reduce within groups first.
         hierarchical_allreduce_inter_nranks: number of ranks per group.
         hierarchical_allreduce_exter_nranks: number of groups.
-        table_rule: update rule of the distributed embedding: "sgd": plain descent with the sum of the trainers'
-            gradients, as in the original; "own": the optimizer's rule with their mean, on the rows of a batch.
-        k_steps: mode nccl2: steps between averages of the trainers' parameters. Synchronous trainers wait for each
-            other there (local SGD), or with 1 sum gradients; asynchronous ones never wait for another's steps.
+        table_rule: update rule of the distributed embedding. "sgd": plain gradient descent with the sum of the
+            trainers' gradients, as in the original. "own": the optimizer's rule with the mean of the gradients, on the
+            batch's rows.
+        k_steps: in mode "nccl2", number of steps between averages of the trainers' parameters. At an average,
+            synchronous trainers wait for each other (local SGD); with 1, they sum gradients instead. Asynchronous
+            trainers never wait for each other's steps.
     """
 
     slice_var_up: bool = True

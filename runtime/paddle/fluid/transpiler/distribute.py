@@ -95,20 +95,20 @@ class DistributeTranspiler:
         slice_var_up: bool | None = None,
         split_method: type[PSDispatcher] | None = None,
     ) -> None:
-        """Change a program and its startup program into those of a trainer, in place.
+        """Change a program and its startup program into a trainer's programs, in place.
 
         Args:
-            trainer_id: rank of the trainer, from 0; on servers any number.
+            trainer_id: rank of the trainer, from 0; any number on servers.
             program: the program after `minimize`; None: the default main program.
-            trainers: number of trainers; in nccl2 mode "ip:port,ip:port" of all.
-            sync_mode: servers, or in nccl2 mode trainers, wait for all trainers in every step.
-            startup_program: initialises the parameters; None: the default startup program.
+            trainers: number of trainers; in mode "nccl2", the "ip:port,ip:port" of all trainers.
+            sync_mode: whether servers (in mode "nccl2", trainers) wait for all trainers in every step.
+            startup_program: program that initializes the parameters; None: the default startup program.
             slice_var_up: old form of the setting with this name.
 
         Calls of 0.11 to 0.14 are accepted too: they pass the updates first, and settings as positional arguments.
 
         Raises:
-            FluidError: an argument or the program is unsuitable; the message has the reason.
+            FluidError: an argument or the program is unsuitable; the message gives the reason.
         """
         program = program or default_main_program()
         startup = startup_program or default_startup_program()
@@ -139,11 +139,11 @@ class DistributeTranspiler:
         self._rewrite()
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """Return the trainer's program, without updates; it is the object that was transpiled.
+        """Return the trainer's program, without updates; it is the program object that was transpiled.
 
         Args:
-            wait_port: first wait until every server listens, without a limit; missing servers are logged at intervals.
-                The trainer's deadlines begin after that. False: they begin with its first run.
+            wait_port: whether to wait first, without a limit, until every server listens; missing servers are logged at
+                intervals. The trainer's deadlines start after this wait; False: they start with its first run.
 
         Raises:
             FluidError: nothing was transpiled, or there is no such trainer.

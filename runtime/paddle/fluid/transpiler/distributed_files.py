@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading the state of parameter servers: optimizers' state and tables, under the names of one machine.
+"""Saves and loads the state of parameter servers, optimizer state and tables, under their names on one machine.
 
-Trainer 0 saves it; the files can be loaded by any number of servers, and on one machine. The rows of a distributed
-embedding on server i are in `<dirname>/__lookup_table__/<table>_<i>`, as selected rows, and the state of its update
-rule for them in `<table>_<i>.states`, which names the rule. Every server writes its own files, on its own machine. Any
-number of servers can load them, if each has the files of all.
+Trainer 0 saves the state; any number of servers, or a program on one machine, can load it. The rows of a distributed
+embedding on server i are in `<dirname>/__lookup_table__/<table>_<i>`, as selected rows; their update rule's states are
+in `<table>_<i>.states`, which names the rule. Every server writes its own files, on its own machine. Any number of
+servers can load them, if each server has all the files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def save_persistables(
 ) -> None:
     """Save all persistable variables: parameters, optimizer state, learning rates; see `save_vars`.
 
-    With a transpiled program, every trainer saves its own variables, and trainer 0 also those of the servers.
+    With a transpiled program, every trainer saves its own variables, and trainer 0 also saves the servers'.
 
     Raises:
         NotInitialisedError: a variable has no value.
@@ -64,7 +64,7 @@ def save_persistables(
 def save_all(
     executor: object, dirname: str | os.PathLike[str], program: Program, filename: str | None, *, fetch: bool
 ) -> None:
-    """Do the same as `save_persistables`; `fetch`: whether to include the servers' variables."""
+    """Do what `save_persistables` does; `fetch`: whether to include the servers' variables."""
     remote = _remote(program)
     if not program._distributed_lookup_tables and not remote:
         variable_files.save_persistables(executor, dirname, program, filename)
@@ -94,8 +94,8 @@ def load_persistables(
 ) -> None:
     """Load the files of `save_persistables`; see `load_vars`.
 
-    A server's program loads its slices of the files. A trainer's program loads its own variables, and on trainer 0 also
-    those of the servers, which start with these values if they are loaded before the first step.
+    A server's program loads its slices of the files. A trainer's program loads its own variables. On trainer 0, it also
+    loads the servers' variables; if this happens before the first step, the servers start with these values.
 
     Raises:
         ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype.
@@ -160,7 +160,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
     """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, a file is damaged, some files have no states, or they are of a different rule.
+        ModelFileError: there is no file, a file is damaged, some files have no states, or states of a different rule.
     """
     paths = _table_files(folder, variable.name)
     if not paths:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's startup program: the initial value of each variable, at the variable's size on the server.
+"""A server's startup program: sets the initial value of each variable, at its size on the server.
 
-Values that do not depend on the size are created at the slice's size. All others are created whole, with all operators
-that lead to them, and then cut.
+Values that do not depend on the size are created at the slice's size. All other values are created in full, by all
+operators that they depend on, and then cut.
 """
 
 from __future__ import annotations

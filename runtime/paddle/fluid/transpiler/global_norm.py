@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipping by the global norm of gradients whose parameters are on several servers.
+"""Clipping by the global norm of gradients when the parameters are on several servers.
 
 In synchronous training, a server averages the trainers' gradients and sends each trainer the sum of squares of its
-slices. Trainers add the sums of all servers, which gives all of them the same total, and send it back; the first one
-to arrive lets a server clip, decay and update. In asynchronous training, a trainer clips by the norm of its
-own gradients, since an update consists of these alone.
+slices. Every trainer adds the sums of all servers, obtains the same total, and sends it back. When the first total
+arrives, a server clips, decays and updates. In asynchronous training, a trainer clips by the norm of its own gradients,
+because an update uses only these.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class NormGroup:
     Attributes:
         total: variable of the sum of squares of all gradients.
         squares: parameter -> variable of its gradient's sum of squares.
-        summing: operators that compute these.
-        factors: operators that compute the gradients' factor from the total.
-        scaling: operators that multiply the gradients.
+        summing: operators that compute the sums of squares.
+        factors: operators that compute the scaling factor from the total.
+        scaling: operators that multiply the gradients by the factor.
     """
 
     total: str
@@ -39,7 +39,7 @@ class NormGroup:
 
     @property
     def common(self) -> frozenset[str]:
-        """The operators that are computed for all parameters together."""
+        """The operators that are run once for all parameters together."""
         return frozenset({self.total, *(name for op in self.factors for name in op.writes)})
 
     def total_of(self, server: int) -> str:
@@ -48,7 +48,7 @@ class NormGroup:
 
 
 def norm_groups(updates: Sequence[Operator]) -> list[NormGroup]:
-    """Return the groups in the operators of all updates."""
+    """Return the norm groups in the operators of all updates."""
     squares = {
         op.outputs["Out"][0]: op for op in updates if op.type == "squared_l2_norm" and len(op.role_vars) == 2
     }
@@ -57,7 +57,7 @@ def norm_groups(updates: Sequence[Operator]) -> list[NormGroup]:
 
 
 def clip_on_trainers(program: Program, groups: Sequence[NormGroup]) -> None:
-    """Move the clipping of these groups from the updates into the trainer's program."""
+    """Move the clipping of these groups from the updates to the trainer's program."""
     ops = [op for group in groups for op in (*group.summing, *group.factors, *group.scaling)]
     block = program.global_block()
     for at, op in enumerate(block.ops):
@@ -79,7 +79,7 @@ def exchange_totals(
     trainer_id: int,
     after: Variable,
 ) -> list[Variable]:
-    """Append the operators that sum the servers' sums and send back the totals; return the variables sent.
+    """Append the operators that add up the servers' sums and send back the totals; return the sent variables.
 
     Args:
         block: a trainer's block, after the barrier of its gradients.
@@ -100,7 +100,7 @@ def exchange_totals(
 
 
 def append_sum_of_squares(block: Block, group: NormGroup, mine: Sequence[PlacedSlice], server: int) -> None:
-    """Append to a server's block operators that sum the squares of its slices' gradients, which are averages here."""
+    """Append operators to a server's block that sum the squares of its slices' gradients, already averaged."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
     role = {OP_ROLE: int(OpRole.OPTIMIZE)}

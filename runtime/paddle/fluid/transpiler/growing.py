@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distributed embedding: a table whose rows are on servers only, row i on server i mod servers, i unsigned.
+"""The distributed embedding: a table with rows only on servers; row i is on server i mod servers, i unsigned.
 
 A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the table, answer
 fetches and save. A program can have several tables.
@@ -35,10 +35,10 @@ class GrowingTable:
 
     Attributes:
         name: the name of the table.
-        grad: name of its gradient.
+        grad: name of the table's gradient.
         shape: (rows, width); the number of rows is not a limit.
-        begins: attributes of lookup_sparse_table that give the initial values of rows.
-        prefix: prefix of the names of fetched variables, which are the original's if the program has one table.
+        begins: attributes of lookup_sparse_table that determine the initial values of rows.
+        prefix: prefix of the names of fetched variables; with a single table, the names are the original's.
         rule: attributes of update_sparse_table that define the update of rows; None: sgd with the sum of gradients.
     """
 
@@ -51,18 +51,18 @@ class GrowingTable:
 
     @property
     def rule_line(self) -> str:
-        """The `rule_line` of its update rule."""
+        """The `rule_line` of the table's update rule."""
         if self.rule is None:
             return rule_line(OptimizerSpec("sgd"))
         hyper = zip(self.rule["hyper_names"], self.rule["hyper_values"], strict=True)
         return rule_line(OptimizerSpec(self.rule["rule"], dict(hyper)))
 
     def asked(self, server: int) -> str:
-        """Return the name of the variable with the ids that are requested from a server."""
+        """Return the name of the variable that holds the ids requested from a server."""
         return f"{self.prefix}prefetch_compress_in_tmp_{server}"
 
     def found(self, server: int) -> str:
-        """Return the name of the variable with the rows that a server returns."""
+        """Return the name of the variable that holds the rows that a server returned."""
         return f"{self.prefix}prefetch_compress_out_tmp_{server}"
 
 
@@ -71,7 +71,7 @@ def growing_tables(main: Program, startup: Program, pairs: Mapping[str, str]) ->
 
     Args:
         main: the program after `minimize`.
-        startup: has the operators that initialize the tables.
+        startup: program with the operators that initialize the tables.
         pairs: parameter -> gradient.
 
     Raises:
@@ -109,12 +109,12 @@ def _growing_table(
 def own_rule(
     table: GrowingTable, tables: Collection[str], updates: Sequence[Operator], startup: Program
 ) -> GrowingTable:
-    """Return a table with the update rule of the other parameters.
+    """Return a table that uses the update rule of the other parameters.
 
     Args:
         tables: names of all tables.
         updates: updates of the program, including those of the tables.
-        startup: gives the initial values of the rule's arrays.
+        startup: program with the initial values of the rule's arrays.
 
     Raises:
         FluidError: no other parameter is updated, or its rule cannot update single rows.
@@ -143,7 +143,7 @@ def own_rule(
 
 
 def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int) -> None:
-    """Replace the lookups by split_ids, prefetch and merge_ids at the position of the first one, in place.
+    """Replace lookups in place, at the position of the first one, with split_ids, prefetch and merge_ids.
 
     Raises:
         FluidError: the ids of a later lookup are not available yet at that position.
@@ -178,7 +178,7 @@ def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str],
 
 
 def table_fetched(names: Sequence[str], prefetch: Any) -> str:
-    """Return which of a program's tables an operator of `rewrite_lookups` fetches rows of."""
+    """Return the table whose rows an operator of `rewrite_lookups` fetches."""
     (asked, *_) = prefetch.inputs["X"]
     return next((name for name in names if asked.startswith(f"{name}.prefetch_")), names[0])
 
@@ -186,7 +186,7 @@ def table_fetched(names: Sequence[str], prefetch: Any) -> str:
 def send_gradient(
     block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int, sync: bool
 ) -> Variable:
-    """Insert split_ids and send after the operator that writes the gradient; return the dummy output of send."""
+    """Insert split_ids and send after the operator that writes the gradient; return send's dummy output."""
     at = 1 + max(
         index
         for index, op in enumerate(block.ops)
@@ -229,9 +229,9 @@ def serve_table(
     """Add a server's blocks for one table, and its variables.
 
     Args:
-        program: the server's, with all other blocks.
+        program: the server's program, with all other blocks.
         origin: block 0 of the program for one machine.
-        trainers: how many gradients are summed; None: they are applied as they come.
+        trainers: number of gradients to sum; None: each gradient is applied on arrival.
         parent: number of the blocks' parent.
     """
     outer = program.global_block()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speeds up inference programs: a batch norm after a convolution becomes part of its filter and bias.
+"""Speeds up inference programs: folds a batch norm that follows a convolution into the filter and bias.
 
-The new values are separate parameters, `<name>_fuse_bn`: other programs of the scope keep theirs.
+The new values are separate parameters, `<name>_fuse_bn`, so that other programs in the scope are not affected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class InferenceTranspiler:
     """Rewrites programs that were created by `clone(for_test=True)` or loaded for inference."""
 
     def transpile(self, program: Program, place: Place | None = None, scope: Scope | None = None) -> None:
-        """Fold batch norms into the convolutions before them, in place; values in between can no longer be fetched.
+        """Fold batch norms into the convolutions before them, in place; intermediate values cannot be fetched any more.
 
         Args:
             program: a program in test mode, whose parameters have values in the scope.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement: the parameters of a program, their gradients, their slices (ranges of rows) and their servers."""
+"""Placement: a program's parameters, their gradients, their slices (ranges of rows) and their servers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True)
 class Slice:
-    """One range of rows of a variable.
+    """A range of rows of a variable.
 
     Attributes:
         origin: the variable.
         index: index of the slice.
         count: number of slices of the variable.
         shape: shape of the slice.
-        offset: number of elements before it.
+        offset: number of elements before the slice.
     """
 
     origin: str
@@ -62,7 +62,7 @@ def slice_variable(var_list: Sequence[Shaped], slice_count: int, min_block_size:
 
 
 def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[Slice]:
-    """Return the slices of one variable."""
+    """Return the slices of a variable."""
     sizes = block_sizes(variable.shape, slice_count, min_block_size)
     width = prod(variable.shape[1:])
     return [
@@ -72,7 +72,7 @@ def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[S
 
 
 def block_sizes(shape: Sequence[int], slice_count: int, min_block_size: int) -> list[int]:
-    """Return the number of elements of each slice: whole rows, one slice per server, of at least a minimum size."""
+    """Return each slice's number of elements: whole rows, at most one slice per server, of a minimum size."""
     total = prod(shape)
     count = min(slice_count, max(1, total // min_block_size))
     size = ceil(total / count)
@@ -87,7 +87,7 @@ class PlacedSlice:
     """One slice of a parameter, the names of its gradient, and its server.
 
     Attributes:
-        param: the slice; its name is the parameter's on the server.
+        param: the slice; its name is the name of the parameter on the server.
         grad: name of its gradient on the server, where trainers' gradients are merged.
         sent: name of this trainer's gradient.
         endpoint: the server.
@@ -101,17 +101,17 @@ class PlacedSlice:
     alone: bool = True
 
     def own(self, name: str) -> str:
-        """Return the name on the server of a variable that this slice's update writes.
+        """Return the name, on the server, of a variable that this slice's update writes.
 
-        The variable keeps its name, as in the original, unless the update of another slice on the same server writes it
-        too.
+        The variable keeps its name, as in the original, unless the update of a different slice on the same server also
+        writes it.
         """
         return name if self.alone else f"{name}.block{self.param.index}"
 
 
 @dataclass(frozen=True)
 class Placed:
-    """One parameter: its gradient's name and its slices."""
+    """One parameter, the name of its gradient, and its slices."""
 
     param: str
     grad: str
@@ -124,7 +124,7 @@ def optimizing(block: Block) -> list[Operator]:
 
 
 def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
-    """Return parameter -> gradient, as computed by the backward pass, in the order of first use by updates."""
+    """Return parameter -> gradient, as the backward pass computes them, in the order in which updates use them."""
     made = {name for op in ops for name in op.writes if name not in op.reads}
     pairs: dict[str, str] = {}
     for op in ops:
@@ -134,7 +134,7 @@ def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
 
 
 def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, PlacedSlice]]:
-    """Return the slices on a server with their parameters, sorted by name, then by rows."""
+    """Return the slices on a server, each with its parameter, sorted by name and then by row."""
     return [
         (each, one)
         for each in sorted(placed, key=lambda one: one.param)
@@ -144,7 +144,7 @@ def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, Pla
 
 
 def written_by(updates: Sequence[Operator], placed: Placed) -> list[str]:
-    """Return the variables that a parameter's update writes besides the parameter and its gradient."""
+    """Return the variables that a parameter's update writes, besides the parameter and its gradient."""
     own = (op for op in updates if op.role_vars and op.role_vars[0] == placed.param)
     names = dict.fromkeys(name for op in own for name in op.writes)
     return [name for name in names if name not in (placed.param, placed.grad)]
@@ -160,14 +160,14 @@ def place(
     shuffle_seed: int | None,
     whole: Collection[str] = (),
 ) -> list[Placed]:
-    """Return the placement, in the order of sending.
+    """Return the placement of all parameters, in the order of sending.
 
     Args:
         pairs: parameter -> gradient, sorted by name.
         slice_count: maximum number of slices per parameter.
         min_block_size: minimum number of elements per slice.
         suffix: suffix of this trainer's gradient names, such as ".trainer_0".
-        shuffle_seed: shuffles the order; the same in all processes. None: no shuffling.
+        shuffle_seed: seed that shuffles the order, equal in all processes; None: no shuffling.
         whole: parameters that are not cut.
 
     Raises:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks which updates can be split, over servers and over the slices of a parameter.
+"""Checks which updates can be split over servers and over the slices of a parameter.
 
 `transpile` rejects unsupported updates in every process: if only a server failed, trainers would keep waiting.
 """
@@ -32,12 +32,12 @@ def check_apart(
     rates: Sequence[Operator],
     groups: Sequence[NormGroup] = (),
 ) -> None:
-    """Check that servers support the updates, and that no update needs another parameter, which may be elsewhere.
+    """Check that servers support the updates, and that no update needs a parameter that may be on another server.
 
     Global norms of gradients are allowed, because servers receive them.
 
     Raises:
-        FluidError: there is such an update.
+        FluidError: an update is not supported.
     """
     common = {name for op in rates for name in op.writes}.union(*(group.common for group in groups))
     shared = [op for group in groups for op in (*group.summing, *group.factors)]

@@ -3,8 +3,8 @@
 
 Variables that have the parameter's size in the trainer's program have the slice's size here.
 
-Delay compensation: g' = g + g * g * (p - p_then), where p_then is the value that the trainer used to compute g.
-Gradients that are selected rows are not compensated.
+Delay compensation computes g' = g + g * g * (p - p_then), where p_then is the parameter value from which the trainer
+computed g. Gradients that are selected rows are not compensated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def server_program(
     Args:
         origin: block 0 of the program for one machine, which has all variables.
         rates: operators of the learning rate's schedule.
-        endpoints: all servers, which share it.
+        endpoints: endpoints of all servers, which share the schedule.
         groups: gradients that are clipped by their norm over all servers.
     """
     server = _Server(origin, trainers, sync, compensated)
@@ -294,7 +294,7 @@ def _copied_body(program: Program, parent: Block, origin: Block, idx: int) -> in
 
 
 def renamed(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the slots of an operator, with its variables renamed by `names`."""
+    """Return an operator's slots, with variables renamed by `names`."""
     return {
         slot: [name if name == EMPTY else names.get(name, name) for name in members]
         for slot, members in slots.items()

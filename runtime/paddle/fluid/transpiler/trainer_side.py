@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer's programs: gradients are sent after the operator that writes them, parameters are received at the end.
+"""The trainer's programs: send gradients after the operators that write them; receive parameters at the end.
 
-For some tables, a trainer fetches the rows of its batch when it needs them, instead of all rows after every step.
+For some tables, a trainer fetches the rows of its batch on demand, instead of all rows after every step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rewrite_main(
         placed: all parameters; all their gradients are sent.
         fetched: parameters that are received as a whole in every step.
         sync: whether servers wait for all trainers.
-        groups: gradients whose norm is computed after they were sent.
+        groups: groups of gradients whose norm is computed after they were sent.
     """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
@@ -59,7 +59,7 @@ def rewrite_main(
 def rewrite_startup(
     program: Program, placed: Sequence[Placed], endpoints: Sequence[str], trainer_id: int
 ) -> None:
-    """Change a startup program in place: the trainer starts with the servers' values."""
+    """Change a startup program in place, so that the trainer starts with the servers' values."""
     block = program.global_block()
     received = receive(block, placed, trainer_id, {})
     fetch_barrier(block, received, endpoints, trainer_id)
@@ -75,10 +75,10 @@ def remove_updates(program: Program) -> None:
 
 
 def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operator]:
-    """Return the operators that compute learning rates: the marked ones, and all that these and the updates depend on.
+    """Return the operators that compute learning rates: marked ones, and those that these and the updates need.
 
-    A schedule that a script creates without `_lr_schedule_guard` is not marked. It then remains in the trainer's
-    program as well.
+    A schedule that a script creates without `_lr_schedule_guard` is not marked, and also remains in the trainer's
+    program.
 
     Raises:
         FluidError: a learning rate depends on a variable that servers do not have.
@@ -109,7 +109,7 @@ def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operato
 def receive(
     block: Block, placed: Sequence[Placed], trainer_id: int, after: Mapping[str, Variable]
 ) -> list[Variable]:
-    """Append a recv per parameter, sorted by name, and return the received variables."""
+    """Append a recv per parameter, sorted by name; return the received variables."""
     received = []
     for each in sorted(placed, key=lambda one: one.param):
         parts = [_part(block, each, at) for at in range(len(each.slices))]
@@ -138,7 +138,7 @@ def fetch_barrier(
 
 
 def join(block: Block, placed: Sequence[Placed]) -> None:
-    """Append the operators that concatenate the slices of each parameter with several."""
+    """Append the operators that concatenate the slices of each parameter that has several."""
     for each in sorted(placed, key=lambda one: one.param):
         if len(each.slices) > 1:
             parts = [one.param.name for one in each.slices]
@@ -224,10 +224,10 @@ def prefetchable(program: Program, params: Collection[str]) -> frozenset[str]:
 
 
 def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
-    """Replace the operators that look up rows of a table by one that fetches them from servers, in place.
+    """Replace a table's lookup operators, in place, with one that fetches the rows from servers.
 
-    The new operator takes the position of the first lookup. A later lookup whose ids are not available there gets its
-    own operator.
+    The new operator takes the position of the first lookup. A later lookup whose ids are not available at that position
+    gets its own operator.
     """
     while True:
         found = [
@@ -248,7 +248,7 @@ def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
 
 
 def use_own_tables(program: Program) -> None:
-    """Undo `prefetch_rows`, in place: rows are looked up where the program runs."""
+    """Undo `prefetch_rows`, in place: rows are looked up in the process that runs the program."""
     block = program.global_block()
     for at in reversed([at for at, op in enumerate(block.ops) if op.type == _PREFETCH]):
         op = block.ops[at]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VarsDistributed, the overview of a transpiled program: the location of all persistable variables."""
+"""VarsDistributed, the overview of a transpiled program: the locations of all persistable variables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VarsDistributed:
         return next((each for each in self.distributed_vars if each.slice.name == var_name), None)
 
     def get_distributed_var_by_origin_and_ep(self, origin: str, endpoint: str) -> VarDistributed | None:
-        """Return the slice of a variable on a server; if it has several there, the first."""
+        """Return the slice of a variable on a server, or the first one if there are several."""
         found = (e for e in self.distributed_vars if e.origin.name == origin and e.endpoint == endpoint)
         return next(found, None)
 
@@ -89,7 +89,7 @@ class VarsDistributed:
         ]
 
     def overview(self) -> str:
-        """Return a line of text for each slice."""
+        """Return one line of text per slice."""
         return "\n".join(
             f"{each.slice.name} {each.slice.shape} of {each.origin.name}, {each.vtype}, at {each.endpoint}"
             for each in self.distributed_vars
@@ -114,8 +114,8 @@ def overview_of(
         tables: tables that trainers do not receive.
         updates: operators of all updates; their state is placed with their parameter's slices.
         rates: operators of the learning rate's schedule; their state is on every server that updates a parameter.
-        endpoints: these servers; the schedule of any other server may not advance, because it gets no
-        gradients.
+        endpoints: endpoints of these servers; the schedule of any other server may not advance, because it gets no
+            gradients.
     """
     overview = VarsDistributed()
     servers = {endpoint: Program().global_block() for endpoint in endpoints}
@@ -162,7 +162,7 @@ def served_variables(
     tables: Sequence[str],
     endpoints: Sequence[str],
 ) -> ServedVariables:
-    """Return the servers' variables that a trainer needs: those of the overview, and those that updates only read."""
+    """Return the servers' variables that a trainer needs: those in the overview, and those that updates only read."""
     parts: dict[str, dict[tuple[str, str], Part]] = {}
     homes: dict[str, dict[str, None]] = {table: dict.fromkeys(endpoints) for table in tables}
     for each in overview.distributed_vars:

@@ -54,7 +54,7 @@ def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) ->
 
 @declares("a, b, scale=1, size=1, name=None, layer_attr=None")
 def cos_sim(a: LayerOutput, b: LayerOutput, scale: float, size: int) -> Made:
-    """Declare the scaled cosine similarity of two rows or, with size > 1, of ``a`` and each of `size` parts of ``b``."""
+    """Declare the scaled cosine similarity of two rows or, if size > 1, of ``a`` and each of `size` parts of ``b``."""
     require_layer(a, "cos_sim")
     require_layer(b, "cos_sim")
     require_size(b, a.size * size, "cos_sim")

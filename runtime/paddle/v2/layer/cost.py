@@ -210,7 +210,7 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("left, right, label, weight=None, name=None, coeff=1.0, layer_attr=None")
 def rank_cost(left: LayerOutput, right: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost ln(1 + e^o) - label * o, o = left - right; label in [0, 1]: the probability that left is better."""
+    """Declare the cost ln(1 + e^o) - label * o, o = left - right; label: probability in [0, 1] that left is better."""
     for side in (left, right) if is_index(label) else (left, right, label):
         require_size(side, 1, "rank_cost")
     return Made([left, right, label], 1)
