@@ -43,7 +43,7 @@ class Inference:
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
     def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:
-        """Yield one dict, layer name -> field -> array, for all samples together."""
+        """Yield the output layers' arrays by field, in the order of the layers, once for all samples together."""
         if isinstance(input, (list, tuple)) and not input:
             return
         feed = DataFeeder(self._network.data_types, feeding)(input)
