@@ -181,17 +181,7 @@ def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]
         conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
         argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
         argv += settings
-        done = subprocess.run(
-            [sys.executable, *argv],
-            cwd=ROOT,
-            env={**os.environ, "PADDLE_STATE_DIR": scratch},
-            capture_output=True,
-            text=True,
-            timeout=_JOB_S,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError((done.stderr or done.stdout)[-500:])
+        _run([sys.executable, *argv], ROOT, PADDLE_STATE_DIR=scratch)
         logs = [path.read_text() for path in workspace.glob("log/node_*/train.log")]
     return _reports_in("\n".join(logs), trainers)
 
@@ -206,18 +196,9 @@ def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Tim
         workspace = Path(scratch, "ws")
         prepare(workspace, 1, batches)
         (workspace / "train.txt-00000").rename(workspace / "train.txt")
-        done = subprocess.run(
-            [sys.executable, "-u", "measured.py", *settings],
-            cwd=workspace,
-            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "runtime")},
-            capture_output=True,
-            text=True,
-            timeout=_JOB_S,
-            check=False,
-        )
-    if done.returncode:
-        raise RuntimeError((done.stderr or done.stdout)[-500:])
-    return _reports_in(done.stdout, 1)
+        argv = [sys.executable, "-u", "measured.py", *settings]
+        printed = _run(argv, workspace, **ONE_THREAD, PYTHONPATH=str(ROOT / "runtime"))
+    return _reports_in(printed, 1)
 
 
 def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Times]:
@@ -231,18 +212,25 @@ def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Tim
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         words = map(str, (ranks, batches, min(WARM_UP, batches // 2 - 2), Path(scratch, "meeting")))
-        done = subprocess.run(
-            [python, "-W", "ignore", "-m", "benchmarks.learning.torch_together", *words],
-            cwd=ROOT,
-            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=_JOB_S,
-            check=False,
-        )
+        argv = [python, "-W", "ignore", "-m", "benchmarks.learning.torch_together", *words]
+        printed = _run(argv, ROOT, **ONE_THREAD, PYTHONPATH=str(ROOT))
+    return _reports_in(printed, ranks)
+
+
+def _run(argv: Sequence[str], cwd: Path, **env: str) -> str:
+    """Run a command and return what it printed. Raises RuntimeError: it failed, with its last output."""
+    done = subprocess.run(
+        argv,
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=_JOB_S,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout)[-500:])
-    return _reports_in(done.stdout, ranks)
+    return done.stdout
 
 
 def _reports_in(text: str, trainers: int) -> list[Times]:

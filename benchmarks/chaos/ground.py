@@ -15,7 +15,6 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import HOME, Host
@@ -81,9 +80,7 @@ class Ground:
     def __enter__(self) -> Ground:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._oracle.close()
         self._cluster.close()
         self.thaw()

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,9 +70,7 @@ class Ranks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self, way: str, count: int, python: str) -> None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,9 +39,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for trainer in self._trainers:
             assert trainer.stdin is not None
             with contextlib.suppress(OSError):

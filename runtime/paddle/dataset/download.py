@@ -29,7 +29,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import IO, TextIO
 
 from paddle.errors import PaddleError
@@ -188,9 +187,7 @@ class Progress:
         if self._total and self._stream.isatty():
             self._draw(min(WIDTH, WIDTH * self.done // self._total))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn >= 0:
             self._stream.write("\n")
         self._stream.write(f"{self.done} bytes received\n")

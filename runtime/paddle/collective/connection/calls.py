@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from types import TracebackType
 from typing import Generic, Self
 
 from paddle.collective.connection.handshake import HANDSHAKE_S, Side, handshake
@@ -139,9 +138,7 @@ class Callers(Generic[Note]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close all connections that were not handed over."""
         for guest in self._guests.values():
             guest.steps.close()

@@ -10,7 +10,6 @@ calls on a closed client raise PserverError.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, overload
 from weakref import WeakValueDictionary
 
@@ -327,9 +326,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _batches(self, ids: Mapping[str, Any]) -> dict[str, Batch]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -337,9 +337,7 @@ class TrainerSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
