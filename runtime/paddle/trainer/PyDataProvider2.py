@@ -49,6 +49,11 @@ def integer_value_sub_sequence(dim: int) -> InputType:
     return integer_value(dim, SequenceType.SUB_SEQUENCE)
 
 
+integer_sub_sequence = integer_value_sub_sequence
+sparse_vector_sequence = sparse_float_vector_sequence
+sparse_vector_sub_sequence = sparse_float_vector_sub_sequence
+
+
 class CacheType:
     """How a provider caches samples between passes."""
 
@@ -299,9 +304,9 @@ def _truth(given: bool | str | None) -> bool | None:
 __all__ = [
     "CacheType", "CheckInputTypeWrapper", "CheckWrapper", "DataProvider", "DataType", "InputOrderWrapper", "InputType",
     "SequenceType", "SingleSlotWrapper", "dense_array", "dense_slot", "dense_vector", "dense_vector_sequence",
-    "dense_vector_sub_sequence", "deserialize_args", "index_slot", "integer_sequence", "integer_value",
-    "integer_value_sequence", "integer_value_sub_sequence", "provider", "sparse_binary_vector",
+    "dense_vector_sub_sequence", "deserialize_args", "index_slot", "integer_sequence", "integer_sub_sequence",
+    "integer_value", "integer_value_sequence", "integer_value_sub_sequence", "provider", "sparse_binary_vector",
     "sparse_binary_vector_sequence", "sparse_binary_vector_sub_sequence", "sparse_float_vector",
     "sparse_float_vector_sequence", "sparse_float_vector_sub_sequence", "sparse_non_value_slot", "sparse_value_slot",
-    "sparse_vector",
+    "sparse_vector", "sparse_vector_sequence", "sparse_vector_sub_sequence",
 ]  # fmt: skip

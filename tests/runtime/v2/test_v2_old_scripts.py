@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -285,3 +286,25 @@ def test_inference_yields_a_row_of_fields_for_each_output() -> None:
     assert [each["value"].shape for each in result] == [(2, 2), (2, 3)]
     found = [value.shape for (value,) in inference.iter_infer_field(field="value", input=samples)]
     assert found == [(2, 2), (2, 3)]
+
+
+def test_a_network_is_written_as_text_or_for_inference(tmp_path: Path) -> None:
+    made = layer.fc(_x(), 2, name="f")
+    dump = importlib.import_module("paddle.utils.dump_v2_config").dump_v2_config
+    dump(made, str(tmp_path / "text"))
+    assert (tmp_path / "text").read_text() == f"{layer.parse_network(made)}\n"
+    dump([made], str(tmp_path / "binary"), binary=True)
+    parameters = paddle.parameters.create(made)
+    with open(tmp_path / "binary", "rb") as file:
+        inference = paddle.inference.Inference(parameters, fileobj=file)
+    samples = [(row,) for row in ROWS]
+    np.testing.assert_array_equal(inference.infer(samples), paddle.infer(made, parameters, samples))
+    with pytest.raises(PaddleError, match="missing"):
+        dump(made, str(tmp_path / "missing" / "text"))
+
+
+def test_types_of_data_have_their_shorter_names() -> None:
+    provider = importlib.import_module("paddle.trainer.PyDataProvider2")
+    assert provider.integer_sub_sequence(3) == data_type.integer_value_sub_sequence(3)
+    assert provider.sparse_vector_sequence(3) == data_type.sparse_float_vector_sequence(3)
+    assert provider.sparse_vector_sub_sequence(3) == data_type.sparse_float_vector_sub_sequence(3)
