@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures each single step, especially the longest ones, and the cause of their delays.
 
-    python -m benchmarks.stalls [--json FILE] [--plot FILE.svg] [--quick] [--only 4KB,1MB,table]
+    python -m benchmarks.stalls [--json FILE] [--plot FILE.svg] [--quick] [--only 4KB,1MB,table,cpu]
 
 One server and one trainer on this machine: shared memory, plain and encrypted TCP, and plain sockets that do the same;
 1,500 steps each, in alternating blocks. Processes run where the system places them, as those of jobs do, and then with
 a core each (`pinned`). `table`: the first 100 batches of a growing table. The parts of a step are counted by the system
-for all threads of server and trainer: computing, and waiting for an occupied core; the rest is sleep.
+for all threads of server and trainer: computing, and waiting for an occupied core; the rest is sleep. `cpu`: the CPU
+time of steps of 1 MB with 1 to 8 trainers, and with two ports, which other processes disturb less than its duration.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.arguments import parser
 from benchmarks.report import Report, tell
+from benchmarks.serving.contest import Threads
 from benchmarks.serving.sides import KEY, Processes, ours, raw
+from benchmarks.timing import Samples
 
 STEPS, BATCHES, BLOCKS = 1500, 100, 10
 WARM_UP = 10
@@ -130,9 +133,43 @@ def report_steps(report: Report, name: str, steps: Sequence[Step]) -> None:
     report.add(f"{name}_stops", float(len(stops)), f"steps above {1e3 * STOP_S:.0f} ms", f"of {len(steps)}")
 
 
+def _cpu(report: Report, count: int) -> None:
+    size, unit = _SIZES["1MB"], "us of CPU a step"
+    plain, sealed = (partial(ours, [size], **_OURS[way]) for way in ("plain", "sealed"))
+    for trainers in (1, 2, 4, 8):
+        starts = {"sockets": partial(raw, size, congestion="reno"), "plain": plain, "sealed": sealed}
+        if trainers == 2:
+            starts |= {"plain_ports2": partial(plain, ports=2), "sealed_ports2": partial(sealed, ports=2)}
+        at = f"1MB_w{trainers}_cpu"
+        with ExitStack() as stack:
+            sides = {way: stack.enter_context(start(trainers=trainers)) for way, start in starts.items()}
+            spent: dict[str, list[list[float]]] = {way: [] for way in sides}
+            for _ in range(BLOCKS + 1):
+                for way, side in sides.items():
+                    spent[way].append(cpu_of(side, max(count // (30 * trainers), 2)))
+        for way, blocks in spent.items():
+            server, *_ = np.median(blocks[1:], axis=0)
+            total = Samples(tuple(1e6 * sum(each) for each in blocks[1:]))
+            report.add(f"{way}_{at}", total, unit, f"{1e6 * server:.0f} of it in the server")
+        for way in list(starts)[1:]:
+            report.compare(f"{way}_{at}_vs_sockets", f"{way}_{at}", f"sockets_{at}")
+
+
+def cpu_of(side: Processes, count: int) -> list[float]:
+    """Run steps of all trainers; return seconds of CPU per step: of the server, and of each trainer."""
+    watched = [Threads(child) for child in side.pids]
+    before = [each.spent()[0] for each in watched]
+    side.steps(count)
+    found = [(each.spent()[0] - at) / 1e9 / count for each, at in zip(watched, before, strict=True)]
+    for each in watched:
+        each.close()
+    return found
+
+
 MEASUREMENTS: Mapping[str, Callable[[Report, int], None]] = {
     **{name: partial(_dense, name) for name in _SIZES},
     "table": _table,
+    "cpu": _cpu,
 }
 
 

@@ -59,12 +59,17 @@ class Processes:
 
     def steps(self, count: int, *, is_watched: bool = False) -> list[dict[str, Any]]:
         """Have all trainers take `count` steps; `is_watched`: also report each step's times, as `contest.orders`."""
-        watched = "".join(f" {child.pid}" for child in self._children) if is_watched else ""
+        watched = "".join(f" {pid}" for pid in self.pids) if is_watched else ""
         for trainer in self._trainers:
             assert trainer.stdin is not None
             trainer.stdin.write(f"{count}{watched}\n")
             trainer.stdin.flush()
         return [json.loads(_line(trainer, _TURN_S)) for trainer in self._trainers]
+
+    @property
+    def pids(self) -> list[int]:
+        """The process IDs of the server and then of the trainers."""
+        return [child.pid for child in self._children]
 
     def wait_ready(self) -> None:
         """Wait until every trainer can take steps.

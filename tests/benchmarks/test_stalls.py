@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from benchmarks.report import Report
 from benchmarks.serving.sides import raw
-from benchmarks.stalls import Step, report_steps, steps_of
+from benchmarks.stalls import Step, cpu_of, report_steps, steps_of
 
 
 def test_every_step_tells_what_its_time_went_to() -> None:
@@ -15,6 +15,13 @@ def test_every_step_tells_what_its_time_went_to() -> None:
     assert len(steps) == 30
     assert all(each.took > 0 and min(*each.server, *each.trainer) >= 0 for each in steps)
     assert sum(each.server[0] + each.trainer[0] for each in steps) > 0
+
+
+def test_the_cpu_time_of_a_step_is_that_of_the_server_and_of_each_trainer() -> None:
+    with raw(1 << 20, 2) as side:
+        few, many = (sum(cpu_of(side, count)) * count for count in (2, 40))
+        assert len(cpu_of(side, 2)) == 3
+    assert many > 2 * few > 0
 
 
 def test_the_longest_step_is_named_with_its_reason_and_stops_are_counted() -> None:
