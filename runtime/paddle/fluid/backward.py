@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.clip import error_clip_callback
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import backward
@@ -27,7 +28,7 @@ def append_backward(
         loss: a variable with one element.
         parameter_list: parameters or other variables to differentiate by; None: all trainable parameters.
         no_grad_set: variables that receive no gradient and propagate none.
-        callbacks: ignored: error clips are inserted in any case.
+        callbacks: `clip.error_clip_callback` or None; error clips are inserted in any case.
 
     Returns:
         Pairs (parameter, gradient), in the order of the list, or else in the order in which the parameters were
@@ -35,10 +36,17 @@ def append_backward(
 
     Raises:
         FluidTypeError: the loss is not a variable.
+        FluidError: there is another callback.
         BackwardError: the loss is not differentiable, or not with respect to a variable in the list; see the core.
     """
     if not isinstance(loss, Variable):
         raise FluidTypeError(f"append_backward: the loss must be a Variable, got {loss!r}")
+    for each in callbacks or ():
+        if each is not error_clip_callback:
+            raise FluidError(
+                f"append_backward: cannot call {each!r} for each gradient operator; only clip.error_clip_callback "
+                "is supported: change the operators of the block after append_backward instead"
+            )
     block = cast(Block, loss.block)
     pairs = backward.append_backward(loss, parameter_list, no_grad_set)
     _mark_sparse(block)

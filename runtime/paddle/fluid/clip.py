@@ -120,6 +120,10 @@ ClipByNorm = GradientClipByNorm
 ClipByGlobalNorm = GradientClipByGlobalNorm
 
 
+def error_clip_callback(block: Block, context: object) -> None:
+    """Do nothing: `append_backward` clips by `ErrorClipByValue` with and without this callback."""
+
+
 def set_gradient_clip(
     clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:

@@ -153,6 +153,14 @@ def test_a_value_of_a_scope_is_fetched_by_name() -> None:
         fluid.executor.fetch_var("absent")
 
 
+def test_only_the_callback_for_error_clips_is_accepted() -> None:
+    loss = linear()
+    with pytest.raises(ValueError, match="lambda"):
+        fluid.backward.append_backward(loss, callbacks=[lambda block, context: None])
+    pairs = fluid.backward.append_backward(loss, callbacks=[fluid.clip.error_clip_callback])
+    assert [parameter.name for parameter, _ in pairs] == ["w"]
+
+
 def test_dtypes_and_suffixes_have_the_names_of_the_original() -> None:
     assert framework.convert_np_dtype_to_dtype_("float32") == core.VarDesc.VarType.FP32
     assert framework.dtype_is_floating(core.VarDesc.VarType.FP16)
