@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Growing tables as files: exported from a running job or from a checkpoint, imported from files of other programs.
+"""Growing tables as files: exported from a running job or a checkpoint, imported from other programs' files.
 
     with Reader.connect() as reader:
         base = export(reader, "user", "exported")                    # exported/base-000000012000
@@ -8,8 +8,8 @@
 
     client.create({"user": GrowingTable(16, start="exported")}, optimizer)      # any number of servers
 
-A running job continues to train meanwhile, so pieces of rows are from different times; those of a checkpoint
-are of one batch.
+A running job continues to train during an export, so pieces of rows are from different times; a checkpoint's rows are
+from a single batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _AT_ONCE = 1 << 14
 
 
 class ListedTable(NamedTuple):
-    """A growing table of a checkpoint or a job: name, width, update rule, number of its servers, and dtype."""
+    """A growing table in a checkpoint or job: name, width, update rule, number of servers, and dtype."""
 
     name: str
     width: int
@@ -72,7 +72,7 @@ class _SavedWalk:
 
 
 class Saved:
-    """The tables in a checkpoint. Loads the rows of one table from one server into memory at a time."""
+    """The tables in a checkpoint. At any time, only one table's rows from one server are in memory."""
 
     def __init__(self, root: Path, version: int | None = None) -> None:
         """Open the newest complete checkpoint in a folder, or the checkpoint of the given batch.
@@ -156,11 +156,12 @@ def export(
         source: a `Reader` of a running job, or a `Saved` checkpoint.
         table: the name of the table.
         to: the parent directory. The folder is named base-BATCH or delta-BATCH, and appears only when it is complete.
-        since: export rows that changed, and ids of rows that left the table, after this batch, or after the batches
-            of this exported folder; None: all rows. A batch means the folder of this batch in `to`, if there is one.
+        since: export only rows that changed, and ids of rows that left the table, after this batch or this exported
+            folder; None: all rows. A batch stands for its folder in `to`, if there is one.
         states: whether to write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
-        dtype: of the rows in files: "float32", or "float16", which rounds them to half the size; states are float32.
+        dtype: dtype of the rows in files: "float32", or "float16", which is rounded and half the size; states are
+            float32.
 
     Raises:
         ConfigError: an argument is invalid, a value is beyond the range of float16, or files cannot be written.
@@ -215,7 +216,7 @@ def export(
 def convert(
     path: str | Path, to: str | Path, *, table: str, key: str = "", kind: str = "safetensors"
 ) -> Path:
-    """Convert a file of another program into an exported table in `to`; return the folder.
+    """Convert another program's file into an exported table in `to`; return the new folder.
 
     Args:
         path: npz, safetensors or Parquet with `ids` and `rows`, or with the weight of an nn.Embedding.

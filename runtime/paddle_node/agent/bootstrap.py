@@ -89,7 +89,7 @@ class MemoryImporter:
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
     """Import the agent from memory and run it until the launcher releases it.
 
-    If `paddle_node.agent.reconnect` was sent too, an agent is already running on this node, and takes over this
+    If `paddle_node.agent.reconnect` was also sent, an agent is already running on this node and takes over this
     connection.
     """
     gc.disable()  # until the agent proper has imported everything: imports create no garbage
@@ -111,7 +111,7 @@ def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> N
 
 
 def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dict[str, Any]") -> None:
-    """Run the resident agent, which `paddle_node.agent.offer` starts when a job has ended."""
+    """Run the resident agent, which `paddle_node.agent.offer` starts after a job has ended."""
     gc.disable()
     sys.meta_path.insert(0, MemoryImporter(magic, modules))
     try:

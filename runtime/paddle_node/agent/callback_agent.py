@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's callback agent, started there by mpirun or srun: it connects to the launcher and starts what it requests.
+"""A node's callback agent, started by mpirun or srun: connects to the launcher and starts what it requests.
 
-It is a single module, since it is sent as text on a command line, and a separate program. One connection always waits
-for the launcher's next request; each connection with a request is served by a child. All of them end with this process.
+It is a separate program, in a single module because it is sent as text on a command line. One connection always waits
+for the launcher's next request; a child process serves each connection with a request. All children exit with this
+process.
 """
 
 import base64
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def reap() -> bool:
-    """Reap one child that has ended, if any."""
+    """Reap one child that has exited, if any."""
     try:
         return os.waitpid(-1, os.WNOHANG)[0] != 0
     except ChildProcessError:
@@ -87,7 +88,7 @@ def call(
 ) -> "ssl.SSLSocket | None":
     """Connect to the first address that answers; return None when all have refused or timed out.
 
-    `faults` receives the errors by address.
+    Errors are added to `faults`, by address.
     """
     first = heard = time.monotonic()  # `heard`: the last time that an address did not refuse
     while True:
@@ -139,7 +140,7 @@ def connect(
 
 
 def begun(host: str, port: int) -> socket.socket:
-    """Return a socket that has begun to connect."""
+    """Return a socket that has started to connect."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     raw = socket.socket(family, kind)
     raw.setblocking(False)
@@ -153,7 +154,7 @@ def begun(host: str, port: int) -> socket.socket:
 def greeted(
     raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Return a connection to the launcher, or None if there is no answer or another program answers."""
+    """Return an authenticated connection to the launcher; None if nothing, or a different program, answers."""
     try:
         code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -170,7 +171,7 @@ def greeted(
 
 
 def keep_alive(raw: socket.socket) -> None:
-    """Set the kernel to close a connection whose other end has been silent for some 10 s."""
+    """Have the kernel close a connection whose other end has been silent for about 10 s."""
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -179,7 +180,7 @@ def keep_alive(raw: socket.socket) -> None:
 
 
 def read_line(connection: ssl.SSLSocket) -> bytes:
-    """Read one line, byte by byte, since what follows is for another reader; empty at the end."""
+    """Read one line, byte by byte, because the bytes after it are for a different reader; empty at the end."""
     line = b""
     while not line.endswith(b"\n"):
         byte = connection.recv(1)
@@ -219,7 +220,7 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
 
 
 def carry(connection: ssl.SSLSocket, ours: socket.socket, alive: int) -> bool:
-    """Copy bytes both ways until a side ends; return whether the command ended and all output arrived."""
+    """Copy bytes both ways until one side ends; return whether the command ended and all its output was sent."""
     connection.setblocking(False)
     ours.setblocking(False)
     to_command, to_launcher = bytearray(), bytearray()
@@ -273,7 +274,7 @@ def wait(
 
 
 def receive(end: socket.socket) -> "bytes | None":
-    """Return the available bytes: None if there are none now, empty at the end."""
+    """Return the available bytes; None if there are none now, empty at the end."""
     try:
         return end.recv(PIECE)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

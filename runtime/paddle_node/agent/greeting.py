@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's greeting, sent before most of its modules are imported.
+"""The agent's greeting, sent before most of the agent's modules are imported.
 
-The marker and `hello` are sent immediately, unprompted. The launcher answers with its own `hello`, and with the rest
-of the agent unless it only wanted to greet.
+The marker and `hello` are sent immediately, unprompted. The launcher answers with its own `hello` and, unless it needs
+only the greeting, with the agent's other modules.
 """
 
 import os
@@ -28,12 +28,12 @@ def greet(
     Args:
         nonce: part of the marker.
         magic: identifies the bytecode of this interpreter, in hexadecimal digits; EVERYTHING: all modules are here.
-        take_modules: called with the body of the launcher's second frame.
+        take_modules: function that is called with the body of the launcher's second frame.
         stdin: the descriptor of the launcher's frames.
         stdout: the descriptor for the agent's frames.
 
     Returns:
-        The rest of the received bytes, beginning with the launcher's `hello`; None if the launcher left before that.
+        The received bytes, starting with the launcher's `hello`; None if the launcher disconnected before that.
 
     Raises:
         TimeoutError: the launcher sent nothing in time.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes: each waits for the next one, and kills the processes that it leaves.
+"""The outer two of the agent's three processes. Each waits for the inner one, and kills the processes that it leaves.
 
-They hold no state and do nothing else, so that only a signal can end them; the inner process notices that and cleans
-up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost, the
-watcher, is in another session than the guard and the agent proper: killing these two together, by their process group
-for example, leaves the watcher alive, and it inherits all processes that they started.
+They hold no state and do nothing else, so that only a signal can end them; the inner process detects that and cleans
+up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost process,
+the watcher, has a different session from the guard and the agent proper: if these two are killed together, for example
+by their process group, the watcher survives and inherits all processes that they started.
 """
 
 import os
@@ -30,10 +30,10 @@ STATE_PREFIX = "paddle-"
 
 
 def guard(received: bytes, kept: int = 2) -> int:
-    """Run the guard as a child, the supervisor as the guard's, and return this process's exit code.
+    """Run the guard as a child process, which runs the supervisor as its child; return this process's exit code.
 
     Args:
-        received: the bytes from the launcher so far, beginning with its `hello`.
+        received: the bytes received from the launcher so far, starting with its `hello`.
         kept: a descriptor that stays open in this process only.
     """
     os.closerange(3, kept)  # descriptors that the login left open must not reach a job
@@ -83,14 +83,14 @@ def _run_guard(received: bytes, watcher: int) -> None:
 
 
 class Watcher:
-    """Keeps the guard's parent running: a stopped process cannot even exit, so it is continued after a while."""
+    """Continues the guard's parent if it was stopped, because a stopped process cannot even exit."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._stopped_s = 0.0
 
     def note_wait(self, waited_s: float) -> None:
-        """Check the watcher after one more wait of the guard."""
+        """Check the watcher after a further wait of the guard."""
         found = process_tree.look(self._pid)
         self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
         if self._stopped_s >= STOPPED_S:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles job records: writes that of the agent's own job, lists the jobs on this node, and ends a job on request.
+"""Handles job records: writes the record of the agent's own job, lists the node's jobs, and ends jobs on request.
 
 Requests come from short-lived visitors and from a job's launcher; a visitor itself is never recorded.
 """
@@ -43,7 +43,7 @@ class JobRequests:
 
     Attributes:
         saved: the directory in which the job's scripts save files, or None without a job.
-        stays: whether the launcher wants an agent to wait here for its next job.
+        stays: whether the launcher wants an agent to wait on this node for its next job.
     """
 
     def __init__(self, loop: Loop, outbox: Outbox) -> None:
@@ -71,7 +71,7 @@ class JobRequests:
             self._outbox.send("resident", address=hello.resident.address, port=hello.resident.port)
 
     def begin(self, job_dir: str, group: str) -> None:
-        """Record the job's directory and the control group of its processes, or an empty string."""
+        """Record the job's directory and the control group of its processes ("" if there is none)."""
         if self.saved is not None:
             self.saved.make()
         if self._registry is not None:
@@ -91,7 +91,7 @@ class JobRequests:
     def end_before_us(
         self, marks: Dict[str, str], grace_s: float, done: Callable[[List[FoundProcess], int, str], None]
     ) -> bool:
-        """End the processes that an earlier agent of this job left running; return False if no agent was cut off."""
+        """End the processes that an earlier agent of this job left; return False if no agent was cut off."""
         if self._root_dir is None:  # no valid `hello` was received
             return False
         left = any(one.agent or one.record.ended is None for one in registry.before_us(self._root_dir, marks))
@@ -100,11 +100,11 @@ class JobRequests:
         return left
 
     def leaving(self, how: str) -> None:
-        """Record why the agent begins to leave; later reasons are ignored."""
+        """Record why the agent starts to leave; ignore later reasons."""
         self._how = self._how or how
 
     def settled(self) -> None:
-        """Record that the launcher has received everything that it collects."""
+        """Record that the launcher has received all collected files."""
         self._settled = True
 
     def close(self) -> None:
@@ -205,16 +205,16 @@ class JobRequests:
 
 
 class End:
-    """Ends one job on this node, for a visitor, or for a launcher that has logged in again.
+    """Ends a job on this node, for a visitor or for a launcher that has logged in again.
 
-    The job's own agent gets TERM and stops the job. Then the remaining processes that certainly belong to the job are
+    The job's own agent receives TERM and stops the job. Then, remaining processes that certainly belong to the job are
     stopped. No other process is signalled.
 
     Args:
         marks: the environment variables that mark the job's processes, such as the job's ID.
-        agent_s: seconds for the job's agent to exit, in addition to the grace period.
-        done: called once with a list of one sentence per record, the processes that remain, and a sentence on what may
-            remain, or an empty string.
+        agent_s: time in seconds for the job's agent to exit, in addition to the grace period.
+        done: function that is called once with a list of one sentence per record, the remaining processes, and a
+            sentence about what may remain, or an empty string.
     """
 
     def __init__(

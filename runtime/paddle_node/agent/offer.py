@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offer of a resident agent: opens a port while the first job runs, and starts a process that serves it
-afterwards.
+"""A resident agent's offer: opens a port while the first job runs, and starts a process that serves it afterwards.
 
 The agent's outermost process, the watcher, listens on the address at which the login arrived, and reports the port to
-its launcher. When the job has ended normally and nothing of it remains, a new interpreter takes over the port: it gets
-the agent's modules and the launcher's key through an in-memory file, and nothing of the job.
+its launcher. When the job has ended normally and nothing of it remains, a new interpreter takes over the port. It
+receives the agent's modules and the launcher's key through an in-memory file, and nothing that belongs to the job.
 """
 
 from __future__ import annotations
@@ -37,13 +36,14 @@ FAILED = 70
 
 
 class Offer:
-    """Listens from its creation until the process ends.
+    """Listens from its creation until the process exits.
 
     Args:
-        received: the launcher's `hello`, which asks for a resident agent, and what followed it.
+        received: the launcher's `hello`, which requests a resident agent, and the bytes after it.
 
     Attributes:
-        received: the same, where `hello` has the address and the port instead of the key; null if there is no listener.
+        received: the same bytes, but `hello` has the address and the port instead of the key; null if there is no
+            listener.
         listener: the socket's descriptor, or NONE.
     """
 
@@ -65,7 +65,7 @@ class Offer:
         self.received = frame(json.dumps(dict(fields_of(hello), kind="hello")).encode()) + received[end:]
 
     def begin(self, magic: bytes, modules: "Dict[str, Tuple[bytes, bytes]]") -> None:
-        """Start the resident agent, which continues after this process ends."""
+        """Start the resident agent, which continues after this process exits."""
         if os.fork() == 0:
             try:
                 self._become_resident(magic, modules)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules in compiled form: which formula of `rows.c` a rule uses, and the numbers in it.
+"""Update rules in compiled form: which formula of `rows.c` a rule uses, and the formula's numbers.
 
-The rules of `optim` are the plain form. Both give the same bits: the same operations on float32 in the same order, each
-rounded separately. Rules that are not here run in the plain form.
+The rules in `optim` are the plain form. Both forms give bitwise equal results: the same float32 operations in the same
+order, each rounded separately. Rules without a formula run in the plain form.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Formula(NamedTuple):
     """The arguments of a kernel for one batch.
 
     Attributes:
-        kind: one of those above.
+        kind: kind of the formula, one of the constants above.
         factors: (k,) float32: the formula's numbers, in its order.
-        clip: gradients are clipped to -clip .. clip; 0: no clipping.
+        clip: gradients are clipped to [-clip, clip]; 0: no clipping.
         l1, l2: decay for each missed batch, including the rate; 0: none.
     """
 
@@ -43,12 +43,12 @@ class Formula(NamedTuple):
     l2: np.float32
 
     def most_moved(self, largest: float, width: int, momentum: float) -> float:
-        """Return a bound on how far a step moves a value of rows that are `sound`; infinite: unknown.
+        """Return a bound on how far a step moves a value, for rows that are `sound`; infinite if unknown.
 
         Args:
             largest: bound on the magnitude of the summed gradients.
             width: the number of elements per row.
-            momentum: bound on the magnitude of momentum before the step; after it, the result is one.
+            momentum: bound on the magnitude of momentum before the step; the result is a bound for the next step.
         """
         eta = abs(float(self.factors[0]))
         if not (largest < _MOST_SUM and momentum < math.inf):
@@ -67,7 +67,7 @@ class Formula(NamedTuple):
         )
 
     def is_sound(self, parts: npt.NDArray[np.float32], width: int) -> bool:
-        """Return whether the states of rows (parts, n, part) could be the result of such steps."""
+        """Return whether such steps could have produced the states of rows (parts, n, part)."""
         if self.kind == ADAM:
             m, v = parts[1:, :, :width]
             with np.errstate(invalid="ignore"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows whose values are stored as IEEE 754 binary16 (float16), while states are float32. Pure.
+"""Rows whose values are stored as IEEE 754 binary16 (float16), while states are float32.
 
-A row at rest is a number of cells of 4 bytes: its values, two halves to a cell, then all else. Everywhere outside of
-rows at rest, values are float32: widening is exact, and narrowing a number that was widened gives the same half.
-Narrowing rounds to the nearest, ties to even; a NaN becomes quiet and keeps its sign and the upper bits of its payload.
-`kernels/halves.h` is the compiled form.
+A stored row consists of 4-byte cells: its values, two float16 per cell, then everything else. Everywhere else, values
+are float32: widening is exact, and narrowing a widened number gives the original float16. Narrowing rounds to the
+nearest, ties to even; a NaN becomes quiet and keeps its sign and the upper bits of its payload. `kernels/halves.h` is
+the compiled form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INFINITE, _QUIET = 0x7C00, 0x0200
 
 
 def narrowed(numbers: Floats) -> Halves:
-    """Return float32 numbers as halves."""
+    """Return float32 numbers narrowed to float16."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         halves = numbers.astype(np.float16).view(np.uint16)
     if (is_nan := np.isnan(numbers)).any():
@@ -34,24 +34,24 @@ def narrowed(numbers: Floats) -> Halves:
 
 
 def widened(halves: Halves) -> Floats:
-    """Return halves as float32."""
+    """Return float16 numbers widened to float32."""
     is_nan = halves & np.uint16(0x7FFF) > _INFINITE
     quiet = np.where(is_nan, halves | np.uint16(_QUIET), halves) if is_nan.any() else halves
     return quiet.view(np.float16).astype(np.float32)
 
 
 def largest_of(halves: Halves, most: int = 0) -> int:
-    """Return the largest magnitude of halves and of `most`, as bits."""
+    """Return the largest magnitude among float16 numbers and `most`, as bits."""
     return int((halves & np.uint16(0x7FFF)).max(initial=np.uint16(most)))
 
 
 def magnitude(bits: int) -> float:
-    """Return a half without sign, given as bits; infinity for NaN."""
+    """Return the magnitude of a float16 number, given as bits; infinity for NaN."""
     return float(np.uint16(min(bits, _INFINITE)).view(np.float16))
 
 
 def cells_of(width: int, floats: int, *, is_half: bool) -> int:
-    """Return the number of cells of a row of `floats` numbers, `width` of which are values."""
+    """Return the number of cells of a row with `floats` numbers, of which `width` are values."""
     return floats - width + (width + 1) // 2 if is_half else floats
 
 

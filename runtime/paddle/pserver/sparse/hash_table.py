@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A growing table: an `Index` from ids to row numbers, and the rows in `Slabs`.
 
-An id's row is created by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an
-id without a row has its initial values. Besides its floats, a row takes 4 bytes and its share of the index, about 19
-bytes in total. A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
+The first gradient of an id (or the entry-th, see `TableSpec`) creates its row. Lookups never change the table: they
+return initial values for an id without a row. Besides its floats, a row takes about 19 bytes: a tick of 4 bytes and its
+share of the index. A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FILL_AHEAD = 16
 
 
 class HashTable:
-    """One server's rows of a growing table. Not thread-safe: one thread, or a lock around every call."""
+    """One server's rows of a growing table. Not thread-safe: use one thread, or a lock around every call."""
 
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
@@ -88,7 +88,7 @@ class HashTable:
 
     @property
     def facts(self) -> tuple[int, ...]:
-        """The facts that a table reports: the fields of `Queue` from `rows` on."""
+        """The facts that a table reports: the fields of `Queue` starting with `rows`."""
         return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
@@ -96,7 +96,7 @@ class HashTable:
 
         Args:
             ids: any int64 numbers.
-            unknown: whether an id without a row has its initial values, or 0.
+            unknown: whether to return initial values for an id without a row; False: 0.
             out: (n, width) float32, C-contiguous: filled and returned.
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
@@ -109,10 +109,10 @@ class HashTable:
         self.apply(gradients, learning_rate)
 
     def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step with the sum of gradients, added in the order given and, within each, in its own order.
+        """Take one step with the sum of gradients, added in the given order, and within each in its own order.
 
-        Call this after `reserve` with the same arguments, without any change in between. Ids can be in any order and
-        may repeat. An empty sequence is a batch too: the clock advances.
+        Call this directly after `reserve` with the same arguments. Ids can be in any order and may repeat. An empty
+        sequence also counts as a batch: the clock advances.
         """
         weights = self.spec.budget.weights(gradients, self.spec.width)
         ids, values = joined(gradients, self.spec.width)
@@ -133,7 +133,7 @@ class HashTable:
         self._evict()
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Check that a batch or part of it does not exceed `max_rows`. Raises PserverError: the batch is too large."""
+        """Check that a batch, or part of it, does not exceed `max_rows`. Raises PserverError: it is too large."""
         self._check.count(len(self), gradients)
 
     def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
@@ -148,9 +148,9 @@ class HashTable:
             self._check.range(gradients, Moment(self.clock + 1, self._caught_up, learning_rate))
 
     def assign(self, ids: Ids, values: Floats) -> None:
-        """Set the values of rows (n, width); missing rows are created, and all states become 0.
+        """Set the values of rows (n, width); create missing rows, and set all states to 0.
 
-        Counts as a batch. If an id occurs twice, its last values are used.
+        This counts as a batch. If an id occurs several times, its last values are used.
 
         Raises:
             PserverError: see `update`.
@@ -172,7 +172,7 @@ class HashTable:
         self._evict()
 
     def shrink(self, min_score: float) -> int:
-        """Drop all rows whose score is below `min_score`; return their number. Call this between two batches.
+        """Drop all rows with scores below `min_score`; return their number. Call this between two batches.
 
         Raises:
             PserverError: the table's rows have no scores.
@@ -194,9 +194,9 @@ class HashTable:
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
-        """Begin to copy the current table, which can change meanwhile.
+        """Begin to copy the table as it is now; the table can change during the copy.
 
-        Several snapshots can be in progress; one without references is discarded.
+        Several snapshots can be in progress; a snapshot without references is discarded.
 
         Args:
             since: an earlier `clock`: only rows that changed later are copied. None: all rows.
@@ -210,11 +210,11 @@ class HashTable:
         return snapshot
 
     def can_tell_since(self, clock: int) -> bool:
-        """Return whether a snapshot since this `clock` would list all rows that were dropped meanwhile."""
+        """Return whether a snapshot since this `clock` would list all rows that have been dropped since then."""
         return self._dropped.can_tell_since(clock)
 
     def left_since(self, clock: int) -> Ids | None:
-        """Return ids without a row, including all that had one at this `clock`; None: they are no longer known."""
+        """Return ids without a row, including all that had one at this `clock`; None if they are no longer known."""
         if self._dropped.can_tell_since(clock):
             return self._absent(self._dropped.since(clock))
         return None if self.spec.max_age or self.spec.budget.drops_rows else NO_IDS
@@ -226,13 +226,13 @@ class HashTable:
 
     @property
     def state_size(self) -> int:
-        """The number of state values that the rule keeps for each row, in the form of `TableRows`."""
+        """The number of state values per row, in the form of `TableRows`."""
         return self._slabs.part * self._slabs.parts - self.spec.width
 
     def walk(
         self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
     ) -> tuple[TableRows, Cursor, int | None]:
-        """Return rows that changed after batch `since` (None: all), the next position, and the possible `since`.
+        """Return rows that changed after batch `since` (None: all), the next position, and the `since` that was used.
 
         Args:
             at: the position; `Cursor()` first.
@@ -255,9 +255,9 @@ class HashTable:
         self.fill(block)
 
     def resume(self, header: Header) -> None:
-        """Continue from a snapshot's header, after `fill` with its blocks and those of earlier ones since a full one.
+        """Continue from a snapshot's header, after `fill` with all its blocks since the last full snapshot.
 
-        Where rows were dropped between them, `forget` each header's `dropped` before the blocks of the next.
+        If rows were dropped between snapshots, `forget` each header's `dropped` ids before the next one's blocks.
         """
         self.clock, self._caught_up = header.clock, header.caught_up
         self.lineage = Lineage(new_generation(), header.generation, header.clock)
@@ -273,7 +273,7 @@ class HashTable:
                     self._sweep(segment, swept)
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of distinct ids (n,), where they exist; a later snapshot reports them as dropped."""
+        """Drop the rows of distinct ids (n,) that have one; a later snapshot reports them as dropped."""
         numbers = self._index.find(ids)
         here = numbers != ABSENT
         self._index.remove(ids[here])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A map from int64 ids to uint32 numbers that grows one piece at a time: open addressing, about 15 bytes per id.
+"""A map from int64 ids to uint32 numbers that grows piece by piece: open addressing, about 15 bytes per id.
 
-The map is divided into pieces, initially one for each of the 1024 segments. Each grows
-separately, by about a fifth, until it holds some thousands of ids; then it is split in two. So no step moves more
-than one piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of the whole
-map, and pieces, whose thresholds differ, do not all grow simultaneously. `growth.c` has the details.
+The map is divided into pieces, initially one for each of the 1024 segments. Each piece grows separately, by about a
+fifth, until it holds several thousand ids; then it is split in two. However large the map is, no step moves more than
+one piece of at most 16,384 ids, and memory never holds two copies of the whole map. Pieces have different thresholds,
+so that they do not all grow at the same time. `growth.c` has the details.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Index:
         return numbers
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
-        """Add ids (n,), which are new and distinct, with their numbers (n,), none of which is ABSENT.
+        """Add new, distinct ids (n,) with their numbers (n,), none of which is ABSENT.
 
         Raises:
             MemoryError: there is not enough memory for all ids; none was added.
@@ -97,7 +97,7 @@ class Index:
         _all_here(self._loops.index_put(self.address, *given, n), n)
 
     def remove(self, ids: Ids) -> None:
-        """Remove ids (n,); their room is reused.
+        """Remove ids (n,); their memory is reused.
 
         Raises:
             KeyError: some ids are missing; the others are removed.
@@ -106,9 +106,9 @@ class Index:
         _all_here(self._loops.index_remove(self.address, _of(ids), n), n)
 
     def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
-        """Return copies of the ids in one segment, ascending unless `in_any_order`, and of their numbers.
+        """Return copies of the ids in one segment (ascending unless `in_any_order`) and of their numbers.
 
-        Where ids lie depends on `SALT`, so results that are in the order of `in_any_order` differ between processes.
+        The positions of ids depend on `SALT`, so the order of `in_any_order` differs between processes.
         """
         count = self._loops.index_segment(self.address, segment, None, None)
         ids, numbers = np.empty(count, np.int64), np.empty(count, np.uint32)
@@ -135,7 +135,7 @@ class Index:
 
 
 class PlainIndex:
-    """The plain form of `Index`, for machines without a library: a dict for each segment."""
+    """The plain form of `Index`, with one dict per segment, for machines without the compiled library."""
 
     def __init__(self) -> None:
         self._segments: list[dict[int, int]] = [{} for _ in range(SEGMENTS)]
@@ -145,7 +145,7 @@ class PlainIndex:
 
     @property
     def nbytes(self) -> int:
-        """The approximate memory of dicts of ints."""
+        """The approximate memory of the dicts in bytes."""
         return 100 * len(self)
 
     def find(self, ids: Ids) -> Numbers:
@@ -196,8 +196,8 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     """Group equal ids (n,).
 
     Returns:
-        The position of each distinct id's first occurrence, in order; the distinct ids; all positions, those of one
-        distinct id together and ascending; the start of each distinct id's positions, and the end of the last ones.
+        The position of each distinct id's first occurrence, in order; the distinct ids; all positions, grouped by id
+            and ascending within a group; and the start of each group, plus the end of the last group.
     """
     n = len(ids)
     if (loops := KERNELS.loaded) is None or n > MOST_AT_ONCE:
@@ -211,7 +211,7 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
 
 
 def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Do the same as `grouped` in plain numpy."""
+    """Do what `grouped` does in plain numpy."""
     distinct, first, which, counts = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The initial values of a row: a function of (seed, id) alone, so that arrival order does not matter.
+"""The initial values of a row: a function of (seed, id) only, so that the order of arrival does not matter.
 
 Element j of row `id` is mean + spread · z, computed in float64 and rounded to float32. z comes from the
 splitmix64 stream (see `mixing`) that starts at s = mix(id ^ mix(seed)): word k is mix(s + (k+1)·γ), with
@@ -42,7 +42,7 @@ class Initial:
         kind: one of `KINDS`.
         mean: the mean of all values.
         spread: half the width of a uniform distribution, or the standard deviation of a normal one.
-        seed: 0 to 2^63 - 1. Give each table its own, otherwise equal ids get equal rows.
+        seed: 0 to 2^63 - 1. Use a different seed for each table; otherwise, equal ids get equal rows.
     """
 
     kind: str = "constant"
@@ -77,7 +77,7 @@ class Initial:
 
     @property
     def key(self) -> int:
-        """The seed in the form that kernels take."""
+        """The seed in the form that kernels use."""
         return mix_one(self.seed)
 
     @property

@@ -6,8 +6,7 @@ that Stafford calls variant 13:
 
     mix(z):  z = (z ^ z>>30) * 0xBF58476D1CE4E5B9;  z = (z ^ z>>27) * 0x94D049BB133111EB;  z ^ z>>31
 
-It is a bijection on the 2^64 numbers. This is the numpy form; `kernels` has the same
-for one number.
+It is a bijection on the 64-bit numbers. This is the numpy form; `kernels` has the form for one number.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ def segments_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def owners(ids: npt.NDArray[np.int64], num_servers: int) -> npt.NDArray[np.int64]:
-    """Return the server (0 .. num_servers-1) of each id, the same in every process.
+    """Return the server (0 .. num_servers-1) of each id, which is the same in every process.
 
-    Ids with a pattern (all even, a node's number in the high bits) spread as evenly as any others.
+    Ids with a pattern (all even, or a node's number in the high bits) are distributed as evenly as any others.
     """
     high = mix(ids.view(np.uint64) ^ np.uint64(_OWNER_SALT)) >> np.uint64(32)
     found: npt.NDArray[np.int64] = ((high * np.uint64(num_servers)) >> np.uint64(32)).astype(np.int64)

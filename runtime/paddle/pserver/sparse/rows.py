@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on rows in slabs, by row number: in compiled form, and in plain form for machines without a library.
+"""Operations on rows in slabs, by row number: compiled, and in plain form for machines without the library.
 
-Both have the same methods and give the same bits. Row numbers come from `Slabs`, so all of them are in range.
+Both forms have the same methods and give bitwise equal results. Row numbers come from `Slabs`, so all of them are in
+range.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class CompiledRows:
 
     @property
     def largest(self) -> float:
-        """The largest magnitude of any value so far, if values are float16; new rows count after their first step."""
+        """The largest magnitude of any value so far, if values are float16; new rows count from their first step."""
         return magnitude(self._rows.largest)
 
     def add(self, slab: Memory) -> None:
@@ -112,10 +113,10 @@ class CompiledRows:
         coming: ComingRows,
         step: CompiledStep | None,
     ) -> FoundRows:
-        """Find the rows of a batch's ids (n,), and create rows while the index has room.
+        """Find the rows of a batch's ids (n,), and create missing rows while the index has room.
 
-        If there is a step, every id gets a row and prepared rows sufficed for all of them, the same call also takes the
-        step with the sums of values (n, width).
+        If a step is given and prepared rows suffice to give every id a row, the same call also takes the step with the
+        sums of values (n, width).
         """
         assert isinstance(index, Index)
         n = len(ids)
@@ -172,12 +173,12 @@ class CompiledRows:
     def begin(
         self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
-        """Gather rows; those that are fresh (n,) get the initial values of their ids, states 0 and this tick."""
+        """Gather rows; set those that are `fresh` (n,) to the initial values of their ids, states 0 and this tick."""
         n = len(numbers)
         self._gather(numbers, _address(ids, np.int64, n), _address(fresh, np.bool_, n), tick, parts, ticks)
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Write the arrays of `gather` back into the rows."""
+        """Write the arrays that `gather` filled back to the rows."""
         n = len(numbers)
         floats = _address(parts, np.float32, n * self._floats)
         self._loops.rows_scatter(self._at, _numbers(numbers), n, floats, _address(ticks, np.uint32, n))
@@ -208,7 +209,7 @@ class CompiledRows:
         caught_up: int,
         scoring: Scoring | None = None,
     ) -> bool:
-        """Take a step of rows in place, all last decayed at batch `caught_up`; ABSENT ones are skipped.
+        """Take a step of rows in place, all of which were last decayed at batch `caught_up`; skip ABSENT ones.
 
         Return whether the step was taken; the plain form returns False.
         """
@@ -351,7 +352,7 @@ class PlainRows:
 def rows_of(
     bits: int, width: int, parts: int, initial: Initial, per_row: int, *, is_half: bool = False
 ) -> CompiledRows | PlainRows:
-    """Return the compiled or the plain form, whichever this machine supports."""
+    """Return operations in compiled form if this machine has the library, else in plain form."""
     form = PlainRows if KERNELS.loaded is None else CompiledRows
     return form(bits, width, parts, initial, per_row, is_half=is_half)
 

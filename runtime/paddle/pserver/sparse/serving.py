@@ -29,7 +29,7 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class GrowingShare:
-    """One server's share of a growing table: number `server` of the `num_servers` servers that hold its rows."""
+    """One server's share of a growing table; `server` is its number among the `num_servers` servers with rows."""
 
     spec: TableSpec
     server: int
@@ -51,7 +51,7 @@ class GrowingShare:
         """Check ids from the wire.
 
         Raises:
-            PserverError: the ids are not (n,) int64, or one belongs to another server.
+            PserverError: the ids are not (n,) int64, or an id belongs to a different server.
         """
         what = f"table {self.spec.name}"
         if ids.ndim != 1 or ids.dtype != np.int64:
@@ -120,11 +120,11 @@ class ServedTable:
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether the table has no rows and has had no batch yet."""
+        """Return whether the table has no rows and has had no batch."""
         return not (self.table.clock or len(self.table))
 
     def rows(self, ids: Ids) -> Values:
-        """Return the values (n, width) of ids (n,), in their order; ids may repeat. Changes nothing.
+        """Return the values (n, width) of ids (n,), in their order; ids may repeat. Does not change the table.
 
         Raises:
             PserverError: see `GrowingShare.check_ids`.
@@ -133,7 +133,7 @@ class ServedTable:
         return self.rows_here(ids)
 
     def rows_here(self, ids: Ids) -> Values:
-        """Do the same as `rows`, with ids that are already checked."""
+        """Return what `rows` returns, for ids that have already been checked."""
         return self.table.lookup(ids)
 
     def check_ids(self, ids: Ids) -> None:
@@ -167,11 +167,11 @@ class ServedTable:
         self.table.put(rows)
 
     def fill(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Store those rows of a checkpoint's block that are on this server; `arrays`: see `Block.stored`.
+        """Store the rows of a checkpoint's block that belong to this server; for `arrays`, see `Block.stored`.
 
         Raises:
             CheckpointError: the block is of a different dtype or shape.
-            PserverError: there is no room for them.
+            PserverError: there is no room for the rows.
         """
         spec = self.share.spec
         block = Block.read(arrays, spec.name, self.table.shape, spec.halves, self.share.holds)

@@ -2,9 +2,9 @@
 """Rows of one shape in slabs of memory that never move; a row has a number, floats and a tick.
 
 Memory is allocated one slab at a time and committed by the kernel page by page, so that growth copies nothing. In a
-large table the pages of future rows are touched in advance: about 1/512 of its size, and as many as recent batches
-used. Freed numbers are reused first. Floats of a row: values, then each state, (parts, part): a
-part is as wide as the row, plus one for each state that has one number per row.
+large table, pages of future rows are touched in advance: about 1/512 of the table's size, or as many as recent batches
+used. Freed numbers are reused first. A row's floats have the shape (parts, part): values, then each state. A part is as
+wide as the row, plus one for each state with one number per row.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ class Slabs:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of memory of all rows used so far (also freed ones), their ticks, and the list of free rows."""
+        """The memory in bytes of all rows used so far, including freed ones, their ticks, and the list of free rows."""
         return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int, index_bytes: int, arrays: int = 0) -> None:
-        """Reserve the given number of rows, and check that there is memory for the arrays of a batch and the index.
+        """Reserve rows, and check that there is memory for a batch's arrays and the index.
 
         Args:
             count: number of rows.
-            index_bytes: bytes of the index, which can grow by a fifth at once.
+            index_bytes: bytes of the index, which can grow by a fifth in one step.
             arrays: bytes of the arrays.
 
         Raises:
@@ -154,7 +154,7 @@ class Slabs:
             self._touched = keep
 
     def next_numbers(self, count: int) -> Numbers:
-        """Return the numbers of `count` reserved rows, which are used from `took` on; their contents are undefined.
+        """Return the numbers of `count` reserved rows, not used before `took` is called; their contents are undefined.
 
         Raises:
             RowMemoryError: the rows are not reserved.
@@ -195,7 +195,7 @@ class Slabs:
         self._num_free = needed
 
     def surplus(self) -> tuple[int, Numbers] | None:
-        """Return where the rows could end, and the free numbers before it; None: that would release too little memory.
+        """Return a new end for the rows and the free numbers before it; None if this would release too little memory.
 
         Enough rows stay free for a batch as large as the latest ones.
         """
@@ -208,12 +208,12 @@ class Slabs:
         return end, free[free < end]
 
     def end_at(self, end: int, free: Numbers) -> None:
-        """Release the numbers from `end` on, whose rows have moved; `free` are the numbers before it without a row."""
+        """Release the numbers from `end` onwards, whose rows have moved; `free` lists the free numbers before `end`."""
         self._touched = max(self._touched, self._used)  # the next batch returns that memory
         self._used, self._free, self._num_free = end, free.copy(), len(free)
 
     def room(self, count: int) -> tuple[Floats, Numbers]:
-        """Return arrays for gathering rows: parts (parts, count, part) and ticks (count,), not initialized."""
+        """Return uninitialized arrays for gathering rows: parts (parts, count, part) and ticks (count,)."""
         return np.empty((self.parts, count, self.part), np.float32), np.empty(count, np.uint32)
 
     def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:

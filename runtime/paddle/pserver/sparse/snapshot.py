@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a table at one batch, taken in blocks while the table continues to change.
+"""A copy of a table as of one batch, taken in blocks while the table continues to change.
 
-A row belongs to the copy if its last change was in the period of the copy. It is copied one time: either by
-`keep`, which
+A row belongs to the copy if its last change was in the period of the copy. It is copied once: either by `keep`, which
 the owner calls before it changes or drops a row, or by a walk through the index. The table's owner lists rows for that
-walk; another thread can copy them while the owner changes them: rows that `keep` copied meanwhile are left out of the
-walk. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile is
-copied before it moves, and its new place counts as copied.
+walk. A second thread can copy them while the owner changes the table; the walk skips rows that `keep` has copied. Rows
+on disk are copied by a second walk through their slots. A row that moves between memory and disk is copied before it
+moves, and counts as copied at its new place.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ class _Listed(NamedTuple):
 
 
 class TableSnapshot:
-    """A copy in progress. One other thread may call `take`; the table's thread calls all other methods.
+    """A copy in progress. One other thread may call `take`; only the table's thread calls the other methods.
 
     Attributes:
         header: the header for the blocks.
-        since: the blocks contain rows that changed after this batch; None: all rows.
+        since: batch after which rows must have changed to be copied; None: all rows.
         failure: why the copy cannot be completed; raised when rows are taken.
         halves: see `TableSpec`.
     """
@@ -157,7 +156,7 @@ class TableSnapshot:
         self._keep_from(_Listed(ids, numbers, on_disk=False), self._slabs.rows.ticks(numbers))
 
     def keep_from_disk(self, ids: Ids, slots: Numbers, ticks: Numbers) -> None:
-        """Do the same as `keep` for rows on disk, before their owner reads or drops them."""
+        """Do what `keep` does for rows on disk, before their owner reads or drops them."""
         self._keep_from(_Listed(ids, slots, on_disk=True), ticks)
 
     def moved(self, places: Numbers, *, to_disk: bool) -> None:

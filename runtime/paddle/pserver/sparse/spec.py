@@ -23,15 +23,15 @@ MAX_ENTRY = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of rows by int64 id.
+    """Specifies a table of rows by int64 id.
 
     Attributes:
         parameter: name, decay, clipping and rate of the rows. Its shape is (1, width): the height is unknown.
         initial: initial values of rows.
-        entry: the entry-th batch with an id creates its row; until then, its gradients are dropped.
-            1: the first batch creates it.
-        max_age: a row without a gradient for more than this number of batches is dropped, at the latest 1024 batches
-            later. 0: never.
+        entry: the entry-th batch that contains an id creates its row; gradients of earlier batches are dropped. 1: the
+            first batch creates the row.
+        max_age: number of batches without a gradient after which a row is dropped, at most 1024 batches later; 0:
+            never.
         max_rows: maximum number of rows on one server; a batch that would need more is refused.
         budget: the memory on one server, and which rows are evicted when it is full.
         dtype: the dtype of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.

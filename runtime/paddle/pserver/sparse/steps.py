@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step of one batch on its rows: in place if the rule has a compiled formula, else on blocks with numpy."""
+"""Takes the step of a batch: in place if the rule has a compiled formula, otherwise on blocks with numpy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 class DistinctRows(NamedTuple):
-    """Rows of a batch, all distinct.
+    """Distinct rows of a batch.
 
     Attributes:
         ids: (n,) int64.
@@ -65,7 +65,7 @@ class Sums(NamedTuple):
 
 
 class Steps:
-    """An update rule for the rows of one table. Stores no rows."""
+    """Applies an update rule to the rows of one table. Stores no rows."""
 
     def __init__(
         self, optimizer: OptimizerSpec, parameter: ParameterSpec, budget: Budget | None = None
@@ -83,7 +83,7 @@ class Steps:
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
     def compiled(self, at: Moment, weights: Floats | None = None) -> CompiledStep | None:
-        """Return the step in the form that kernels take; None if the rule has no formula."""
+        """Return the step in the form that kernels use; None if the rule has no formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
         if formula is None:
             return None
@@ -103,7 +103,7 @@ class Steps:
         keep: Keep | None,
         weights: Floats | None = None,
     ) -> None:
-        """Change rows and their ticks; `keep` receives the existing rows first.
+        """Change rows and their ticks; `keep` first receives the existing rows.
 
         Args:
             weights: weight of each gradient (m,) in the score of its row; None: each row counts 1.
@@ -130,12 +130,12 @@ class Steps:
             slabs.rows.scatter(part, parts, ticks)
 
     def decay_parts(self, parts: Floats, ticks: Numbers, at: Moment) -> None:
-        """Do the same as `decay` for gathered rows (parts, n, part)."""
+        """Do what `decay` does, for gathered rows (parts, n, part)."""
         owed = undecayed(ticks, at.clock, at.caught_up)
         self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
 
     def check(self, spec: TableSpec, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment) -> float:
-        """Take the step without storing it; return the largest magnitude of momentum after it.
+        """Compute the step without storing it; return the largest magnitude of momentum after it.
 
         Raises:
             PserverError: see `TableSpec.check_values`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments and results of the loops over growing tables: the C structures, and their Python counterparts."""
+"""Arguments and results of the loops over growing tables: C structures and their Python counterparts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ComingRows(NamedTuple):
     """New rows available to a batch.
 
     Attributes:
-        free: freed row numbers; the last ones are used first, and after them `used`, used + 1, ...
+        free: freed row numbers, of which the last is used first; when none is left, new rows get `used`, used + 1, ...
         most: maximum number of new rows.
         ready: rows whose memory is prepared, or is being prepared.
     """
@@ -98,7 +98,7 @@ class Scoring(NamedTuple):
 
 
 class CompiledStep(NamedTuple):
-    """How rows change in a batch: the formula; its tick; batches since all rows were decayed; their scores."""
+    """How rows change in a batch: the formula, its tick, the batches since all rows were decayed, and the scores."""
 
     formula: Formula
     tick: int
@@ -111,7 +111,7 @@ class FoundRows(NamedTuple):
 
     Attributes:
         ids, numbers, fresh: each id, its row's number, or ABSENT, and whether the row is new and not initialized.
-        order, starts: the occurrences of each: see `index.grouped`.
+        order, starts: the occurrences of each id: see `index.grouped`.
         made: number of rows created.
         is_changed: whether the step was already taken.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row's tick: the table's clock at its last change, in 31 bits that wrap, and whether it ever had a gradient.
+"""A row's tick: the table's clock at its last change, in 31 wrapping bits, and whether it ever had a gradient.
 
-The clock counts batches. Ages are differences modulo 2^31, exact up to `MAX_AGE`: a table updates the
-ticks of older rows before they could be mistaken for recent ones.
+The clock counts batches. Ages are differences modulo 2^31, exact up to `MAX_AGE`: a table updates the ticks of older
+rows before they can be mistaken for recent ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def new_tick(clock: int) -> int:
 
 
 def ages(ticks: Ticks, clock: int) -> Ticks:
-    """Return how many batches before `clock` each row changed; 2^30 or more means after it."""
+    """Return how many batches before `clock` each row changed; 2^30 or more means that it changed after `clock`."""
     return (np.uint32(tick(clock)) - ticks) & np.uint32(_MASK)
 
 
@@ -54,9 +54,9 @@ def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
 
 
 def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
-    """Return the arguments of rules for rows in batch `clock`, when all rows were decayed in batch `caught_up`.
+    """Return the arguments of rules for rows in batch `clock`, if all rows were decayed in batch `caught_up`.
 
-    For a row that this batch creates, this batch is the first that counts.
+    For rows that this batch creates, it is the first batch that counts.
     """
     age = np.maximum(ages(ticks, clock), np.uint32(1)).astype(np.float32)[:, None]
     return Since(age, (ticks & np.uint32(_NEW) != 0)[:, None], np.minimum(age, np.float32(clock - caught_up)))

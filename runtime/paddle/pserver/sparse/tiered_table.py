@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A growing table whose rows are in memory up to its budget, and otherwise on disk.
 
-The place of a row affects nothing but time. The rows of a batch are loaded from disk when its gradients are checked, so
-that an unreadable row refuses the batch before anything changes; the batch then proceeds as if all rows were in memory.
-Afterwards the rows that do not fit are evicted by the policy of the budget, and some more, so that the next batches
-fit. Lookups read the disk and move nothing. While the disk is full, rows stay in memory and batches are refused.
+A row's place affects only speed. The rows of a batch are loaded from disk when its gradients are checked, so that an
+unreadable row refuses the batch before anything changes; the batch then proceeds as if all rows were in memory.
+Afterwards, the budget's policy evicts the rows that do not fit, and some more to make room for the next batches.
+Lookups read from disk without moving rows. While the disk is full, rows stay in memory and batches are refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_LOADED = 256
 
 
 class TieredTable(HashTable):
-    """A `HashTable` whose rows are on disk as far as they exceed its memory."""
+    """A `HashTable` that stores the rows that exceed its memory on disk."""
 
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
@@ -89,15 +89,14 @@ class TieredTable(HashTable):
         return found
 
     def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Do the same as `HashTable.apply`. Raises DiskError: rows cannot be read or written."""
+        """Do what `HashTable.apply` does. Raises DiskError: rows cannot be read or written."""
         with self._whole():
             super().apply(gradients, learning_rate)
         self.counts.found -= self._brought
         self._loaded, self._brought = [], 0
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Load rows, and do the same as `HashTable.prepare`. Raises DiskError: the disk is full, or rows cannot be
-        read."""
+        """Load rows, then do what `HashTable.prepare` does. Raises DiskError: the disk is full or unreadable."""
         self._check_whole()
         if self._refused is not None:
             self._refused = None
@@ -117,7 +116,7 @@ class TieredTable(HashTable):
         super().assign(ids, values)
 
     def shrink(self, min_score: float) -> int:
-        """Do the same as `HashTable.shrink`. Raises DiskError: rows cannot be read; none was dropped."""
+        """Do what `HashTable.shrink` does. Raises DiskError: rows cannot be read; none was dropped."""
         self._check_whole()
         low = []
         for ids, slots in self._disk.blocks() if self.spec.budget.is_scored else ():
@@ -127,7 +126,7 @@ class TieredTable(HashTable):
         return dropped + sum(self._drop_on_disk(*each) for each in low)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Do the same as `HashTable.catch_up`. Raises DiskError: rows cannot be read or written."""
+        """Do what `HashTable.catch_up` does. Raises DiskError: rows cannot be read or written."""
         self._check_whole()
         with self._whole():
             super().catch_up(learning_rate)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Touches memory shortly before rows are written to it, in a separate thread.
 
-The kernel allocates memory for a page when it is first touched: 0.2 ms for 2 MB, 4 ms on a virtual machine whose host
-has to allocate it too. A thread that does this without the interpreter's lock saves that time in the thread that
-answers trainers. It touches a range from its end, so that it meets the thread that fills the range from the beginning
-only once, and the two do not both wait for every page. It also avoids a lock on the whole address space, as
-`MADV_POPULATE_WRITE` takes, which would block every other allocation. Contents do not change.
+The kernel allocates memory for a page when it is first touched, which takes 0.2 ms for 2 MB, or 4 ms on a virtual
+machine whose host must also allocate it. A thread that touches pages without the interpreter's lock saves this time in
+the thread that answers trainers. It touches a range from its end, so that it meets the thread that fills the range from
+the beginning only once, and the two do not both wait for every page. It also avoids a lock on the whole address space,
+as `MADV_POPULATE_WRITE` takes, which would block every other allocation. Contents do not change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Range(NamedTuple):
 
 
 class Toucher:
-    """Touches ranges of memory in the order in which they are given. Thread-safe."""
+    """Touches ranges of memory in the given order. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -79,9 +79,9 @@ class Toucher:
         return self._is_idle
 
     def untouch(self, memory: Memory, start: int, end: int) -> None:
-        """Return the whole pages of bytes start .. end to the system: they are 0 when they are used again.
+        """Return the whole pages in bytes start .. end to the system; they read as 0 when they are used again.
 
-        No thread may be touching them: see `is_idle`.
+        No thread may be touching these pages: see `is_idle`.
         """
         at = memory.ctypes.data + start + _HUGE - 1 & -_HUGE
         last = memory.ctypes.data + end & -_HUGE

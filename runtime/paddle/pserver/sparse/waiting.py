@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sightings of ids without a row: a batch with any number of gradients for an id is one sighting.
+"""Sightings of ids without a row; a batch with one or several gradients for an id is one sighting.
 
 An id takes about 15 bytes. With a period, sightings are forgotten between one and two periods later, so that ids seen
 only once do not accumulate.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a table in bounded pieces, without keeping state between them, for any number of readers at any speed.
+"""Reads a table in bounded pieces without state between them, for any number of readers at any speed.
 
-A walk visits the segments of the index, and each in the order of ids. Rows may change between two pieces: each piece
-has the rows of its time, and the next walk, from the clock at which this one began, returns the rows that changed
-meanwhile.
+A walk visits the segments of the index, each in the order of ids. Rows may change between two pieces: each piece has
+the rows as of its time. The next walk, which starts from the clock at which this one began, returns the rows that
+changed during this one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TableRows(NamedTuple):
         return cls(block.ids, np.ascontiguousarray(values[:, :width]), ages_of(block.ticks, clock), kept)
 
     def block(self, parts: int, part: int, clock: int) -> Block:
-        """Return these rows as a block, for a table with this clock; without states, those of the block are 0."""
+        """Return these rows as a block for a table with this clock; missing states are 0 in the block."""
         n, width = self.rows.shape
         whole = np.zeros((n, parts * part), np.float32)
         whole[:, :width] = self.rows
@@ -60,7 +60,7 @@ class TableRows(NamedTuple):
         return Block(self.ids, cut, ticks_of(self.ages, clock))
 
     def aged(self, batches: int) -> TableRows:
-        """Return the rows after this number of batches without a change."""
+        """Return the rows as they are after this number of batches without a change."""
         batches = min(batches, MAX_AGE)
         return self._replace(
             ages=np.where(self.ages < 0, self.ages - batches, self.ages + batches).astype(np.int32)
@@ -73,11 +73,12 @@ class TableRows(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """A position in the walk of a reader.
+    """A reader's position in a walk.
 
     Attributes:
         segment: segment of the index; `SEGMENTS`: the end.
-        first: the least id of this segment that is not visited yet, counted from the least int64: 0 to 2^64 - 1.
+        first: the smallest id of this segment that has not been visited, counted from the smallest int64: 0 to 2^64 -
+            1.
     """
 
     segment: int = 0
@@ -90,8 +91,7 @@ class Cursor(NamedTuple):
 
 
 class Walking(Protocol):
-    """A walk over one server's rows, and the ids whose rows left the table meanwhile; see
-    `pserver.reader.TableWalk`."""
+    """A walk over one server's rows, with the ids whose rows left during it; see `pserver.reader.TableWalk`."""
 
     clock: int
     since: int | None
@@ -124,10 +124,10 @@ def next_piece(
     clock: int,
     most: int,
 ) -> tuple[Block, Cursor]:
-    """Return copies of at most `most` rows from `at` on, and the next position; an empty piece is not the end.
+    """Return copies of at most `most` rows, starting at `at`, and the next position; an empty piece is not the end.
 
     Args:
-        disk: the rows that are not in memory.
+        disk: the rows that are on disk.
         since: only rows that changed after this batch; None: all.
         clock: clock of the table.
     """
@@ -173,7 +173,7 @@ def reach(since: int | None, clock: int, caught_up: int) -> int | None:
 def ages_of(ticks: npt.NDArray[np.uint32], clock: int) -> npt.NDArray[np.int32]:
     """Return how many batches ago rows last changed (n,); −1 − n if that change was not a gradient.
 
-    In a table with another clock, rows of these ages get the ticks that `ticks_of` returns.
+    In a table with a different clock, rows of these ages get the ticks that `ticks_of` returns.
     """
     age = ages(ticks, clock).astype(np.int32)
     return np.where(ticks & _NEW != 0, -1 - age, age).astype(np.int32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes a step on dense blocks: sums of all trainers' gradients, or the values after the step, beside the current
-ones.
+"""Computes a step on dense blocks: the sum of all trainers' gradients, or the new values beside the current ones.
 
-Large gradients are added on several cores, piece by piece; pieces are independent, so the result does not depend on it.
+Large gradients are added on several cores, piece by piece; pieces are independent, so the result does not depend on the
+number of cores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PIECE = 1 << 19
 
 
 class DoubleBuffer:
-    """Two arrays (size,) float32, initially zero, that are swapped.
+    """A pair of arrays (size,) float32, initially zero, that can be swapped.
 
     Attributes:
         now: the current values.
@@ -49,7 +49,7 @@ class DoubleBuffer:
         self.number = 1 - self.number
 
     def share(self) -> list[SharedArray]:
-        """Return the memory, which other processes can map; `number` is the part of it that `now` uses.
+        """Return the memory, which other processes can map; `number` is the part that `now` uses.
 
         The arrays move to this memory; references to the old arrays keep the old values.
 
@@ -68,7 +68,7 @@ class DoubleBuffer:
 
 
 class DenseThreads:
-    """Threads that start when work first has several pieces, and end with this object. One caller at a time.
+    """Threads that start when there are first several pieces, and end with this object. One caller at a time.
 
     Attributes:
         count: number of threads working at a time, including the caller.
@@ -115,12 +115,12 @@ class DenseThreads:
 
 
 class DenseStep:
-    """Computes the values after a step into `slabs.later`. Not thread-safe; it has threads of its own.
+    """Computes the values after a step in `slabs.later`. Not thread-safe; it has its own threads.
 
     Attributes:
         rate: learning rate of the step.
-        is_plain: whether it computes values after the step: the rule has no state, so that a step can be taken back.
-            Otherwise it computes sums.
+        is_plain: whether the step computes new values, because the rule has no state and a step can be undone;
+            otherwise, it computes sums.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class DenseStep:
         self._scratch = [np.empty(min(_PIECE, size), np.float32) for _ in range(self._threads.count)]
 
     def add(self, span: slice, gradients: Sequence[Slab], worker: int = 0, *, look: bool = False) -> Descent:
-        """Add up a span of all gradients in the order given; see `descend`.
+        """Add up a span of all gradients in the given order; see `descend`.
 
         Args:
             span: a range of the slab, at most `_PIECE` elements.
             gradients: this span of each gradient.
             worker: the calling thread.
-            look: check whether the sum is finite; otherwise it is assumed to be.
+            look: whether to check that the sum is finite; otherwise, it is assumed to be.
         """
         out = self._slabs.later[span]
         if self._plain is None:
@@ -187,7 +187,7 @@ _RULES = ("momentum", "sgd")
 
 
 class PlainPart(NamedTuple):
-    """Elements `start` to `stop` of a slab, which all have the same rate."""
+    """Elements `start` to `stop` of a slab that have the same learning rate."""
 
     start: int
     stop: int
@@ -196,9 +196,9 @@ class PlainPart(NamedTuple):
 def plain_parts(
     shares: Sequence[DenseShare], optimizer: OptimizerSpec
 ) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
-    """Return the parts of a slab and how η follows from a step's learning rate; None if a rule does more.
+    """Return the parts of a slab, and how η depends on a step's learning rate; None if a rule does more than η g.
 
-    Neighbours with equal settings form one part: a hundred small parameters cost no more than one.
+    Neighbouring parameters with equal settings form one part: a hundred small parameters cost no more than one.
     """
     if optimizer.rule not in _RULES or not all(map(_is_plain, (share.parameter for share in shares))):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of one trainer's gradients of one batch that has arrived at one server, whole or chunk by chunk."""
+"""The part of a trainer's gradients for one batch that has arrived at one server, whole or in chunks."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Gradient:
     """One trainer's push to one server in one batch.
 
     Attributes:
-        slab: gradient of all dense blocks here, if it arrived with the push itself; otherwise chunks of it follow.
+        slab: gradient of all dense blocks on this server, if it arrived with the push; otherwise, chunks of it follow.
         rows: gradients of sparse parameters, by name; a parameter without touched rows can be omitted.
         num_samples: number of samples in the trainer's batch.
-        in_place: the trainer reads the values in shared memory.
+        in_place: whether the trainer reads the values in shared memory.
         is_checked: whether the slab was checked for NaN and infinity.
         chunks: gradient of the dense blocks by chunk; None for one that has not arrived yet, or was released.
         lacking: number of chunks that have not arrived yet.
@@ -60,11 +60,11 @@ class Gradient:
 
     @property
     def is_answered_separately(self) -> bool:
-        """Return whether the values are not sent in the reply itself."""
+        """Return whether the values are sent separately from the reply."""
         return self.slab is None or self.in_place or not self.wants_values
 
     def expect(self, size: int) -> None:
-        """Prepare for a slab of `size` elements, which is checked already if it is here."""
+        """Prepare for a slab of `size` elements; a slab that is already here counts as checked."""
         count = chunk_count(size)
         if self.slab is None:
             self.chunks, self.lacking = [None] * count, count
@@ -82,9 +82,9 @@ class Gradient:
 
 
 def read_gradient(message: Message) -> Gradient:
-    """Parse a push: a slab, then for each sparse parameter its row ids and its values, both under its name, then ids.
+    """Parse a push: a slab; for each sparse parameter, row ids and values under its name; then requested row ids.
 
-    If chunks follow, there is no slab. The ids at the end are those of requested rows.
+    If chunks follow, there is no slab.
 
     Raises:
         WireError: the message has a different structure. The store checks the contents of the arrays.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observers that are notified before a change of parameters: a copy in progress, a list of changes."""
+"""Observers that are notified before parameters change: a copy in progress, or a list of changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Elements(NamedTuple):
     """Elements `start` to `stop` of a dense parameter's blocks on this server, with the state of its rule.
 
     Attributes:
-        version: number of batches that had been applied when they got their current values.
+        version: number of applied batches when the elements got their current values.
     """
 
     parameter: str
@@ -26,10 +26,10 @@ class Watch(Protocol):
     """An observer that is notified before a change, by the thread that makes it."""
 
     def dense(self, elements: Elements) -> None:
-        """Prepare for elements to be overwritten in the memory that has held them since `elements.version`."""
+        """Prepare for elements to be overwritten, in the memory that has held them since `elements.version`."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Prepare for a change of rows of a sparse parameter: `rows` are their positions here, all distinct."""
+        """Prepare for a change to rows of a sparse parameter; `rows` are their distinct positions on this server."""
 
 
 class _NoObserver:

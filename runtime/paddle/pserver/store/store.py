@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameters of one server, their optimizers, and how a batch changes them.
 
-Dense blocks of all parameters are stored in one array, the slab; gradients and values are sent as slabs too. A batch
-is applied completely or not at all: everything is checked first. The version is the number of applied batches and
-never decreases.
+Dense blocks of all parameters are stored in one array, the slab; gradients and values are also sent as slabs. A batch
+is applied completely or not at all, because everything is checked first. The version is the number of applied batches
+and never decreases.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _CUTS = *_NO_MEMORY, DiskError
 
 
 class Store:
-    """Parameters, zero until set. Not thread-safe; it has threads of its own.
+    """The parameters of one server, zero until set. Not thread-safe; it has its own threads.
 
     Attributes:
         updaters: one for each part of `share.dense`.
-        tables: the rows of all sparse parameters here, by name.
+        tables: the rows of sparse parameters on this server, by name.
         growing: growing tables, by name.
         num_chunks: number of chunks of the slab.
-        failure: why the values are of no whole batch; empty: they are.
+        failure: why a batch was applied only in part; empty: all batches are complete.
         shrunk_at: batch after which growing tables were last shrunk.
-        is_plain: whether `add` returns values: the rule has no state, so that a step can be taken back.
+        is_plain: whether `add` returns new values, because the rule has no state and a step can be undone.
     """
 
     def __init__(self, share: ServerShare, optimizer: OptimizerSpec, cores: int | None = None) -> None:
@@ -91,14 +91,14 @@ class Store:
         """Return the rows of one sparse parameter.
 
         Raises:
-            PserverError: there is no such sparse parameter with rows here.
+            PserverError: there is no such sparse parameter with rows on this server.
         """
         if name not in self.tables:
             raise PserverError(f"unknown sparse parameter {name!r}; known: {sorted(self.tables)}")
         return self.tables[name]
 
     def rows_of(self, name: str) -> Table | ServedTable:
-        """Return the table or growing table of that name.
+        """Return the table or growing table of this name.
 
         Raises:
             PserverError: see `table`.
@@ -112,11 +112,11 @@ class Store:
 
     @property
     def slab_number(self) -> int:
-        """The index of the array of `share_slabs` that is the current slab."""
+        """The index of the current slab among the arrays of `share_slabs`."""
         return self._slabs.number
 
     def share_slabs(self) -> list[SharedArray]:
-        """Return the memory that alternately holds the slab; other processes can map it, and must not write to it.
+        """Return the memory that alternately holds the slab; other processes can map it but must not write to it.
 
         Raises:
             MemoryError: the memory cannot be shared.
@@ -130,10 +130,10 @@ class Store:
             table.watch = watch
 
     def set_dense(self, start: int, part: Section) -> None:
-        """Overwrite the part of all dense blocks that begins at `start`.
+        """Overwrite the part of the dense blocks that starts at `start`.
 
         Raises:
-            PserverError: wrong size or dtype, or not finite; nothing is changed.
+            PserverError: the values have the wrong size or dtype, or are not finite; nothing is changed.
         """
         span = part_span(start, self._slabs.now.size)
         self._check("values", part, start, max(span.stop - start, 0))
@@ -145,7 +145,7 @@ class Store:
         return self._slabs.now.copy()
 
     def dense_part(self, start: int, count: int) -> Slab:
-        """Return a copy of at most `count` elements of the dense blocks from `start` on."""
+        """Return a copy of at most `count` elements of the dense blocks, starting at `start`."""
         return self._slabs.now[start : start + count].copy()
 
     def dense_chunk(self, index: int) -> Slab:
@@ -155,7 +155,7 @@ class Store:
     def check(self, gradient: Gradient) -> None:
         """Check a gradient from the wire, and prepare it for its remaining parts.
 
-        A large one in shared memory is checked for NaN and infinity when it is used, by `add_whole`, or by `look`.
+        A large gradient in shared memory is checked for NaN and infinity later, by `add_whole` or `look`.
 
         Raises:
             PserverError: the gradient cannot be applied; the message names the parameter.
@@ -176,7 +176,7 @@ class Store:
         """Check requested row ids (n,) before memory is allocated for them.
 
         Raises:
-            PserverError: a parameter or an id is not here, or the rows do not fit in a message.
+            PserverError: a parameter or id is not on this server, or the rows do not fit in a message.
         """
         for name, ids in asked:
             rows = self.rows_of(name)
@@ -203,7 +203,7 @@ class Store:
         The schedule's sample count includes these samples in synchronous training, but not in asynchronous training.
 
         Raises:
-            ConfigError: the schedule has no rate for it.
+            ConfigError: the schedule has no learning rate for the step.
         """
         seen = self.num_samples + (0 if self.optimizer.is_async else samples)
         self._rates = self._schedule.at(seen, self.pass_id, self.version)
@@ -211,7 +211,7 @@ class Store:
         self._step_samples = samples
 
     def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
-        """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
+        """Add up a chunk of all gradients in the given order; return its new values if they are known.
 
         The values are views, which are valid until the step after the next one begins.
         """
@@ -221,7 +221,7 @@ class Store:
         return Section("", self._slabs.later[span], checksum) if self.is_plain else None
 
     def add_whole(self, slabs: Sequence[Slab]) -> None:
-        """Do the same as `add` for all chunks of whole gradients, on several cores; check for NaN and infinity.
+        """Do what `add` does for all chunks of whole gradients, on several cores; check for NaN and infinity.
 
         Raises:
             NonFiniteGradient: a gradient contains NaN or infinity; the message names the parameter.
@@ -239,7 +239,7 @@ class Store:
             number: index of the gradient in the error.
 
         Raises:
-            NonFiniteGradient: it contains NaN or infinity; the message names the parameter.
+            NonFiniteGradient: the gradient contains NaN or infinity; the message names the parameter.
         """
         try:
             self._inspect("gradient", Section("", slab), 0)
@@ -247,7 +247,7 @@ class Store:
             raise NonFiniteGradient(str(error), number) from None
 
     def apply(self, gradient: Gradient) -> None:
-        """Run a whole step with one gradient, which is complete and checked.
+        """Take a whole step with one complete, checked gradient.
 
         Raises:
             ConfigError, PserverError: see `begin` and `commit`; nothing was changed.
@@ -259,11 +259,11 @@ class Store:
         self.commit([gradient.rows])
 
     def commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
-        """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
+        """End the step after all chunks were added; `rows` are the gradients of sparse parameters, in the same order.
 
         Raises:
             PserverError: a growing table has no room for new rows, or its values would be out of range; nothing was
-                changed. Or memory or a disk failed within the step: see `failure`.
+                changed. Also raised if memory or a disk failed within the step: see `failure`.
         """
         for name, growing in self.growing.items():
             growing.table.reserve([each[name] for each in rows if name in each], self._rates.of(name))
@@ -306,7 +306,7 @@ class Store:
             self.growing[name].share.spec.check_scored()
 
     def shrink(self, least: Mapping[str, float]) -> None:
-        """Drop the rows of growing tables whose scores are below their table's minimum; see `check_scores`."""
+        """Drop the rows of growing tables with scores below the given minimum of each table; see `check_scores`."""
         self.shrunk_at = self.version
         with self._whole(_NO_MEMORY):  # a disk error precedes the change of its table
             for name, score in least.items():

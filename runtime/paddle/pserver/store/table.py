@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one sparse parameter on this server, with their updater.
 
-Callers use row ids of the whole table; only this module and `placement` know the position of a row here.
+Callers use row ids of the whole table; only this module and `placement` know a row's position on this server.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Table:
 
     @property
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """All arrays per row (height, ...), by name: not copied; "value" is the rows themselves."""
+        """All per-row arrays (height, ...), by name, not copied; "value" is the rows themselves."""
         return {"value": self._values, **self._updater.columns}
 
     @property
@@ -59,7 +59,7 @@ class Table:
         return self._updater.numbers
 
     def resume(self, numbers: dict[str, float]) -> None:
-        """Set the `numbers` of another table; the caller fills its `columns`."""
+        """Set the `numbers` of an earlier table; the caller fills `columns`."""
         self._updater.resume(numbers)
 
     def part(self, start: int, count: int) -> Values:
@@ -76,7 +76,7 @@ class Table:
         return self.rows_here(rows)
 
     def rows_here(self, rows: Rows) -> Values:
-        """Return the same as `rows` for ids that were checked."""
+        """Return what `rows` returns, for ids that have been checked."""
         found: Values = self._values[self.share.local(rows)]
         return found
 
@@ -128,7 +128,7 @@ class Table:
             raise PserverError(f"gradient of {what}: row {row} contains NaN or infinity; nothing was changed")
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step with the sum of checked gradients, added in the order given."""
+        """Take one step with the sum of checked gradients, added in the given order."""
         gradient = add_rows(gradients, self.share.width)
         local = RowGradient(self.share.local(gradient.rows), gradient.values)
         self.watch.rows(self.share.parameter.name, self._all() if self._updater.folds else local.rows)
@@ -145,7 +145,7 @@ class Table:
 
 
 def add_rows(gradients: Sequence[RowGradient], width: int) -> RowGradient:
-    """Return the sum of row gradients: the union of their rows, values added in the order given."""
+    """Return the sum of row gradients: the union of their rows, with values added in the given order."""
     if len(gradients) == 1:
         return gradients[0]
     if not gradients:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Embedding` and `EmbeddingBag`, with the values and gradients of the modules of the same name in `torch.nn`."""
+"""`Embedding` and `EmbeddingBag`, with the values and gradients of `torch.nn`'s modules of these names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Embedding(Tables):
     """`torch.nn.Embedding` for any int64 ids, with rows in growing tables."""
 
     def forward(self, ids: Any) -> Any:
-        """Return the rows of ids, float32.
+        """Return the rows for the given ids, float32.
 
         Args:
             ids: int64 or int32 (...), or a jagged tensor of sequences from torch or torchrec. For several tables: a
@@ -78,14 +78,14 @@ class EmbeddingBag(Tables):
         self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, ids: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
-        """Return one vector per bag, float32; an empty bag gives 0.
+        """Return one vector per bag, float32; 0 for an empty bag.
 
         Args:
             ids: (B, length); or (m,) with `offsets`, or a pair of both; or a jagged tensor of B sequences from torch
                 or torchrec. For several tables: a dict by name, or a KeyedJaggedTensor.
             offsets: (B,), for one table: the position in ids at which each bag begins.
             per_sample_weights: one per id, which may require a gradient; mode "sum" only. For several tables: a dict by
-                name. The weights of torchrec's tensors are used too.
+                name. The weights of torchrec's tensors are also used.
 
         Returns:
             (B, dim); for several tables a dict by name.

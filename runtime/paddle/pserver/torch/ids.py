@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids in every form that a module accepts: tensors, pairs with offsets, nested tensors, and torchrec's jagged tensors.
+"""Ids in all forms that modules accept: tensors, pairs with offsets, nested tensors, and torchrec's jagged tensors.
 
 Jagged tensors are recognised by their methods, so torchrec is not imported.
 """
@@ -23,8 +23,8 @@ class TableIds(NamedTuple):
 
     Attributes:
         flat: the ids, (m,).
-        shape: the shape in which they were given.
-        offsets: (B,), where each sequence or bag begins in `flat`; None: `shape` has no ragged part.
+        shape: the original shape of the ids.
+        offsets: (B,), the start of each sequence or bag in `flat`; None: `shape` has no ragged part.
         has_end: whether `offsets` is (B + 1,), with the end of the last one.
         weights: (m,) weights of a jagged tensor, or None.
     """
@@ -45,7 +45,7 @@ class Bags(NamedTuple):
 
 
 def by_table(given: Any, tables: Collection[str], *, is_one: bool) -> dict[str, Any]:
-    """Return arguments by table name.
+    """Return arguments as a dict by table name.
 
     Args:
         given: a mapping, or a torchrec KeyedJaggedTensor, whose keys without a table are ignored; with `is_one` also
@@ -96,7 +96,7 @@ def read(ids: Any, *, has_end: bool = False) -> TableIds:
 
 
 def bags_of(given: TableIds, weights: Any, padding_idx: int | None) -> Bags:
-    """Return bags without the padding. `weights` has the form of the ids, or is None.
+    """Return bags without padding ids. `weights` has the form of the ids, or is None.
 
     Raises:
         ConfigError: flat ids have no offsets, or the weights have a different shape than the ids.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer that trains tables, and the dense parameters of a model, on the parameter servers."""
+"""The optimizer that trains a model's tables and dense parameters on the parameter servers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _Lookup(NamedTuple):
 
 
 class ServerOptimizer:
-    """Trains the tables and the dense parameters of a model on parameter servers. A context manager; not thread-safe.
+    """Trains a model's tables and dense parameters on parameter servers. A context manager; not thread-safe.
 
     Attributes:
-        client: its `Client`, for `barrier` and other calls.
+        client: the `Client`, for `barrier` and other calls.
     """
 
     def __init__(
@@ -87,20 +87,20 @@ class ServerOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Dense parameters and the rows with a gradient, for `clip_grad_norm_` and `torch.amp.GradScaler`."""
+        """The dense parameters, and the rows with a gradient, for `clip_grad_norm_` and `torch.amp.GradScaler`."""
         return [{"params": [*self._dense.values(), *(each.rows for each in self._lookups.values())]}]
 
     @property
     def has_dense(self) -> bool:
-        """Return whether the servers train dense parameters too."""
+        """Return whether the servers also train dense parameters."""
         return bool(self._dense)
 
     def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:
-        """Return, for each table, the rows (n, dim) of distinct ids, and the position of each id (m,) in them.
+        """Return, for each table, the distinct rows (n, dim), and the position of each id (m,) in them.
 
         Args:
             ids: (m,) int64 or int32 tensors, by table; one request fetches the rows that were not prefetched.
-            records: whether `step` pushes the rows' gradients, if autograd is on.
+            records: whether `step` pushes the rows' gradients, if autograd is enabled.
         """
         flat = {name: on_host(each) for name, each in ids.items()}
         batches = {}
@@ -122,7 +122,7 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows together with a later step, as they are after that step, for the lookups that follow it.
+        """Request rows that will arrive with a later step, as of its end, for the lookups that follow it.
 
         Args:
             ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has
@@ -144,7 +144,7 @@ class ServerOptimizer:
         return handle
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Discard the gradients of the model's parameters and of the rows looked up since the last step."""
+        """Discard the gradients of the model's parameters, and of the rows looked up since the last step."""
         for parameter in self._dense.values():
             if set_to_none:
                 parameter.grad = None
@@ -155,9 +155,9 @@ class ServerOptimizer:
         self._lookups.clear()
 
     def step(self, num_samples: int = 1) -> None:
-        """Apply the mean of all trainers' gradients; update the parameters in place.
+        """Apply the mean of all trainers' gradients, and update the model's parameters in place.
 
-        Gradients of several backward passes are summed. The gradient of a parameter or row without one is 0.
+        Gradients of several backward passes are summed. A parameter or row without a gradient counts as 0.
         `num_samples`: see `Client.push_pull`.
 
         Raises:

@@ -41,7 +41,7 @@ class Prefetched:
 
 
 class Coming:
-    """The prefetched batches of an optimizer; each is used in the step after the one whose answer contained it."""
+    """The prefetched batches of an optimizer; each is used in the step after the one that fetched it."""
 
     def __init__(self) -> None:
         self._handles: list[Prefetched] = []
@@ -52,7 +52,7 @@ class Coming:
         self._handles.append(handle)
 
     def of_step(self, step: int, client: Client) -> dict[str, Batch]:
-        """Return the requests to send together with a step: for each table, one batch of all prefetched ids."""
+        """Return the requests to send with a step: for each table, one batch with all prefetched ids."""
         asked: dict[str, list[Batch]] = {}
         for handle in self._handles:
             if handle.step == step:
@@ -84,7 +84,7 @@ class Coming:
         return None
 
     def fill(self, name: str, batch: Batch) -> None:
-        """Set a batch's rows if all of them have arrived, even in batches with other ids."""
+        """Set a batch's rows if all of them have arrived, possibly in batches with other ids."""
         if (merged := self._merged.get(name)) is not None and merged.has_rows:
             _share(merged, batch)
 
@@ -97,7 +97,7 @@ class Prefetches(Protocol):
 
 
 class Prefetching:
-    """Wraps a DataLoader and prefetches the next batches' rows while a batch is computed."""
+    """Wraps a DataLoader, and prefetches the rows of the next batches while a batch is being computed."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of the modules: they have no parameters, because their rows are on the parameter servers.
+"""The base class of the modules, which have no parameters: their rows are on the parameter servers.
 
-`state_dict` contains the names of the tables; the servers' checkpoints save the rows. A copied module, or one
-loaded by `torch.load`, needs a separate `ServerOptimizer`.
+`state_dict` contains the names of the tables; the servers' checkpoints save the rows. A module that was copied or
+loaded with `torch.load` needs its own `ServerOptimizer`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Servers(Protocol):
 
     @property
     def has_dense(self) -> bool:
-        """Return whether the servers train dense parameters too."""
+        """Return whether the servers also train dense parameters."""
 
     def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:
         """Return distinct rows, and the positions of ids in them."""
 
 
 class Tables(torch.nn.Module):  # type: ignore[misc]
-    """Base of `Embedding` and `EmbeddingBag`: growing tables by name, and the servers that store them.
+    """Base class of `Embedding` and `EmbeddingBag`: growing tables by name, and the servers that store them.
 
     Attributes:
         tables: `GrowingTable` by name.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on a byte stream, plain or sealed: large arrays are sent from and received into place, in one thread.
+"""Messages on a byte stream, plain or sealed; large arrays are sent and received in place, in one thread.
 
     connection, trainer to server:  token 16s | packet | packet | ...       the token is valid once: see `tcp`
     connection, server to trainer:  packet | packet | ...
 
     packet:  header bytes I | frames H | bytes Q of each frame | header | frames        (little-endian)
 
-No marker begins a packet: the bytes after an unreadable packet cannot be interpreted, so the connection is closed,
-and pending messages are requested again over the base. Neither end blocks: the rest is transferred when the socket is
-ready. Lengths are checked before anything is allocated; memory is touched only as bytes arrive.
+No marker begins a packet: the bytes after an unreadable packet cannot be interpreted, so the connection is closed, and
+pending messages are requested again over the base. Neither end blocks: remaining bytes are transferred when the socket
+is ready. Lengths are checked before anything is allocated; memory is touched only as bytes arrive.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class PlainSource:
     """A source of bytes: the data that a socket received, unchanged; compare `SealedSource`.
 
     Attributes:
-        descriptor: of the socket with exactly these bytes; None: they are derived from the received bytes.
+        descriptor: descriptor of the socket, if it has exactly these bytes; None: they are derived from the received
+            bytes.
         has_more: whether there may be bytes that were already read from the socket: polling does not report them.
     """
 
@@ -78,7 +79,7 @@ class PlainSource:
         self._awaited = 1
 
     def receive(self, into: memoryview) -> int:
-        """Write the available bytes into `into`; return their number, 0 if none are available now.
+        """Write available bytes to `into`; return their number, 0 if none are available now.
 
         Raises:
             ConnectionError: the connection is closed.
@@ -110,7 +111,7 @@ class PlainSink:
         return len(self._parts)
 
     def put(self, parts: list[Frame]) -> None:
-        """Send the parts of a message, or as much as the socket accepts; they must not change until all are sent.
+        """Send a message's parts, or as much as the socket accepts; they must not change until all are sent.
 
         Raises:
             OSError: the connection is closed.
@@ -147,7 +148,7 @@ class StreamReader:
     """Reads messages from a connection. Not thread-safe.
 
     Attributes:
-        found: the properties of the only array of the last message, or None.
+        found: the properties of the last message's only array, or None.
     """
 
     def __init__(self, source: ByteSource, place: Place = lambda header: None) -> None:
@@ -165,7 +166,7 @@ class StreamReader:
 
     @property
     def has_more(self) -> bool:
-        """Return whether another message may have arrived although polling the socket does not report it."""
+        """Return whether another message may have arrived that polling the socket does not report."""
         return self._start < self._stop or self._is_streaming or self._source.has_more
 
     def read(self) -> list[Frame] | None:
@@ -308,7 +309,7 @@ class StreamWriter:
         """Send a message, or as much as the socket accepts; its arrays must not change until `is_empty`.
 
         Returns:
-            False if too much is waiting already; then nothing is sent.
+            False, without sending, if too much data is already waiting.
 
         Raises:
             OSError: the connection is closed.

@@ -23,7 +23,7 @@ _FAR = _LENGTH.pack(FAR)
 
 
 def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is not empty and is in shared memory; an array is never partly in it."""
+    """Return whether a non-empty array is in shared memory; an array is never partly in it."""
     return np.may_share_memory(memory, array)
 
 
@@ -37,7 +37,7 @@ def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
 
 
 def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
-    """Pack a message whose arrays have known `places`; see `pack` and `place_of`. Empty: sent in the packet."""
+    """Pack a message whose arrays have known `places`; see `pack` and `place_of`. Empty place: sent in the packet."""
     if any(places):
         pairs = zip(message.sections, places, strict=True)
         # Data that is not sent needs no checksum.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
+"""The transport within a node: a unix socket in the abstract namespace for headers, and arrays in shared memory.
 
 Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map read-only. Only
 processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
-over the base, its port and the job's key: a process that can connect to it is on the node, whichever address it uses
-for the server. A trainer that reaches the server through another port is behind a proxy and keeps to the base, as with
-streams.
+over the base, its port and the job's key: a process that can connect to it is on the same node, whatever address it
+uses for the server. A trainer that reaches the server through a different port is behind a proxy and uses only the base
+transport, as with streams.
 
     packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
     frame:   bytes I | the bytes themselves
@@ -120,7 +120,7 @@ class ShmConnection(Connection):
             return False
 
     def take(self) -> Message | None:
-        """Return the next message, or None; see `Connection.take`."""
+        """Send queued data, and return the next message or None; see `Connection.take`."""
         try:
             packet = self._sock.recv(MAX_PACKET)
         except BlockingIOError:
@@ -130,17 +130,17 @@ class ShmConnection(Connection):
         return unpack(packet, [*self._values, *self._answer])
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab that an answer in place names; see `SharedSlabs.values`."""
+        """Return the slab that an in-place answer names; see `SharedSlabs.values`."""
         which = reply.expect(Ok).slab
         if not 0 <= which < len(self._values):
             raise WireError(f"a reply names slab {which}, expected one of {len(self._values)}")
         return self._values[which]
 
     def carries(self, message: Message) -> bool:
-        """Return whether a message can be sent: its arrays are in shared memory, or there is room for them.
+        """Return whether a message can be sent: its arrays are in shared memory, or fit into its free space.
 
-        A push must have the whole gradient there; the server then answers in place. Part of a program's step
-        must not be in that room: the server reads it after it has answered.
+        A push must have its whole gradient in shared memory; the server then answers in place. Part of a program's step
+        must not use the free space, because the server reads it after it has answered.
         """
         record = message.record
         if isinstance(record, Pull):
@@ -211,7 +211,7 @@ class _Trainer(Peer):
 
 
 class ShmListener(SocketListener[_Trainer]):
-    """The listener that accompanies one port, for processes of this node."""
+    """The listener besides a port for processes on the same node."""
 
     _KIND = b"local"
 
@@ -230,8 +230,8 @@ class ShmListener(SocketListener[_Trainer]):
     def send(self, address: bytes, message: Message) -> bool | None:
         """Send a message to a peer of this listener; see `Listener.send`.
 
-        A message that is too large and not in shared memory cannot be sent: the connection is closed, and the trainer
-        requests it over the base.
+        A large message outside shared memory cannot be sent: the connection is closed, and the trainer requests the
+        message over the base transport.
         """
         peer = self._by_address.get(address)
         if peer is None:

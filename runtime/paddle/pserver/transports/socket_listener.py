@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Listener on a listening socket: accepts peers, reads them in turn, closes those that break the protocol."""
+"""A Listener on a listening socket: accepts peers, reads them in turn, and closes those that violate the protocol."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _Peer = TypeVar("_Peer", bound=Peer)
 
 
 class SocketListener(Listener, Generic[_Peer]):
-    """A listening socket and its peers.
+    """A listening socket and the peers that connected to it.
 
-    While the process has no descriptors left it stops accepting until the next tick: a pending connection would keep
-    the poller busy.
+    If the process runs out of descriptors, it stops accepting connections until the next tick, because a pending
+    connection would keep the poller busy.
     """
 
     _KIND: ClassVar[bytes]
@@ -59,7 +59,7 @@ class SocketListener(Listener, Generic[_Peer]):
         """
 
     def open(self, port: Dispatcher) -> None:
-        """Accept connections from now on; see `Listener.open`."""
+        """Start to accept connections; see `Listener.open`."""
         self._port = port
         port.poller.add_descriptor(self._listens_at)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transport for large messages: plain TCP connections in addition to a ZeroMQ port.
 
-A trainer requests one over the base and gets a port and a token that is valid once. The stream lasts no longer
-than the base connection that requested it. If the job has a key, the token alone is not sufficient: both ends prove
-that they know the key, and all later bytes are sealed (see `sealing`).
+A trainer requests such a connection over the base transport, and receives a port and a token that is valid once. The
+stream lasts no longer than the base connection that requested it. If the job has a key, the token alone is not
+sufficient: both ends prove that they know the key, and all later bytes are sealed (see `sealing`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HANDSHAKE_S = 5.0
 
 
 class TcpConnection(Connection):
-    """A trainer's stream to one server. `place`: see `byte_stream.Place`."""
+    """A trainer's stream to one server. For `place`, see `byte_stream.Place`."""
 
     is_pipe = needs_base = True
 
@@ -88,7 +88,7 @@ class TcpConnection(Connection):
 
     @property
     def has_more(self) -> bool:
-        """Return whether `take` may find another message that the poller does not report."""
+        """Return whether `take` may find a further message that the poller does not report."""
         return self._reader.has_more
 
     def send(self, message: Message) -> bool:
@@ -114,9 +114,10 @@ class Stream(Peer):
     """A trainer's stream, on the server's side.
 
     Attributes:
-        host: the base address that requested it; None until the trainer showed its token and, with a key, proved it.
-        reader, writer: for messages; on a sealed stream, only after the handshake.
-        handshake: until `host` is set; None if the wire is plain.
+        host: the base address that requested the stream; None until the trainer has sent its token and, if there is a
+            key, proved that it knows the key.
+        reader, writer: read and write messages; on a sealed stream, only after the handshake.
+        handshake: the handshake in progress until `host` is set; None if the wire is plain.
     """
 
     reader: StreamReader
@@ -131,7 +132,7 @@ class Stream(Peer):
 
 
 class TcpListener(SocketListener[Stream]):
-    """The listener that accompanies one port, for invited trainers."""
+    """The listener besides a port for trainers that were invited."""
 
     _KIND = b"stream"
     invited_by = OpenStream
@@ -162,7 +163,7 @@ class TcpListener(SocketListener[Stream]):
         self._keys, self._within_s = keys, within_s
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
-        """Answer OPEN_STREAM with the port to connect to and the token to show."""
+        """Answer OPEN_STREAM with the port to connect to and the token to send."""
         token = secrets.token_bytes(TOKEN_BYTES)
         if len(self._tokens) >= _MAX_PEERS:
             self._tokens.clear()
@@ -189,7 +190,7 @@ class TcpListener(SocketListener[Stream]):
             self._dismiss(stream)
 
     def tick(self) -> None:
-        """Close connections that have not shown a token in time; resume accepting."""
+        """Close connections that sent no token in time; resume accepting."""
         for address, since in list(self._unknown.items()):
             if time.monotonic() - since > self._within_s:
                 self._dismiss(self._by_address[address])
@@ -257,7 +258,7 @@ class TcpListener(SocketListener[Stream]):
 
 
 def connect(offer: Offer) -> TcpConnection | None:
-    """Open a stream, if there are dense values to send and the job's key can seal it; see `Transport.client`."""
+    """Open a stream if there are dense values to send and the job's key can seal it; see `Transport.client`."""
     if not offer.size or (offer.keys is not None and not is_possible()):
         return None
     invitation = offer.ask(offer.hello._replace(record=OpenStream()))

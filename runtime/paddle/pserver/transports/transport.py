@@ -6,8 +6,8 @@
                                     |               |               |
     server   server.port      ShmListener     TcpListener     ZmqListener      Listener: serve, send, tick
 
-The base (ZeroMQ) always exists. A faster connection is opened in addition and can end at any time: its pending messages
-are then sent again over the base.
+The base transport (ZeroMQ) always exists. A faster connection is opened in addition and can end at any time; its
+pending messages are then sent again over the base.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class SharedSlabs(Protocol):
     """Memory that a trainer shares with one server.
 
     Attributes:
-        gradient: this trainer's slab; the server reads it while a push is under way.
+        gradient: this trainer's slab, which the server reads during a push.
     """
 
     gradient: Floats
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab to which an answer refers; it is overwritten two pushes later.
+        """Return the slab that an answer refers to; it is overwritten two pushes later.
 
         Raises:
             WireError: there is no such slab.
@@ -45,10 +45,10 @@ class Connection(ABC):
     """A trainer's connection to one server. Not thread-safe; never blocks once it is open.
 
     Attributes:
-        handle: its handle in the thread's poller: a descriptor, or a ZeroMQ socket.
-        is_pipe: whether several messages of a request are in transit simultaneously. Then some may be buffered while
-            its descriptor is not ready, and when it ends all are sent again.
-        needs_base: whether it ends with its base connection.
+        handle: the connection's handle in the thread's poller: a descriptor, or a ZeroMQ socket.
+        is_pipe: whether several messages of a request can be in transit at the same time. Some may then be buffered
+            although the descriptor is not ready, and all are sent again when the connection ends.
+        needs_base: whether the connection ends when its base connection ends.
     """
 
     is_pipe: ClassVar[bool] = False
@@ -67,12 +67,12 @@ class Connection(ABC):
 
     @property
     def has_more(self) -> bool:
-        """Return whether `take` may find another message although the poller does not report one."""
+        """Return whether `take` may find a further message that the poller does not report."""
         return False
 
     @abstractmethod
     def send(self, message: Message) -> bool | None:
-        """Queue a message; return False if that failed, None if it must use the base and this connection stays open.
+        """Queue a message; return False on failure, or None if this message must use the base connection instead.
 
         Arrays must not change before the reply has arrived.
         """
@@ -82,7 +82,7 @@ class Connection(ABC):
         """Return the next message, or None if none is available.
 
         Raises:
-            DamagedError: a message changed on its way; the next one may be intact.
+            DamagedError: a message was damaged in transit; the next one may be intact.
             OSError, WireError, MemoryError: the connection must be closed.
         """
 
@@ -92,15 +92,15 @@ class Connection(ABC):
 
 
 class Offer(NamedTuple):
-    """The data for opening a connection from a trainer to a server.
+    """What a trainer needs to open a connection to a server.
 
     Attributes:
         endpoint: "ip:port" of the server's base listener.
         keys: keys of the job; None: the wire is plain.
         hello: message with the trainer's session and the server's stamp.
-        size: elements of the server's slab; 0 for a server without one.
-        ask: sends a request over the base connection and returns the answer.
-        place: returns where the only array of a message belongs, by its header; None: anywhere.
+        size: number of elements in the server's slab; 0: the server has no slab.
+        ask: function that sends a request over the base connection and returns the answer.
+        place: function that returns, given a header, the memory for the message's only array; None: any memory.
     """
 
     endpoint: str
@@ -115,7 +115,7 @@ class Site(NamedTuple):
     """The address and identity of a server's port.
 
     Attributes:
-        address: IPv4 or IPv6 address that it is bound to, or "*" for all.
+        address: IPv4 or IPv6 address that the port is bound to, or "*" for all addresses.
         stamp: random number of the server process and port; it is sent to trainers on any node.
         port: port of the base listener.
         keys: keys of the job; None: the wire is plain.
@@ -128,14 +128,14 @@ class Site(NamedTuple):
 
 
 class Dispatcher(Protocol):
-    """The port that receives a Listener's messages."""
+    """The part of a port that its Listeners use; it receives their messages."""
 
     @property
     def poller(self) -> Poller:
         """The poller of the port's thread."""
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """Process the received frames of a message; `found`: the properties of its only array."""
+        """Process the received frames of a message; `found` has the properties of its only array."""
 
     def handle(self, address: bytes, message: Message) -> None:
         """Execute a request and send the replies that are due."""
@@ -148,11 +148,12 @@ class Dispatcher(Protocol):
 
 
 class Listener(ABC):
-    """Accepts and serves connections, in the thread of its port. Not thread-safe; never blocks.
+    """Accepts and serves connections in its port's thread. Not thread-safe; never blocks.
 
     Attributes:
-        handles: handles of its sockets in the port's poller.
-        invited_by: the request that `invite` answers, which trainers send over the base; None: there is none.
+        handles: handles of the listener's sockets in the port's poller.
+        invited_by: the verb of the request that `invite` answers, which trainers send over the base transport; None: no
+            such request.
         rejected: number of connections closed because the peer sent something malformed, or nothing at all. Connections
             closed right after connecting, as by port scanners, do not count.
     """
@@ -163,7 +164,7 @@ class Listener(ABC):
 
     @abstractmethod
     def open(self, port: Dispatcher) -> None:
-        """Accept connections from now on; called once."""
+        """Start to accept connections; called once."""
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
         """Answer a trainer's request for a connection. `host`: its base address; `port`: the port that received it."""
@@ -175,10 +176,10 @@ class Listener(ABC):
 
     @abstractmethod
     def send(self, address: bytes, message: Message) -> bool | None:
-        """Send a message; return False if that failed, None if the address belongs to another listener."""
+        """Send a message; return False on failure, or None if the address belongs to a different listener."""
 
     def lose_host(self, host: bytes) -> None:
-        """Close the connections that a base address requested, because its own connection broke."""
+        """Close the connections that a base address requested, because that base connection broke."""
         return
 
     def tick(self) -> None:
@@ -194,11 +195,11 @@ class Transport(NamedTuple):
     """An entry of `table.TRANSPORTS`.
 
     Attributes:
-        client: opens a connection to a server, or returns None if this transport cannot serve it. Raises
-            TimeoutError if it reaches no server of this job, and then it is not tried again; OSError,
-            WireError or MemoryError if it cannot reach this one.
-        server: opens a listener that accompanies a port, or returns None if this is not possible.
-        is_within_node: whether it serves trainers of the same node only.
+        client: function that opens a connection to a server, or returns None if this transport cannot serve it. Raises
+            TimeoutError if it reaches no server of this job; it is then not tried again. Raises OSError, WireError or
+            MemoryError if it cannot reach this server.
+        server: function that opens a listener besides a port, or returns None if this is not possible.
+        is_within_node: whether the transport serves only trainers on the same node.
     """
 
     name: str

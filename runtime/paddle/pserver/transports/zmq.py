@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base: ZeroMQ on one port. It carries every message, and detects broken connections and lost servers.
+"""The base transport: ZeroMQ on one port. It carries all messages, and detects broken connections and lost servers.
 
-With the keys of a job, frames are encrypted and both ends prove that they know them (see `keys`); else they are plain.
-A broken connection is noticed within moments when the other process died, and within about ten seconds when the
-network went silent; short interruptions heal. A server whose process died refuses new connections: this is reported
-immediately, unless the job restarts servers; then the server gets some time. A silent network gets some seconds.
+With a job's keys, frames are encrypted and both ends prove that they know the keys (see `keys`); otherwise, frames are
+plain. A broken connection is detected within moments if the other process has exited, and within about ten seconds if
+the network is silent; short interruptions have no effect. A server whose process has exited refuses new connections:
+this is reported immediately, or after some time if the job restarts servers. A silent network is reported after several
+seconds.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ _BATCH = 64  # messages before other listeners are served
 
 
 class Liveness:
-    """The state of the connection to one endpoint.
+    """Tracks the state of the connection to one endpoint.
 
     Attributes:
-        was_up: whether it was ever established.
+        was_up: whether the connection was ever established.
         is_leaving: whether the client has sent its goodbye: the server may then exit, which is not a loss.
-        broken_off: how often the connection ended, before or after it was established.
+        broken_off: number of times that the connection ended, before or after it was established.
     """
 
     def __init__(self, endpoint: str, patience_s: float = 0.0) -> None:
@@ -67,11 +68,11 @@ class Liveness:
 
     @property
     def is_down(self) -> bool:
-        """Return whether an established connection broke and is not restored yet."""
+        """Return whether an established connection has broken and not been restored yet."""
         return self._down_since is not None
 
     def came_up(self) -> bool:
-        """Record that a connection has been established; return whether an earlier one had broken."""
+        """Record that a connection was established; return whether an earlier one had broken."""
         came_back = self.is_down
         if came_back and self._patience_s:
             _log.warning("pserver %s has reconnected", self._endpoint)
@@ -89,7 +90,7 @@ class Liveness:
                 )
 
     def check(self) -> None:
-        """Check a broken connection again.
+        """Check whether a broken connection has been restored.
 
         Raises:
             PserverLost: no process listens at the endpoint any more, or the connection was not restored in time.
@@ -124,8 +125,8 @@ def _refuses(endpoint: str) -> bool:
 class ZmqConnection(Connection):
     """A trainer's connection to one server.
 
-    ZeroMQ abandons a connection after a protocol error, which is how the cipher sees damage. So every broken
-    connection gets a new socket; messages lost with the old one are requested again.
+    ZeroMQ abandons a connection after a protocol error, such as damaged ciphertext. A broken connection therefore gets
+    a new socket; messages that were lost with the old one are requested again.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class ZmqConnection(Connection):
 
     @property
     def sockets(self) -> tuple[Any, Any]:
-        """The sockets to poll when waiting for this server alone."""
+        """The sockets to poll when waiting only for this server."""
         return self._socket, self._monitor
 
     def send(self, message: Message) -> bool:
@@ -158,7 +159,7 @@ class ZmqConnection(Connection):
         return None if parts is None else decode([part.buffer for part in parts])
 
     def watch(self) -> bool:
-        """Read the monitor; return True if messages sent before may be lost and can be sent again."""
+        """Read the monitor; return True if earlier messages may have been lost and can be sent again."""
         if self._monitor not in self._poller.ready and not self.needs_care:
             return False
         came_back = False
@@ -259,7 +260,7 @@ class ZmqConnections(Sequence[ZmqConnection]):
 
 
 class ZmqListener(Listener):
-    """A server's end of one port. Used by one thread, except `wake`.
+    """The server's end of one port. Used by one thread, except `wake`.
 
     Attributes:
         port: TCP port.
@@ -346,7 +347,7 @@ class ZmqListener(Listener):
         return address, [part.buffer for part in parts[1:]]
 
     def lost(self) -> list[bytes]:
-        """Return the addresses whose connections broke since the last call; count those that never sent anything."""
+        """Return addresses whose connections broke since the last call; count those that never sent anything."""
         self._read_monitor()
         lost, self._lost = self._lost, []
         return lost

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this machine: where a server listens, which ones it publishes, which process uses a port."""
+"""The addresses of this machine: which ones a server binds and publishes, and which process uses a port."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def bind_addresses(bind: str, nics: str, pod_ip: str) -> tuple[str, ...]:
 
 
 def published(address: str, port: int) -> str:
-    """Return the "ip:port" under which other machines reach a server bound to `address`."""
+    """Return the "ip:port" at which other machines reach a server bound to `address`."""
     host = _own_address() if address == ALL else address
     return endpoint_of(host, port)
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Return the address and the port of "host:port", whose host can be a name.
+    """Return the address and port of "host:port", where the host can be a name.
 
     Raises:
         ConfigError: the endpoint is malformed, or the name is unknown.

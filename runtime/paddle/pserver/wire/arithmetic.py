@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computations over dense blocks: checksums, checks for NaN and infinity, and plain gradient descent on a sum.
 
-Large blocks are processed by compiled loops where available; the plain forms give the same bits.
+Large blocks are processed by compiled loops where available; the plain forms give bitwise equal results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Findings(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """The results of a descent step, apart from its values.
+    """The results of a descent step, except for its values.
 
     Attributes:
         checksum: `Findings.checksum` of the values, if it was available without extra cost.
@@ -69,7 +69,7 @@ def inspect(frame: bytes | memoryview) -> Findings:
 
 
 def inspect_plainly(frame: bytes | memoryview) -> Findings:
-    """Do the same as `inspect` in plain numpy."""
+    """Do what `inspect` does in plain numpy."""
     count = len(frame) // 8
     total = int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64))
     return Findings(_with_rest(total, frame[8 * count :]), is_finite(frame))
@@ -94,21 +94,21 @@ def is_finite(frame: bytes | memoryview) -> bool:
 
 
 def is_small_finite(floats: Floats) -> bool:
-    """Return the same as `is_finite`; faster for arrays so small that the call of a reduction dominates."""
+    """Return what `is_finite` returns; faster for arrays so small that the call of a reduction dominates."""
     return b"\0" not in np.isfinite(floats).tobytes()
 
 
 def descend(
     w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
 ) -> Descent:
-    """Compute out = w − η Σg, adding the gradients in the order given.
+    """Compute out = w − η Σg, adding the gradients in the given order.
 
     Args:
         w: (n,), not changed.
         gradients: one or more (n,), not changed.
         out: (n,), overwritten; a different array than `w`.
         scratch: an array of at least (n,), overwritten.
-        look: check whether the sum is finite, without a checksum; otherwise the sum is assumed to be finite.
+        look: whether to check that the sum is finite, without a checksum; otherwise, the sum is assumed to be finite.
     """
     kernels = loops(w.nbytes)
     if kernels is None or not all(each.flags.aligned for each in (w, *gradients, out)):
@@ -128,7 +128,7 @@ def descend(
 def descend_plainly(
     w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
 ) -> bool:
-    """Do the same as `descend` in plain numpy; return `Descent.is_finite`."""
+    """Do what `descend` does in plain numpy; return `Descent.is_finite`."""
     step = scratch[: w.size]
     total = _sum(gradients, step)
     is_finite = not look or bool(np.isfinite(total).all())
@@ -152,5 +152,5 @@ def _with_rest(total: int, rest: bytes | memoryview) -> int:
 
 
 def loops(nbytes: int) -> Any:
-    """Return the compiled loops for an array of this number of bytes, or None if the plain form should be used."""
+    """Return the compiled loops for an array of this many bytes, or None if the plain form should be used."""
     return None if nbytes < _COMPILED_FROM_BYTES else KERNELS.loaded

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives large arrays: inspects them block by block while they are in the cache, and reuses their memory."""
+"""Receives large arrays: inspects each block while it is in the cache, and reuses memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Arrival(ctypes.Structure):
 
 
 class Arrival:
-    """Receives one array and inspects it meanwhile. The plain form receives everything, and then calls `inspect`."""
+    """Receives one array and inspects it on arrival. The plain form receives everything, then calls `inspect`."""
 
     def __init__(self, place: memoryview, kernels: Any) -> None:
         self._kernels = kernels
@@ -41,7 +41,7 @@ class Arrival:
         return None if kernels is None else cls(place, kernels)
 
     def receive(self, descriptor: int, got: int, behind: memoryview) -> tuple[int, int]:
-        """Receive the available bytes, without waiting.
+        """Receive the available bytes without waiting.
 
         Args:
             descriptor: descriptor of a non-blocking socket.
@@ -60,21 +60,21 @@ class Arrival:
         return self._state.got, self._state.more
 
     def look(self, got: int) -> None:
-        """Inspect bytes that were received by other means; `got`: number of bytes received so far."""
+        """Inspect bytes that were received by other means; `got` is the number of bytes received so far."""
         self._state.got = got
         self._kernels.look(self._start, self._at)
 
     @property
     def findings(self) -> Findings | None:
-        """The findings, if everything was inspected."""
+        """The findings, if the whole array was inspected."""
         state = self._state
         return Findings(state.total, not state.seen) if 8 * state.looked == self._array.size else None
 
 
 class ReusedMemory:
-    """Memory for large arrays, reused when nothing refers to its old contents, because it is then cached and mapped.
+    """Memory for large arrays, reused when nothing refers to its old contents, since it is then cached and mapped.
 
-    It belongs to one reader and holds a few pieces. Not thread-safe, but any thread can drop messages that use the
+    It belongs to one reader and holds several pieces. Not thread-safe, but any thread can drop messages that use the
     memory.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program variables that arrive in several messages, some of them in parts; see `named_values` for the sections."""
+"""Program variables that arrive in several messages, partly in parts; see `named_values` for the sections."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Assembly:
 
 
 class Arriving(_Assembly):
-    """The values that a trainer has sent for a step so far."""
+    """The values that a trainer has sent so far for a step."""
 
     @property
     def unfinished(self) -> str:
@@ -86,7 +86,7 @@ class Arriving(_Assembly):
         return next(iter(self._parts), "")
 
     def sections(self) -> Iterator[list[Section]]:
-        """Yield the messages that put another instance into the same state; arrays are not copied."""
+        """Yield messages that bring another instance into the same state; arrays are not copied."""
         for name, value in self.values.items():
             yield to_sections({name: value})
         for name, parts in self._parts.items():
@@ -100,7 +100,7 @@ class Arriving(_Assembly):
 
         Args:
             sections: sections of the message.
-            check: refuses an unexpected value; for a value in parts it receives the shape and dtype.
+            check: function that refuses an unexpected value; for a value in parts, it receives the shape and dtype.
 
         Raises:
             WireError: a part does not follow the previous one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages as bytes: one binary header frame, then one raw frame for each array.
+"""Encodes messages as bytes: one binary header frame, then one raw frame per array.
 
     frame 0:  magic 4s | version B | verb B | number of sections H | trainer I | crc I |
               session Q | request Q | stamp Q | record, as `verbs` says | a section for each array
@@ -7,14 +7,14 @@
 
     section: name length B | dtype B | ndim B | checksum Q | name, UTF-8 | dims Q each          (all little-endian)
 
-Decoding trusts nothing: lengths, names, dtypes and sizes are checked before any array is made, and arrays are views on
-the frames received. The crc covers the header, and with it the checksums of all arrays: they detect damage, and frames
-of two messages put together, which encryption alone does not. Magic, version and crc stay where they are in all
-versions, so that each side can recognize another release by its first message.
+Decoding validates everything: lengths, names, dtypes and sizes are checked before any array is created, and arrays are
+views of the received frames. The crc covers the header, and thus the checksums of all arrays; it detects damage and
+mixed-up frames of different messages, which encryption alone does not. Magic, version and crc have the same positions
+in all versions, so that each side recognizes a different release by its first message.
 
-The commonest messages, those with one (n,) float32 without a name, have a short form of the code with the same bytes:
-`encode_any` and `decode_any` are the general form. The interpreter runs with cold caches between two large
-arrays, and takes most of the time of a small message.
+The most common messages, those with one unnamed (n,) float32 array, are encoded to the same bytes by shorter code;
+`encode_any` and `decode_any` are the general form. Between two large arrays, the interpreter runs with cold caches, and
+it takes most of the time of a small message.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def encode(message: Message) -> list[Frame]:
 
 
 def encode_short(message: Message) -> bytes | None:
-    """Return frame 0 of a message, equal to that of `encode_any`, or None if the short form does not apply."""
+    """Return frame 0 of a message as `encode_any` would, or None if the short form does not apply."""
     record, trainer, session, request, stamp, sections = message
     if len(sections) != 1 or (layout := _SHORT.get(type(record))) is None:
         return None
@@ -154,7 +154,7 @@ def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
 
     Args:
         frames: the frames received.
-        found: the result of `inspect` for the only array, if it was called already.
+        found: the result of `inspect` for the only array, if it has already been called.
 
     Raises:
         DamagedError: the frames changed in transit, or are not a message.
@@ -165,7 +165,7 @@ def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
 
 
 def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> Message | None:
-    """Return the same message as `decode_any`; None if the short form does not apply or the message is damaged.
+    """Return the message that `decode_any` returns; None if the short form does not apply or the message is damaged.
 
     Raises:
         WireError: the message is undamaged, but its record is invalid.
@@ -210,7 +210,7 @@ def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Messag
 
 
 def peek(header: bytes) -> Message:
-    """Parse the numbers of a header, and nothing else of it, without trusting them.
+    """Parse only the numbers of a header, without trusting them.
 
     Raises:
         WireError: the header is too short, has an unknown verb, or contains invalid numbers.

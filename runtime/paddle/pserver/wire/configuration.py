@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between trainers and a server before training.
+"""Messages between trainers and a server before training starts.
 
 Every trainer describes the model: parameters, optimizer, and the number of the server among all servers. All
-descriptions must agree; only trainer 0's initial values are used. A server answers with the ports of its process, and
-with the batch from which a job that begins with a checkpoint continues.
+descriptions must agree; only trainer 0's initial values are used. A server answers with its process's ports and, if the
+job resumes from a checkpoint, with the batch from which it continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Configuration:
 
     @property
     def all_parameters(self) -> list[ParameterSpec]:
-        """The parameters, then those of growing tables."""
+        """All parameters, followed by those of growing tables."""
         return [*self.parameters, *(table.parameter for table in self.tables)]
 
     def share(self) -> ServerShare:
@@ -63,7 +63,7 @@ class Configuration:
 
     @classmethod
     def from_text(cls, text: str) -> Configuration:
-        """Parse the text of `to_text`, strictly. Raises PserverError: the text is malformed."""
+        """Parse the output of `to_text` strictly. Raises PserverError: the text is malformed."""
         try:
             data = json.loads(text)
             num_dense, num_sparse, server = map(_count, data["servers"])
@@ -78,7 +78,7 @@ class Configuration:
         return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
 
     def difference(self, other: Configuration) -> str:
-        """Return the first difference from another configuration, with both values; empty if there is none."""
+        """Return the first difference from a second configuration, with both values; empty if they are equal."""
         here = {parameter.name: parameter for parameter in self.parameters}
         there = {parameter.name: parameter for parameter in other.parameters}
         for name in [*here, *there]:
@@ -100,7 +100,7 @@ class Configuration:
 
 
 def check_names(parameters: Sequence[ParameterSpec]) -> None:
-    """Check that no name occurs twice. Raises ConfigError: a name does."""
+    """Check that all names are distinct. Raises ConfigError: a name occurs twice."""
     seen: set[str] = set()
     for parameter in parameters:
         if parameter.name in seen:
@@ -115,7 +115,7 @@ def _count(value: object) -> int:
 
 
 def configure_message(model: Configuration, server: int, first_comes: bool) -> Message:
-    """Return a trainer's description of a model for server number `server`."""
+    """Return the message that describes a model to server number `server`."""
     text = replace(model, server=server).to_text()
     return Message(Configure(first_comes), sections=(Section.text("", text),))
 
@@ -131,12 +131,12 @@ class PortRange(NamedTuple):
 
 
 def ports_section(dense: int, sparse: int) -> Section:
-    """Return the section in the answer to HELLO for a process with these numbers of ports."""
+    """Return the section in the answer to HELLO that reports a process's numbers of ports."""
     return Section.text(_PORTS, f"{dense} {sparse}")
 
 
 def reported_range(reply: Message) -> PortRange | None:
-    """Return the port numbers in an answer to HELLO; None if it has none."""
+    """Return the numbers of ports in an answer to HELLO; None if it has none."""
     for section in reply.sections:
         words = section.as_text().split() if section.name == _PORTS else []
         if len(words) == len(PortRange._fields) and all(
@@ -151,8 +151,8 @@ class Position:
     """A position in training.
 
     Attributes:
-        version: batches applied; in asynchronous training, those of every trainer count.
-        in_pass: the trainers among these that are in the current, unfinished pass.
+        version: number of batches applied; in asynchronous training, of all trainers together.
+        in_pass: the number of those batches that belong to the current, unfinished pass.
     """
 
     version: int
@@ -160,17 +160,17 @@ class Position:
 
 
 def position(version: int, pass_version: int) -> Section:
-    """Return the section by which a server reports that it has the values of a checkpoint and no later ones."""
+    """Return the section with which a server reports that it has a checkpoint's values and no later ones."""
     return Section.text(_RESUMED, f"{version} {version - pass_version}")
 
 
 def read_positions(
     replies: Mapping[int, Message], endpoints: Sequence[str], *, is_async: bool
 ) -> Position | None:
-    """Return the checkpoint that all servers resume from; None if the job does not begin with one.
+    """Return the checkpoint position that all servers resume from; None if the job starts without a checkpoint.
 
     After the last batch of a pass, one server may have saved its values before it received the end of the pass, and
-    another one after that: the pass is finished, and `rejoin` ends it on the servers that are behind.
+    another one after it. The pass then counts as finished, and `rejoin` ends it on the other servers.
 
     Raises:
         PserverError: in synchronous training, servers have checkpoints of different batches, or only some have one.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and their gradients in 16 bits on the wire: float16 or bfloat16, float32 at both ends.
+"""Rows and their gradients in 16 bits on the wire: float16 or bfloat16; both ends use float32.
 
 bfloat16 is the upper half of a float32, rounded to the nearest, ties to even; numpy has no such dtype, so it is sent as
-uint16. A number beyond the range of either is clipped to its largest number, with its sign: gradients stay finite.
+uint16. A number beyond the range of the dtype is clipped to the largest number of the same sign, so that gradients stay
+finite.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def packed(rows: npt.NDArray[np.float32], number: int) -> npt.NDArray[Any]:
 
 
 def widened(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the output of `packed` as float32; other dtypes are unchanged."""
+    """Return the output of `packed` as float32; leave other dtypes unchanged."""
     if rows.dtype == _FLOAT16:
         return rows.astype(np.float32)
     if rows.dtype == _BFLOAT16:

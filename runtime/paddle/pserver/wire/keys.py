@@ -4,8 +4,8 @@
     job key --blake2b, person "server"--> server's key pair      trainers know its public half beforehand
             --blake2b, person "client"--> trainers' key pair     one for all trainers; the server admits only it
 
-Both key pairs are derived from the job key. A server admits only the trainers' key, before it reads anything from a
-peer; neither the keys nor the job key are ever shown.
+Both key pairs are derived from the job key. A server admits only peers with the trainers' key, before it reads anything
+from them. Neither the keys nor the job key are ever shown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WireKeys:
     """The two key pairs of a job: one for all servers, one for all trainers.
 
     Attributes:
-        job: the job key itself, from which streams derive theirs: see `sealing`.
+        job: the job key itself, from which streams derive their keys: see `sealing`.
     """
 
     server: KeyPair
@@ -46,10 +46,10 @@ class WireKeys:
 
     @classmethod
     def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
-        """Return the keys of a wire, or None if the wire is plain.
+        """Return the keys for the given wire, or None if the wire is plain.
 
         Raises:
-            ConfigError: there is no such wire, or no key for it.
+            ConfigError: the wire is unknown, or there is no key for it.
         """
         if wire not in ("curve", "plain"):
             raise ConfigError(f"wire: expected curve or plain, got {wire!r}")
@@ -71,7 +71,7 @@ def _key_pair(job_key: str, person: bytes) -> KeyPair:
 
 
 class Context:
-    """The ZeroMQ context of a process's servers, and the keys that it accepts."""
+    """The ZeroMQ context of a process's servers, with the keys that it accepts."""
 
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
         self.keys = keys
@@ -86,7 +86,7 @@ class Context:
             )
 
     def close(self) -> None:
-        """Close; all sockets of the context must be closed before. Waits for its thread."""
+        """Close the context and wait for its thread; all its sockets must already be closed."""
         self.zmq.term()
         if self._authenticator is not None:
             self._authenticator.join()

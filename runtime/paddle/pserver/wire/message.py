@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between trainer and server: a record of numbers and named arrays; `codec` encodes them as bytes.
 
-A large slab is sent in chunks, small enough for caches, so that all steps of their processing overlap.
+A large slab is sent in chunks that fit into caches, so that the steps of their processing overlap.
 
-A reader is not a trainer, and receives values in small parts. It knows a server by another number than trainers do. So
-a server recognises it by a stamp that is not its own, and a trainer's request passes no check for readers.
+A reader is not a trainer, and receives values in small parts. It addresses a server by a different stamp than trainers
+do, so that a server can distinguish readers' requests from trainers'.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Record = TypeVar("_Record", bound=Record)
 
 
 class DamagedError(WireError):
-    """A message's checksum differs: it changed in transit, and sending it again may help.
+    """A message's checksum differs: it was damaged in transit, and sending it again may help.
 
     Attributes:
         message: the decoded message if only its arrays are damaged; their contents are undefined.
@@ -56,7 +56,7 @@ class DamagedError(WireError):
 
 
 class Section:
-    """One named array of a message. Its checksum is computed once, however many peers get it."""
+    """One named array of a message. Its checksum is computed once, even if several peers receive it."""
 
     __slots__ = ("_checksum", "_findings", "array", "name")
 
@@ -77,7 +77,7 @@ class Section:
         return cls(name, np.frombuffer(text.encode("utf-8", "replace"), np.uint8))
 
     def as_text(self) -> str:
-        """Return the text in a section made by `text`."""
+        """Return the text in a section that `text` created."""
         return bytes(self.array).decode("utf-8", "replace")
 
     @property
@@ -115,7 +115,7 @@ class Message(NamedTuple):
     Attributes:
         record: the content of the request or reply; `verb` names it.
         trainer: rank of the requesting trainer.
-        session: random number of the requesting client; a restarted trainer has another.
+        session: random number of the requesting client; it changes when a trainer restarts.
         request: number of the request within the session, increasing; a reply repeats it.
         stamp: random number of the server process; 0 while the client does not know it.
     """
@@ -133,13 +133,13 @@ class Message(NamedTuple):
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:
-        """Return the record, which must have this type. Raises WireError: the record has a different type."""
+        """Return the record, which must be of this type. Raises WireError: it has a different type."""
         if not isinstance(self.record, kind):
             raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
         return self.record
 
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
-        """Return the message with the numbers that identify its sender; faster than `_replace`."""
+        """Return the message with the numbers that identify its sender; this is faster than `_replace`."""
         return Message(self.record, trainer, session, request, stamp, self.sections)
 
     def has_section(self, name: str) -> bool:
@@ -155,7 +155,7 @@ class Message(NamedTuple):
 
 
 def error_message(text: str, *, is_non_finite: bool = False) -> Message:
-    """Return the reply that refuses a request; `is_non_finite`: see `verbs.Error`."""
+    """Return the reply that refuses a request; for `is_non_finite`, see `verbs.Error`."""
     return Message(Error(is_non_finite), sections=(Section.text("", text),))
 
 
@@ -184,12 +184,12 @@ def chunk_span(index: int, size: int) -> slice:
 
 
 def part_span(start: int, size: int) -> slice:
-    """Return the position of the part that begins at `start` in a slab of `size` elements."""
+    """Return the position of the part that starts at `start` in a slab of `size` elements."""
     return slice(start, min(start + PART, size))
 
 
 def reader_stamp(stamp: int) -> int:
-    """Return the stamp that readers see of a server that trainers know by `stamp`."""
+    """Return the stamp by which readers address the server that trainers know by `stamp`."""
     return stamp ^ (1 << 64) - 1
 
 
@@ -199,5 +199,5 @@ def rows_at_once(width: int) -> int:
 
 
 def peer_name(trainer: int) -> str:
-    """Return the name of the sender with this `trainer`, for logs."""
+    """Return the name, for logs, of the sender with this `trainer` number."""
     return "a reader" if trainer == READER else f"trainer {trainer}"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program variables as sections of messages: dense arrays or selected rows, whole or in parts.
 
-A value that is too large for one message is sent in ranges of rows; if a row is too large, in ranges of elements,
-which then count as rows. A server returns what fits, and further requests fetch the rest: a request names the first
-row, and an answer without all rows of a value states which rows it has. A trainer sends the parts of a gradient one
-after the other.
+A value that is too large for one message is sent in ranges of rows or, if a row is too large, in ranges of elements,
+which then count as rows. A server returns as many rows as fit, and further requests fetch the rest: a request names the
+first row, and an answer without all rows states which rows it contains. A trainer sends the parts of a gradient in
+order.
 
     section of a part:  first row | rows | shape of the value, if a row is an element
 """
@@ -58,7 +58,7 @@ def value_bytes(value: Value) -> int:
 
 
 def to_sections(values: Mapping[str, Value]) -> list[Section]:
-    """Return values as sections; arrays are not copied if they are C-contiguous.
+    """Return values as sections; C-contiguous arrays are not copied.
 
     Raises:
         ConfigError: a name, dtype or number of dimensions cannot be sent.
@@ -82,7 +82,7 @@ def to_sections(values: Mapping[str, Value]) -> list[Section]:
 
 
 def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
-    """Return the values encoded by `to_sections`; arrays are views of the message. Other sections are ignored.
+    """Return the values that `to_sections` encoded; arrays are views of the message. Other sections are ignored.
 
     Raises:
         WireError: rows and their ids do not match.
@@ -117,7 +117,7 @@ def names_section(names: Iterable[str]) -> Section:
 
 
 def names_of(sections: Iterable[Section]) -> list[str]:
-    """Return the names in a `names_section`, none if the section is missing.
+    """Return the names in a `names_section`; none if the section is missing.
 
     Raises:
         WireError: there are more names than any program has.
@@ -143,7 +143,7 @@ def wish(names: Iterable[tuple[str, int]]) -> Section:
 
 
 def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
-    """Return the pairs encoded by `wish`. Raises WireError: the section is malformed."""
+    """Return the pairs that `wish` encoded. Raises WireError: the section is malformed."""
     found = []
     for text in names_of(sections):
         start, colon, name = text.partition(":")
@@ -156,12 +156,13 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
 def pack(
     wishes: Sequence[tuple[str, int]], value_of: Callable[[str, int], Value], limit: int
 ) -> list[Section]:
-    """Return sections of about `limit` bytes: values in the requested order, the last one possibly in part.
+    """Return sections of about `limit` bytes: values in the requested order, the last one possibly only in part.
 
     Args:
         wishes: (name, first row).
-        value_of: returns a value, given the first requested row; the result refers to it without a copy.
-        limit: maximum number of bytes; one element is sent whatever its size.
+        value_of: function that returns a value, given the first requested row; the result refers to the value without a
+            copy.
+        limit: maximum number of bytes; a single element is sent even if it is larger.
     """
     sections: list[Section] = []
     most = limit
@@ -187,7 +188,7 @@ def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
     """Return values as the sections of messages of about `limit` bytes each; at least one message.
 
     Raises:
-        ConfigError: a variable cannot be sent; the message has the reason.
+        ConfigError: a variable cannot be sent; the message gives the reason.
     """
     messages: list[list[Section]] = [[]]
     room, names = limit, 0
@@ -232,7 +233,7 @@ def _in_rows(value: Array, limit: int) -> tuple[Array, tuple[int, ...]]:
 
 
 def ranged(name: str, part: Value, start: int, total: int, shape: tuple[int, ...]) -> list[Section]:
-    """Return a range of a value's rows and its position as sections."""
+    """Return a range of a value's rows, and the range's position, as sections."""
     return [Section(_PART + name, np.array([start, total, *shape])), *to_sections({name: part})]
 
 
@@ -245,10 +246,10 @@ def _require_message(name: str, nbytes: int) -> None:
 
 
 def held_by(value: Value) -> Array:
-    """Return a dense value's array, or the values of selected rows."""
+    """Return a dense value itself, or the values of selected rows."""
     return value.values if isinstance(value, Rows) else value
 
 
 def spans(sections: Iterable[Section]) -> dict[str, Array]:
-    """Return the range of rows in each section, by name, as int64 in the form that the module describes."""
+    """Return the range of rows in each section, by name, as int64 in the form that the module's docstring describes."""
     return {each.name[1:]: each.array for each in sections if each.name[:1] == _PART}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines which server holds which block of which parameter. Pure: all processes compute the same placement.
+"""Determines which server holds which block of which parameter. All processes compute the same placement.
 
 Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter is stored on
-server (b + hash of the name) mod n: blocks are distributed round robin, starting with another server for each
+server (b + hash of the name) mod n: blocks are distributed round robin, starting at a different server for each
 parameter. A server's dense blocks are stored one after the other in one array, its slab.
 """
 
@@ -32,7 +32,7 @@ class DenseShare:
 
     Attributes:
         size: number of elements of the whole parameter.
-        start, stop: range of these blocks in the server's slab.
+        start, stop: the range of these blocks in the server's slab.
     """
 
     parameter: ParameterSpec
@@ -44,7 +44,7 @@ class DenseShare:
     stop: int
 
     def gather(self, flat: npt.NDArray[Any], slab: npt.NDArray[Any]) -> None:
-        """Copy these blocks out of the whole parameter `flat` (size,) into the server's slab."""
+        """Copy these blocks from the whole parameter `flat` (size,) to the server's slab."""
         part = slab[self.start : self.stop]
         if self.stride == 1:
             part[...] = flat
@@ -54,7 +54,7 @@ class DenseShare:
         part[full.size : full.size + tail] = rest
 
     def scatter(self, slab: npt.NDArray[Any], flat: npt.NDArray[Any]) -> None:
-        """Copy these blocks from the server's slab into the whole parameter `flat` (size,)."""
+        """Copy these blocks from the server's slab to the whole parameter `flat` (size,)."""
         part = slab[self.start : self.stop]
         if self.stride == 1:
             flat[...] = part
@@ -64,7 +64,7 @@ class DenseShare:
         rest[...] = part[full.size : full.size + tail]
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (start, stop, at): elements start to stop of the slab are those of the parameter starting at `at`."""
+        """Yield (start, stop, at): slab elements start to stop are the parameter's elements starting at `at`."""
         if self.stride == 1:
             yield self.start, self.stop, 0
             return
@@ -107,11 +107,11 @@ class RowShare:
         return mine
 
     def local(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the position of each row id on this server; all must be here."""
+        """Return the position of each row id on this server; all ids must be on this server."""
         return (rows - self.first) // self.stride
 
     def span(self, start: int, stop: int) -> slice:
-        """Return the rows of the whole table that are at positions start .. stop-1 on this server."""
+        """Return the row ids of the whole table at positions start .. stop-1 on this server."""
         return slice(self.first + start * self.stride, self.first + (stop - 1) * self.stride + 1, self.stride)
 
 
@@ -137,9 +137,9 @@ def place(
     whole: bool = False,
     growing: Sequence[TableSpec] = (),
 ) -> tuple[ServerShare, ...]:
-    """Place parameters on `num_dense` servers, and sparse ones on the `num_sparse` servers that follow.
+    """Place dense parameters on `num_dense` servers, and sparse ones on the `num_sparse` servers after them.
 
-    Without servers for sparse parameters, these are placed on the others. Static parameters are not placed. With
+    If `num_sparse` is 0, sparse parameters are placed on the dense servers. Static parameters are not placed. With
     `whole`, dense parameters are not cut, because an update rule needs their norms. Growing tables are placed like
     sparse parameters.
 

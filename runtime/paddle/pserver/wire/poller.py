@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polls the sockets of one thread, and sets the options that both ends of a ZeroMQ socket have in common.
+"""Polls the sockets of one thread, and sets the options that both ends of a ZeroMQ socket share.
 
 Waiting uses the sockets' descriptors: one system call, where zmq_poll makes several per socket. A descriptor reports an
-event only one time. So a socket stays ready until a `take` finds it empty. Sending can swallow a report, so it marks
-the socket ready again.
+event only once, so a socket stays ready until a `take` finds it empty. Sending can consume a report, and therefore
+marks the socket ready again.
 
-Waking up a process takes longer than processing most small messages. So a thread that repeatedly got an answer within
-moments polls briefly for the next one before it sleeps: see `AdaptiveWait`.
+Waking up a process takes longer than processing most small messages. A thread that has repeatedly got quick answers
+therefore polls briefly before it sleeps: see `AdaptiveWait`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Poll(Protocol):
 
 
 class AdaptiveWait:
-    """Waits for descriptors: asleep, or, if events recently arrived within moments, polling briefly first.
+    """Waits for descriptors: asleep or, if recent events came quickly, polling briefly first.
 
-    Polling only uses an idle core: it begins after several short waits in a row, takes no longer than a wake-up is
-    worth, yields the core between two polls, and ends as soon as another thread has used it. A thread that repeatedly
-    polls in vain almost stops polling. Not thread-safe.
+    Polling uses only an idle core: it starts after several short waits in a row, takes no longer than a wake-up would,
+    yields the core between polls, and ends as soon as another thread has used the core. A thread whose polling
+    repeatedly fails almost stops polling. Not thread-safe.
     """
 
     def __init__(self, spin_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -64,7 +64,7 @@ class AdaptiveWait:
         self._needed = _FEWEST
 
     def wait(self, poll: Poll, timeout_s: float) -> list[tuple[int, int]]:
-        """Return the events of a poll object, at most `timeout_s` later; none if there were none."""
+        """Return the events of a poll object after at most `timeout_s` seconds; may be empty."""
         if not self._spin_s or timeout_s <= 0:
             return poll.poll(math.ceil(timeout_s * 1000))
         begun = self._clock()
@@ -118,7 +118,7 @@ class Poller:
         self.ready.add(sock)
 
     def add_descriptor(self, descriptor: int) -> None:
-        """Start polling a descriptor that stays ready as long as it is readable; see `take_ready`."""
+        """Start polling a descriptor, which stays ready as long as it is readable; see `take_ready`."""
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = descriptor
 
@@ -130,13 +130,13 @@ class Poller:
         self._full.discard(descriptor)
 
     def expect_room(self, descriptor: int, wanted: bool) -> None:
-        """Start or stop reporting that a descriptor is writable."""
+        """Start or stop reporting when a descriptor is writable."""
         if wanted != (descriptor in self._full):
             self._poll.modify(descriptor, select.POLLIN | (select.POLLOUT if wanted else 0))
             (self._full.add if wanted else self._full.discard)(descriptor)
 
     def take_ready(self, descriptor: int) -> bool:
-        """Return whether a descriptor is ready and clear the flag: the caller must read it then."""
+        """Return whether a descriptor is ready, and clear the flag; the caller must then read the descriptor."""
         if descriptor not in self.ready:
             return False
         self.ready.discard(descriptor)
@@ -154,7 +154,7 @@ class Poller:
         self.ready.add(sock)
 
     def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
-        """Wait until a socket may have input, at most `timeout_s`; with `only`, ignore all others."""
+        """Wait at most `timeout_s` seconds until a socket may have input; with `only`, ignore all other sockets."""
         if not (self.ready.intersection(only) if only else self.ready):
             for descriptor, _ in self._adaptive_wait.wait(self._poll, timeout_s):
                 self.ready.add(self._sockets[descriptor])
@@ -184,7 +184,7 @@ def monitor_event(parts: Sequence[zmq.Frame]) -> MonitorEvent:
 
 
 def prepare(sock: Any) -> None:
-    """Set the options that both ends have in common: limits, all address families."""
+    """Set the options that both ends share: limits, and all address families."""
     sock.setsockopt(zmq.IPV6, 1)
     sock.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
     sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)

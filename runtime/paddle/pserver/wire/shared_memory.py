@@ -4,9 +4,9 @@ process.
 
     memfd:  float32 0 | float32 1 | ... | float32 size - 1        4 * size bytes, no header, sealed against resizing
 
-Its owner maps it for reading and writing, other processes for reading only. This module ignores the contents: messages
-define when they can be read, see `transports.shm`. If memory shrank, a process that reads past its end would be killed
-(SIGBUS), so the seals are checked before anything is mapped.
+The owner maps the memory for reading and writing, other processes only for reading. This module ignores the contents;
+messages determine when they can be read: see `transports.shm`. If the memory could shrink, a process that reads past
+its end would be killed (SIGBUS), so the seals are checked before mapping.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def mapped(descriptor: int, size: int | None = None) -> Floats:
         size: the number of elements; None: the whole array.
 
     Raises:
-        WireError: the memory is not such an array, or its owner could shrink it and thereby kill its readers.
+        WireError: the memory is not a `SharedArray`, or its owner could shrink it and thereby kill its readers.
     """
     try:
         if not descriptors.is_fixed(descriptor):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of growing tables as sections of messages: ids, rows, ages, and perhaps states."""
+"""Rows of growing tables as sections of messages: ids, rows, ages and, optionally, states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lineage_section(lineage: Lineage) -> Section:
 
 
 def read_lineage(message: Message) -> Lineage:
-    """Return the contents of `lineage_section`. Raises WireError: the values are not (3,) int64 of 0 or more."""
+    """Return the contents of `lineage_section`. Raises WireError: the values are not (3,) non-negative int64."""
     found = message.section(_LINEAGE).array
     if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
         raise WireError(
@@ -49,7 +49,7 @@ def score_section(name: str, min_score: float) -> Section:
 
 
 def read_scores(message: Message) -> dict[str, float]:
-    """Return the lowest score to keep, by table name. Raises WireError: a score is not (1,) float32 of 0 or more."""
+    """Return the minimum score by table name. Raises WireError: a score is not (1,) non-negative float32."""
     for each in message.sections:
         if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
             got = f"{each.array.shape} {each.array.dtype}"

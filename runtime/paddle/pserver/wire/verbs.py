@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the wire, and one record for each: the content of a message besides its arrays; `codec` encodes it.
+"""The verbs of the wire, with one record each: the contents of a message besides its arrays; `codec` encodes it.
 
 The length of a record depends on its verb; its fields follow each other without gaps:
 
@@ -89,7 +89,7 @@ class Configure(NamedTuple):
 
 
 class SetValues(NamedTuple):
-    """Sets values, from element or row `start` on."""
+    """Sets values, starting at element or row `start`."""
 
     start: int = 0
 
@@ -107,15 +107,15 @@ class FinishPass(NamedTuple):
 
 
 class PushPull(NamedTuple):
-    """Sends gradients of one batch, and requests the values after it.
+    """Sends gradients of one batch, and requests the values as of its end.
 
     Attributes:
         num_samples: number of samples in the trainer's batch.
-        chunks: number of CHUNK messages that follow with the dense gradient; 0: it is in this message, or in place.
-        in_place: whether the gradient is in memory that both ends share, as the values will be.
-        wants_values: whether dense values are returned. Only this field decides it.
-        asked: number of sections at the end with ids of rows that the answer returns, with their values after
-        the step.
+        chunks: number of CHUNK messages that follow with the dense gradient; 0: the gradient is in this message, or in
+            place.
+        in_place: whether the gradient is, and the values will be, in memory that both ends share.
+        wants_values: whether dense values are returned; no other field affects this.
+        asked: number of sections at the end with row ids; the answer returns these rows as of the end of the step.
         rows_as: dtype of these rows on the wire: an index into `half.WIRE_DTYPES`.
     """
 
@@ -131,8 +131,8 @@ class Pull(NamedTuple):
     """Requests dense values.
 
     Attributes:
-        start, length: elements; `length` 0: all of them.
-        in_place: requests instead their location in memory that both ends share.
+        start, length: range of elements; `length` 0: all elements.
+        in_place: whether to request, instead of the values, their location in memory that both ends share.
     """
 
     start: int = 0
@@ -141,7 +141,7 @@ class Pull(NamedTuple):
 
 
 class PullTable(NamedTuple):
-    """Requests `length` rows of a table from `start` on."""
+    """Requests `length` rows of a table, starting at row `start`."""
 
     start: int = 0
     length: int = 0
@@ -151,7 +151,7 @@ class PullRows(NamedTuple):
     """Requests rows by their ids.
 
     Attributes:
-        is_small: the client knows that they fit into one packet within a node.
+        is_small: whether the client knows that the rows fit into one packet of the local transport.
         rows_as: dtype of the rows on the wire: an index into `half.WIRE_DTYPES`.
     """
 
@@ -160,23 +160,23 @@ class PullRows(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Asks why a request, or this chunk of it, has not been answered."""
+    """Asks why a request, or the given chunk of it, has not been answered."""
 
     chunk: int = WHOLE
 
 
 class Leave(NamedTuple):
-    """Declares that no trainer has to wait for this one any more."""
+    """Declares that no trainer needs to wait for this one any more."""
 
 
 class Chunk(NamedTuple):
-    """Part `number` of a push in progress; without an array: requests that part of the values."""
+    """Part `number` of a push in progress or, without an array, a request for that part of the values."""
 
     number: int = 0
 
 
 class Attach(NamedTuple):
-    """Offers memory of `size` elements to share with the server."""
+    """Offers the server memory of `size` elements to share."""
 
     size: int = 0
 
@@ -192,7 +192,7 @@ class Step(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Sends the values that trainer 0 set before its first step; asks which it set. `is_last`: no more follow."""
+    """Sends the values that trainer 0 set before its first step; asks which these are. `is_last`: no more follow."""
 
     is_last: bool = True
 
@@ -206,17 +206,17 @@ class Lookup(NamedTuple):
 
 
 class Save(NamedTuple):
-    """Requests that a server write a table."""
+    """Requests that a server save a table to a file."""
 
 
 class Describe(NamedTuple):
-    """A reader's request for the model, or with `is_brief` for the version alone."""
+    """A reader's request for the model or, with `is_brief`, only for the version."""
 
     is_brief: bool = False
 
 
 class View(NamedTuple):
-    """A reader's PULL: requests the part from `start` on as of batch `version`; `start` 0 begins a new snapshot."""
+    """A reader's request for the part at `start`, as of batch `version`; `start` 0 begins a new snapshot."""
 
     start: int = 0
     version: int = 0
@@ -238,11 +238,11 @@ class Walk(NamedTuple):
 
 
 class SetRows(NamedTuple):
-    """Sets rows of a growing table before training begins."""
+    """Sets rows of a growing table before training starts."""
 
 
 class Shrink(NamedTuple):
-    """Drops rows with low scores when all trainers have asked for it; a section (1,) float32 for each growing table."""
+    """Drops rows with low scores once all trainers have requested it; one section (1,) float32 per growing table."""
 
 
 class OpenStream(NamedTuple):
@@ -250,7 +250,7 @@ class OpenStream(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Sends a request to the job's queue of tasks. Both request and answer are JSON; no session: see `reader.tasks`."""
+    """Sends a question to the job's task queue, in JSON, as is the answer; needs no session: see `reader.tasks`."""
 
     client: int = 0
 
@@ -259,7 +259,7 @@ class Ok(NamedTuple):
     """Reports success.
 
     Attributes:
-        version: batches applied, if the verb concerns values.
+        version: number of batches applied, if the verb concerns values.
         passes: number of finished passes.
         slab: number of the shared slab with the values, or NO_SLAB.
     """
@@ -274,8 +274,8 @@ class Walked(NamedTuple):
 
     Attributes:
         clock: number of batches of the table so far.
-        since: the `since` that was used; -1: the answer is of all rows.
-        segment, first: where the next WALK begins.
+        since: the `since` that was used; -1: the answer is about all rows.
+        segment, first: the position at which the next WALK starts.
     """
 
     clock: int = 0
@@ -291,17 +291,17 @@ class Error(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Reports the reason why a request waits. `is_idle`: it waits only for its own trainer."""
+    """Reports why a request is waiting. `is_idle`: only for its own trainer."""
 
     is_idle: bool = False
 
 
 class StateLost(NamedTuple):
-    """Reports that the client's session was with another process of this server, whose state is lost."""
+    """Reports that the client's session was with an earlier process of this server, whose state is lost."""
 
 
 class Repeat(NamedTuple):
-    """Reports that part `chunk` of the request was lost, or all of it."""
+    """Reports that part `chunk` of the request, or all of it, was lost."""
 
     chunk: int = WHOLE
 
@@ -313,7 +313,7 @@ class Values(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """Answers CONFIGURE. `has_values`: False: the client must set them."""
+    """Answers CONFIGURE. If `has_values` is False, the client must set the values."""
 
     has_values: bool = False
 

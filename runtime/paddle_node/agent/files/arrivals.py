@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files being received into the cache; they can be read while they are still arriving.
+"""Files that are being received into the cache, and can be read before they are complete.
 
-The last byte of a file becomes readable only after its digest was verified, so that a corrupt file stops at the
-node that received it. Used by the loop's thread only.
+The last byte of a file becomes readable only after its digest has been verified, so that a corrupt file spreads no
+further than the node that received it. Used only by the loop's thread.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Incoming:
 
     Attributes:
         size: bytes received so far.
-        published: whether it is in the cache.
-        dropped: whether it was discarded and will not be published.
+        published: whether the file is in the cache.
+        dropped: whether the file was discarded and will not be published.
     """
 
     def __init__(self, digest: str, cache: Cache) -> None:
@@ -76,14 +76,14 @@ class Incoming:
         self.published = True
 
     def drop(self) -> None:
-        """Discard the file without leaving anything on disk."""
+        """Discard the file; nothing remains on disk."""
         if not self.published:
             self.dropped = True
             self._close()
             disk.remove(self._aside)
 
     def reader(self) -> int:
-        """Return a new descriptor for reading the arrived bytes with os.pread."""
+        """Return a new descriptor for reading the received bytes with os.pread."""
         return os.dup(self._fd)
 
     def _close(self) -> None:
@@ -93,10 +93,10 @@ class Incoming:
 
 
 class Arrivals:
-    """All incoming files, by digest; notifies readers that follow a file when it changes.
+    """All incoming files, by digest; notifies readers when a file changes.
 
     Args:
-        took: called when bytes have arrived.
+        took: function that is called when bytes have arrived.
 
     Attributes:
         taken: the number of bytes received, not counting dropped files.
@@ -114,7 +114,7 @@ class Arrivals:
         return self._incoming.get(digest)
 
     def size_of(self, digest: str) -> int:
-        """Return the number of bytes that have arrived of a file being received."""
+        """Return how many bytes of a file have been received."""
         incoming = self._incoming.get(digest)
         return 0 if incoming is None else incoming.size
 
@@ -129,7 +129,7 @@ class Arrivals:
         return incoming
 
     def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
-        """Append to a file; raises the same errors as `Incoming.write`."""
+        """Append to a file. Raises the same errors as `Incoming.write`."""
         incoming.write(offset, data)
         self._count(len(data))
         self.changed(incoming.digest)
@@ -149,7 +149,7 @@ class Arrivals:
         self.changed(incoming.digest)
 
     def put(self, digest: str, data: memoryview) -> None:
-        """Receive a complete small file.
+        """Add a complete small file.
 
         Raises:
             DigestError: the bytes do not match the digest.
@@ -163,7 +163,7 @@ class Arrivals:
         self.changed(digest)
 
     def drop(self, digest: str) -> None:
-        """Discard the arrived bytes of a file."""
+        """Discard the received bytes of a file."""
         incoming = self._incoming.pop(digest, None)
         if incoming is not None:
             self._count(-incoming.size)
@@ -176,7 +176,7 @@ class Arrivals:
             self.drop(digest)
 
     def follow(self, digest: str, callback: Callable[[], object]) -> None:
-        """Call back one time, when the state of a file changes."""
+        """Call back once, when the state of a file changes."""
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:

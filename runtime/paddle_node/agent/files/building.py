@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds a tree from cached files in a temporary directory, and publishes it with one rename.
 
-Files are copied by reflink where possible, and holes stay holes. A bundle (hundreds of small files sent, cached and
-verified as one file) is unpacked instead. Its content, compressed with zlib, is:
+Files are copied by reflink where possible, and holes are preserved. A bundle, which contains hundreds of small files
+that are sent, cached and verified as one file, is unpacked instead. Its contents, compressed with zlib, are:
 
-    length of the manifest (8 bytes, the most significant first) | manifest | contents of its files, in its order
+    length of the manifest (8 bytes, big-endian) | manifest | contents of its files, in order
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Builder:
     """Builds trees below one folder.
 
     Args:
-        folder: a directory on the file system of the trees, used only by the builder.
+        folder: a directory on the trees' file system that only the builder uses.
     """
 
     def __init__(self, folder: str, cache: Cache) -> None:
@@ -48,7 +48,7 @@ class Builder:
         files: Dict[str, str],
         collect: Sequence[str],
     ) -> Iterator[None]:
-        """Build a tree and publish it as `final`; existing files are not overwritten.
+        """Build a tree and publish it as `final`; do not overwrite existing files.
 
         Args:
             files: extra small files, name -> content.
@@ -60,7 +60,7 @@ class Builder:
         yield from self._publish(final, lambda aside: self._fill(aside, entries, files, collect))
 
     def unpack(self, final: str, bundle: str) -> Iterator[None]:
-        """Unpack a bundle's files into a tree and publish it as `final`.
+        """Unpack a bundle's files to a tree and publish it as `final`.
 
         Raises:
             OSError: for example, the disk is full; nothing remains on disk.
@@ -69,7 +69,7 @@ class Builder:
         yield from self._publish(final, partial(_unpack, bundle))
 
     def install(self, final: str, wheels: List[Tuple[str, str]], limit: int) -> Iterator[None]:
-        """Unpack wheels into a directory that Python can import from, and publish it as `final`.
+        """Unpack wheels to a directory that Python can import from, and publish it as `final`.
 
         Args:
             wheels: the name and path of each wheel.

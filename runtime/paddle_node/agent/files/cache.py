@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of files by digest under ROOT_DIR, so that a file is sent to a node only once.
+"""A cache of files by digest below ROOT_DIR, so that each file is sent to a node only once.
 
-A file appears whole or not at all: it is written under a temporary name, its digest is verified, and it is renamed.
-It is verified again before a use, unless it is unchanged since the last verification and the machine has not been
-restarted: a crash can leave the right size with wrong bytes.
+A file appears completely or not at all: it is written under a temporary name, verified by its digest, and renamed. It
+is verified again before each use, unless it is unchanged since the last verification and the machine has not restarted:
+a crash can leave wrong bytes in a file of the right size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not change a 
 
 
 class Cache:
-    """The cache of one root directory; created on first use."""
+    """The cache of one root directory, created on first use."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -41,10 +41,10 @@ class Cache:
         self._lent: Set[str] = set()
 
     def prepare(self) -> None:
-        """Create the folders, and remove what interrupted transfers left more than a day ago.
+        """Create the folders, and remove files that interrupted transfers left more than a day ago.
 
         Raises:
-            OSError: a folder cannot be created, or belongs to another user.
+            OSError: a folder cannot be created, or belongs to a different user.
         """
         if self._folders:
             return
@@ -59,7 +59,7 @@ class Cache:
         self._folders.add("")
 
     def path(self, digest: str) -> str:
-        """Return the path that a file has or would have."""
+        """Return the path at which a file is, or would be, stored."""
         return "%s/%s/%s" % (self._folder, digest[:1], digest)
 
     def has(self, digest: str, size: int) -> bool:
@@ -70,7 +70,7 @@ class Cache:
             return False
 
     def use(self, digest: str, size: int) -> bool:
-        """Record a use of the file now; return False unless it is present and was verified."""
+        """Record that the file is used now; return False if it is missing or has not been verified."""
         path = self.path(digest)
         try:
             status = os.stat(path, follow_symlinks=False)
@@ -85,7 +85,7 @@ class Cache:
         return True
 
     def check(self, digest: str, size: int) -> Iterator[None]:
-        """Read and verify a file, step by step; remove it if it is damaged, else record a use now."""
+        """Read and verify a file, step by step; remove it if it is damaged, otherwise record a use."""
         if not self.has(digest, size):
             return
         path = self.path(digest)
@@ -145,10 +145,10 @@ class Cache:
     def lend(self, digest: str, target: str, mode: int, changed_ns: int = 0) -> bool:
         """Link a file into a job's tree instead of copying it; return False if it cannot be linked.
 
-        With `changed_ns` the file gets this modification time, unless it is in the future on this node.
+        With `changed_ns`, the file gets this modification time, unless it is in the future on this node.
 
-        A job may write to its files, so two jobs never share one: a file that already has a second name is copied for
-        the next job. A file that was written to under its second name is detected first, and sent again.
+        A job may write to its files, so two jobs never share a file: if it already has a second name, it is copied for
+        the next job. A file that was modified under its second name is detected before that, and sent again.
         """
         if not self._may_lend:
             return False
@@ -177,7 +177,7 @@ class Cache:
         return True
 
     def settle(self) -> None:
-        """Mark unchanged files lent to an ended job, so that removing its directory does not force a re-read."""
+        """Mark the unchanged files lent to an ended job, so that removing its directory does not force a new read."""
         if not self._lent:
             return
         ours = signal.signal(signal.SIGIO, signal.SIG_IGN)  # sent to the holder of a broken lease
@@ -211,7 +211,7 @@ class Cache:
 
 
 def last_use(status: os.stat_result) -> float:
-    """Return when a cached file was last used: its modification time may be the one of a job's file."""
+    """Return when a cached file was last used; its modification time may be that of a job's file."""
     return max(status.st_atime, status.st_mtime)
 
 

@@ -22,14 +22,14 @@ _TOP_OF_TREES = 0x00020000  # FS_TOPDIR_FL, T of chattr(1)
 
 
 def deepest(path: str) -> str:
-    """Return the deepest existing directory on the path."""
+    """Return the deepest existing directory on a path."""
     while path != "/" and not os.path.isdir(path):
         path = os.path.dirname(path) or "/"
     return path
 
 
 def free_bytes(path: str) -> int:
-    """Return the bytes that a user can still write on the disk of `path`, which need not exist yet."""
+    """Return the number of bytes that a user can still write to the disk of `path`, which need not exist."""
     return room(deepest(path))[0]
 
 
@@ -39,7 +39,7 @@ def free_inodes(path: str) -> Optional[int]:
 
 
 def room(folder: str) -> Tuple[int, Optional[int]]:
-    """Return the free bytes and inodes of a folder's disk, at most LARGEST; None if it does not count inodes.
+    """Return a disk's free bytes and inodes, each at most LARGEST; inodes are None if they are not counted.
 
     Raises:
         OSError: the file system does not respond properly.
@@ -58,11 +58,11 @@ def size_text(count: float) -> str:
 
 
 def own_folder(path: str) -> None:
-    """Create a directory and its parents, accessible to this user alone.
+    """Create a directory and its parents, accessible only to this user.
 
     Raises:
-        PermissionError: the path is a link or another user's directory, or is writable by others, or has such a
-            directory among its parents: its contents could not be trusted.
+        PermissionError: the path or one of its parents is a link, belongs to a different user, or is writable by
+            others, so that its contents could not be trusted.
     """
     own_parent(path)
     try:
@@ -84,10 +84,10 @@ def own_folder(path: str) -> None:
 
 
 def spread(path: str) -> None:
-    """Hint to the file system that the entries of a directory are unrelated; do nothing where that is not supported.
+    """Hint to the file system that a directory's entries are unrelated; do nothing where this is not supported.
 
-    Otherwise ext4 allocates a tree's files in its parent's block group, and for each file skips all inodes freed there
-    in the last minutes, such as those of an earlier job: 0.1 to 0.5 ms per file instead of 0.02.
+    Otherwise, ext4 allocates a tree's files in its parent's block group, and for each file skips all inodes freed there
+    in recent minutes, such as an earlier job's: 0.1 to 0.5 ms per file instead of 0.02 ms.
     """
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -104,7 +104,7 @@ def own_parent(path: str) -> None:
     """Create the missing directories above `path`.
 
     Raises:
-        PermissionError: other users could replace the files in one of them.
+        PermissionError: other users could replace the files in one of these directories.
     """
     parent = os.path.dirname(path)
     os.makedirs(parent, exist_ok=True)
@@ -116,9 +116,9 @@ def own_parent(path: str) -> None:
 def older_than(
     folder: str, age_s: float, last: Callable[[os.stat_result], float] = lambda status: status.st_mtime
 ) -> List[str]:
-    """Return the paths in a directory that have not changed for the given time, by `last` if given, else by mtime.
+    """Return the paths in a directory that have not changed for the given time, by `last` or, if None, by mtime.
 
-    Another agent may remove some of them meanwhile.
+    Other agents may remove some of them at any time.
     """
     oldest = time.time() - age_s
     found = []
@@ -132,7 +132,7 @@ def older_than(
 
 
 def write_text(path: str, content: str) -> None:
-    """Write a small file and create its parent folders; refuse to follow a link of that name."""
+    """Write a small file, creating its parent folders; refuse to follow a link with its name."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe would block
     fd = os.open(path, flags, 0o644)
@@ -144,7 +144,7 @@ def ready_folder(path: str, empty: bool) -> None:
     """Create a directory, or empty an existing one except for hidden files.
 
     Raises:
-        NotADirectoryError: the path is something else, or a link to a directory; nothing was changed.
+        NotADirectoryError: the path is not a directory, or is a link to one; nothing was changed.
     """
     try:
         status: Optional[os.stat_result] = os.lstat(path)
@@ -177,19 +177,19 @@ def write_at(fd: int, data: Union[bytes, memoryview], offset: int) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file; it is not an error if another agent already did."""
+    """Remove a file; it is not an error if another agent has already removed it."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with its contents as far as possible; a missing one is not an error."""
+    """Remove a directory and its contents as far as possible; a missing directory is not an error."""
     if os.path.lexists(path):
         _rmtree(path, ignore_errors=True)
 
 
 def sizes(path: str) -> Iterator[int]:
-    """Yield the bytes that removing a directory would free, folder by folder; files with other links do not count."""
+    """Yield the bytes that removing a directory would free, folder by folder; files with further links do not count."""
     for folder, names, files in os.walk(path):
         size = 0
         for name in names + files:
@@ -201,8 +201,7 @@ def sizes(path: str) -> Iterator[int]:
 
 
 def removing(paths: List[str]) -> Iterator[None]:
-    """Remove directories as far as possible, one folder per step; processes that have the files open can
-    continue to use them."""
+    """Remove directories as far as possible, one folder per step. Processes can continue to use open files."""
     for path in paths:
         for folder, names, files in os.walk(path, topdown=False):
             for name in files:

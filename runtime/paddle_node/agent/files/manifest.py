@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of a tree of files, checked before anything is written.
+"""The entries of a tree of files, validated before anything is written.
 
-Paths and link targets come from another machine and are not trusted: no path may be outside the tree, and no link may
-lead outside, except a Symlink with `leaves`.
+Paths and link targets come from a different machine and are not trusted: no path may be outside the tree, and no link
+may lead out of it, except a Symlink with `leaves`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Entry = Union[Folder, File, Symlink]
 
 
 class ManifestError(ValueError):
-    """A manifest contains something that is refused."""
+    """A manifest that contains something that is not allowed."""
 
 
 def parse(body: bytes) -> Dict[str, Entry]:
@@ -51,7 +51,7 @@ def check_tree(entries: Dict[str, Entry]) -> None:
     """Check a whole tree.
 
     Raises:
-        ManifestError: a path is below a file or a link, or a link leads outside.
+        ManifestError: a path is below a file or a link, or a link leads out of the tree.
     """
     for path, entry in entries.items():
         parent = path.rpartition("/")[0]

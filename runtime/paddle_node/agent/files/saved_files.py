@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save their checkpoints.
 
-It is next to the job directories, not inside, because it outlives its job: all jobs with the same checkpoint name share
-it. Files
-that match a pattern are collected, under `checkpoints/`. An empty, unnamed directory is removed with its job.
+It is next to the job directories, because it outlives its job: all jobs with the same checkpoint name share it. Files
+that match a pattern are collected under `checkpoints/`. If it is empty and has no name, it is removed with its job.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_FILES = 100_000
 
 
 class SavedFiles:
-    """The directory of one job.
+    """The checkpoint directory of one job.
 
     Attributes:
         name: the name that the user gave, or else the job's ID.
@@ -37,12 +36,12 @@ class SavedFiles:
         self._patterns = patterns
 
     def make(self) -> None:
-        """Create the directory unless it exists."""
+        """Create the directory if it does not exist."""
         disk.own_folder(os.path.dirname(self.path))
         disk.own_folder(self.path)
 
     def added_to(self, asked: Start) -> Start:
-        """Return a `start` with the directory added to its environment."""
+        """Return a `start` message with the directory added to its environment."""
         return asked._replace(env=dict(asked.env, **{CHECKPOINT_DIR: self.path}))
 
     def absolute(self, path: str) -> Optional[str]:
@@ -85,7 +84,7 @@ class SavedFiles:
 
 
 def of(root_dir: str, job: str, saved: Optional[Saved]) -> Optional[SavedFiles]:
-    """Return the directory that a `hello` requests, or None if it requests none.
+    """Return the directory that a `hello` requests, or None.
 
     Raises:
         ValueError: the name begins with a dot.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the files and links found by the tailer, at most WINDOW bytes ahead of the launcher's writes to disk.
+"""Sends the files and links that the tailer finds, at most WINDOW bytes ahead of the launcher's writes to disk.
 
 Both sides count every frame, including those without a body. Links, renames and removals are sent before chunks, in
-order. Holes are skipped. After `finish` the rest is sent, files that changed meanwhile are read again, and all are
+order. Holes are skipped. After `finish`, the rest is sent, files that have changed are read again, and all files are
 listed. The launcher requests the files that differ; these are sent and listed once more.
 
-Each row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, or "lost" with the
+Each row of the list is [path, kind, size, text]: "file" with its digest, "link" with its target, or "lost" with the
 reason why the file cannot be collected completely.
 """
 
@@ -44,13 +44,13 @@ class Sender:
     """Sends one job's files to the launcher.
 
     Args:
-        absolute: returns the absolute path of a collected file.
+        absolute: function that returns the absolute path of a collected file.
 
     Attributes:
         files: the files, by the path under which they are sent.
         links: the links in output/, with their targets.
         problems: the paths that cannot be read.
-        is_verified: whether the launcher has compared the list and requests nothing more.
+        is_verified: whether the launcher has compared the list and requested nothing more.
         is_held: whether `next_chunk` has nothing to send for now.
     """
 
@@ -71,7 +71,7 @@ class Sender:
         self._again: List[str] = []
 
     def enqueue(self, path: str) -> None:
-        """Queue a file whose new bytes are to be sent."""
+        """Queue a file so that its new bytes are sent."""
         if path not in self._queued:
             self._queued[path] = None
             self._queue.append(path)
@@ -102,11 +102,11 @@ class Sender:
 
     @property
     def is_watching(self) -> bool:
-        """Return whether files may still change: before `finish`."""
+        """Return whether files may still change, which they may before `finish`."""
         return self._stage is _Stage.WATCHING
 
     def finish(self) -> None:
-        """Send the rest, then the list of all files; by now, no process of the job writes any more."""
+        """Send the rest, then the list of all files. By now, no process of the job writes any more."""
         if self.is_watching:
             self._stage = _Stage.SENDING
             for path, tailed in self.files.items():
@@ -141,7 +141,7 @@ class Sender:
         self._outbox.pump()
 
     def next_chunk(self) -> Optional[bytes]:
-        """Return the next frame, or None if there is no data or no credit."""
+        """Return the next frame, or None if there is no data to send or no credit."""
         while not self.is_held and self._unacked + CHUNK + cost(b"") <= WINDOW:
             if self._orders:
                 return self._counted(self._orders.popleft(), b"")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that an agent sends: which exist, the progress of each, and whether a file is still the same one."""
+"""The files that an agent sends: which ones exist, the progress of each, and whether a file was replaced."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Tailed:
         changed: the file's modification time in nanoseconds at the last check.
         size: the file's size at the last check.
         sent: the size and digest of the sent bytes.
-        reset: whether it is sent from its start, regardless of the launcher's copy.
-        is_partial: whether the launcher has only a beginning of it and waits for the rest.
-        is_old: whether it existed before the job began and is unchanged.
-        problem: why it could not be read, or empty.
-        late_changes: how many times it changed after the job's processes had ended.
+        reset: whether the file is sent from its start, regardless of the launcher's copy.
+        is_partial: whether the launcher has only the beginning of the file and waits for the rest.
+        is_old: whether the file existed before the job started and is unchanged.
+        problem: the reason why the file could not be read, or empty.
+        late_changes: number of times that the file changed after the job's processes had exited.
     """
 
     __slots__ = (
@@ -61,14 +61,14 @@ class Tailed:
         self.restart(status)
 
     def restart(self, status: os.stat_result) -> None:
-        """Send the current file from its start."""
+        """Start to send the file that now has this name, from its beginning."""
         self.inode = inode(status)
         self.changed = status.st_mtime_ns
         self.size = status.st_size
         self.rewind()
 
     def rewind(self) -> None:
-        """Send the same file again from its start."""
+        """Start to send the same file again, from its beginning."""
         self.sent = new_fingerprint()
         self.reset = True
         self.is_old = False
@@ -83,10 +83,10 @@ class Tailed:
         return self.size if self.is_old else self.sent.size
 
     def add(self, fd: int, offset: int, body: bytes, status: os.stat_result) -> None:
-        """Record that the file was sent up to the end of `body`: hash it, and keep samples to detect a rewrite.
+        """Record that the file was sent up to the end of `body`: hash it, and keep samples to detect rewrites.
 
         Args:
-            offset: where body begins; bytes before it that were not sent are a hole.
+            offset: position of `body` in the file; unsent bytes before it are a hole.
             status: the file's stat before it was read.
         """
         begin = self.sent.size
@@ -110,7 +110,7 @@ class Tailed:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether the sent bytes are the file: it is unchanged since before its first byte was read."""
+        """Return whether the sent bytes are the file, because it is unchanged since before the first read."""
         return self._read_as == self.changed
 
     def prove(self) -> None:
@@ -119,11 +119,11 @@ class Tailed:
 
     @property
     def has_samples(self) -> bool:
-        """Return whether there are samples to compare with."""
+        """Return whether there are samples to compare the file with."""
         return bool(self._head)
 
     def is_beginning_of(self, path: str) -> Optional[bool]:
-        """Compare a file's first and last bytes with those sent; None if it is unreadable."""
+        """Return whether the sent bytes are still the file's beginning, judged by samples; None if it is unreadable."""
         try:
             with open(path, "rb") as file:
                 head = file.read(min(SAMPLE, self.offset))
@@ -156,7 +156,7 @@ class Listing(NamedTuple):
 
 
 def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
-    """List every file and link in directories; links in logs stand for the files that they lead to.
+    """List all files and links in directories; links in logs stand for the files that they lead to.
 
     Args:
         job_dir: a path without symbolic links.

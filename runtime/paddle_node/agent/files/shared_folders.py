@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees shared by all jobs: runtimes, and environments made of wheels, each in a folder named by its digest.
+"""Trees that all jobs share: runtimes, and environments made from wheels, each in a folder named by its digest.
 
-An agent that uses a tree holds a shared lock on it until the agent exits, so that the tree is not removed meanwhile.
+An agent that uses a tree holds a shared lock on it until the agent exits, so that the tree is not removed while it is
+in use.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SharedFolders:
         return True
 
     def prune(self) -> Iterator[None]:
-        """Remove the trees that no agent uses and none has used for UNUSED_S, one per step."""
+        """Remove trees that are not in use and have not been used for UNUSED_S, one per step."""
         for folder in self._folders:
             with contextlib.suppress(OSError):  # a tree that cannot be removed does no harm
                 for path in disk.older_than(folder, UNUSED_S):
@@ -58,10 +59,10 @@ class SharedFolders:
 
 
 def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str, str]]]:
-    """Return the environments below a root directory that no agent uses, and (name, why) of the others.
+    """Return the environments below a root directory that no agent uses, and (name, reason) of the others.
 
     Args:
-        older_s: only environments that no job has started to use for this many seconds.
+        older_s: minimum number of seconds since a job last started to use the environment.
     """
     folder = root_dir + ENVIRONMENTS
     gone, kept = [], []
@@ -81,7 +82,7 @@ def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str,
 
 
 def remove(root_dir: str, name: str) -> bool:
-    """Remove an environment; return False if that is impossible, for example if a job has just started to use it."""
+    """Remove an environment; return False if that is not possible, for example because a job uses it."""
     try:
         _remove(root_dir + ENVIRONMENTS + "/" + name, root_dir)
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's trees as seen by the relay: the files that other nodes can fetch from them or add to them."""
+"""A job's trees as the relay sees them: files that other nodes can fetch, and files that they provide."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class SharedTrees:
 
     Args:
         trees: the trees between manifest and commit, by name; changed by their owner.
-        lacking: called with a tree and its missing files when no other node can give more of them.
-        broken: called with a tree whose files cannot be written.
+        lacking: function that is called with a tree and its missing files when no other node can provide more of them.
+        broken: function that is called with a tree whose files cannot be written.
 
     Attributes:
         arrivals: files being received, from any source.
         offered: the size of every file in the job's manifests.
-        given: the sizes of the files that other nodes gave, while a relay is open.
+        given: the sizes of the files that other nodes provided, while a relay is open.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SharedTrees:
         return wanted
 
     def relayed(self, tree: Tree) -> int:
-        """Return the number of bytes of a tree that other nodes gave."""
+        """Return how many bytes of a tree other nodes have provided."""
         return sum(self.given.get(digest, 0) for digest in tree.files)
 
     def size_of(self, digest: str) -> Optional[int]:
@@ -72,7 +72,7 @@ class SharedTrees:
         return any(digest in tree.files for tree in self._trees.values() if not tree.failed)
 
     def arrived(self, digest: str, size: int) -> None:
-        """Handle a file given by another node."""
+        """Handle a file that another node provided."""
         self.given[digest] = size
         for name, tree in list(self._trees.items()):
             if digest in tree.missing:
@@ -81,7 +81,7 @@ class SharedTrees:
                     self._lacking(name, tree, [])
 
     def fetched(self) -> None:
-        """Handle the end of fetching: no other node can provide more files."""
+        """Handle the end of fetching, after which no other node can provide more files."""
         for name, tree in list(self._trees.items()):
             if tree.missing and not tree.failed:
                 lacking = [digest for digest in tree.files if digest in tree.missing]
@@ -89,7 +89,7 @@ class SharedTrees:
                 self._lacking(name, tree, lacking)
 
     def not_stored(self, error: OSError) -> None:
-        """Handle a write error for a file given by another node."""
+        """Handle a write error for a file from another node."""
         for name, tree in list(self._trees.items()):
             if tree.missing and not tree.failed:
                 self._broken(name, tree, error)

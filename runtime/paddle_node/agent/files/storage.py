@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines a folder's disk: free space, inodes, file system type, flags; and which other nodes write to it.
+"""Examines a folder's disk: free space, inodes, file system type and flags; detects other nodes that write to it.
 
 Every call here may hang on a dead file server, so it runs outside the agent's loop. `Marks` leaves one empty file for
 the duration of the preflight: another node that sees it there writes to the same folder.
@@ -44,7 +44,7 @@ def mount_of(path: str) -> Optional[Mount]:
 
 
 def look(path: str, write: bool) -> Dict[str, Any]:
-    """Return the free space and type of the disk that `path` is or would be on; with `write`, also try to write to it.
+    """Return the free space and type of the disk of `path`, which need not exist; with `write`, also try to write.
 
     Raises:
         OSError: the file system does not respond properly.
@@ -78,7 +78,7 @@ def leave_mark(path: str, token: str, node_id: int) -> str:
 
 
 def marks_of_others(mark: str) -> List[int]:
-    """Return the IDs of the nodes whose marks are in the same directory; remove old marks that killed agents left."""
+    """Return the IDs of the nodes with marks in the same directory; remove old marks of killed agents."""
     parent, own = os.path.split(mark)
     beginning = own.rpartition("-")[0] + "-"
     found = []
@@ -91,7 +91,7 @@ def marks_of_others(mark: str) -> List[int]:
 
 
 def remove_mark(mark: str) -> None:
-    """Remove the mark; a missing one is not an error."""
+    """Remove the mark; a missing mark is not an error."""
     try:
         os.unlink(mark)
     except OSError:

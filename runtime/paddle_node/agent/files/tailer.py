@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches the collected directories and passes growing files to the sender.
 
-A log that was renamed is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and
-sending continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent
-again from its start (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job
-directory is sent under the link's name, and its target is not sent a second time. Files that were removed before they
-were sent are counted and reported. `finish` runs a last scan, which determines the collected files.
+A renamed log is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and sending
+continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
+its beginning (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job directory is
+sent under the link's name, and its target is not sent a second time. Files that were removed before they were sent are
+counted and reported. `finish` runs a last scan, which determines the collected files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Tailer:
     """Watches the collected directories of one job directory.
 
     Args:
-        outbox: requests chunks, and carries reports to the launcher.
+        outbox: the queue that requests chunks and carries reports to the launcher.
         saved: the directory of checkpoints that scripts save, outside the job directory.
 
     Attributes:
@@ -60,7 +60,7 @@ class Tailer:
         self._files = self.sender.files
 
     def watch(self, dirs: Sequence[str]) -> None:
-        """Start watching; existing files count as known and are sent only once they change."""
+        """Start watching; existing files count as known, and are sent only if they change."""
         self._dirs = dirs
         there = self._listing()
         self._links = there.links
@@ -71,7 +71,7 @@ class Tailer:
         self._timer = self._loop.after(SCAN_S, self._scan_again)
 
     def poke(self, path: str) -> None:
-        """Report a write to a file, so that the file need not wait for the next scan."""
+        """Report a write to a file, so that it need not wait for the next scan."""
         self._poked[path] = None
         if self._poke_timer is None:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tree between its manifest and its commit, and the pieces of files that a `blob` carries for it."""
+"""A tree between its manifest and its commit, and the file pieces that a `blob` carries."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ class Tree:
 
     Attributes:
         unpacked: the unpacked size of its files in bytes; None if the tree consists of the files themselves.
-        is_wheels: whether its files are wheels, which are unpacked over each other; else its only file is a bundle.
+        is_wheels: whether the files are wheels, which are unpacked over each other; otherwise, the only file is a
+            bundle.
         files: the sizes by digest; known once the manifest is complete.
         missing: files that were requested from other nodes and have not arrived.
         there: whether the node already has the tree.
-        extras: the additions of a `commit`, if the tree is built without waiting for one when nothing is missing.
+        extras: the additions that a `commit` would bring, if the tree is built without a `commit` when nothing is
+            missing.
     """
 
     def __init__(self, dest: str, unpacked: Optional[int] = None, is_wheels: bool = False) -> None:
@@ -54,10 +56,10 @@ class Tree:
             self.bundle()
 
     def wheels(self) -> List[Tuple[str, str]]:
-        """Return the names and digests of its wheels, sorted by name.
+        """Return the names and digests of the tree's wheels, sorted by name.
 
         Raises:
-            ManifestError: the tree has other files too.
+            ManifestError: the tree also contains other files.
         """
         found = []
         for path, entry in sorted(self.entries.items()):
@@ -67,7 +69,7 @@ class Tree:
         return found
 
     def bundle(self) -> str:
-        """Return the digest of its only file.
+        """Return the digest of the tree's only file.
 
         Raises:
             ManifestError: the tree has more files.
@@ -79,7 +81,7 @@ class Tree:
 
 
 def pieces(asked: Blob, body: bytes) -> List[Piece]:
-    """Return the pieces that a `blob` carries: (digest, offset, bytes, last) of each file.
+    """Return the pieces that a `blob` carries, as (digest, offset, bytes, last).
 
     Raises:
         ValueError: the message names no file, or its lengths do not match the body.

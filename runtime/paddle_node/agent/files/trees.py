@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives trees of files from the launcher or from other nodes, and publishes each in one step.
+"""Receives trees of files from the launcher and from other nodes, and publishes each in one step.
 
-Long work runs in slices of the loop. A failure leaves only complete files in the cache, from which a later attempt
-continues.
+Long work runs in slices on the loop. A failure leaves only complete files in the cache; a later attempt continues from
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Trees:
     """All trees of one agent.
 
     Args:
-        committed: called with the tree's name, its absolute path and the directories to collect.
+        committed: function that is called with the tree's name, its absolute path and the directories to collect.
 
     Attributes:
         shared: the trees' interface for the relay.
@@ -64,7 +64,7 @@ class Trees:
         )
 
     def manifest(self, asked: Manifest, body: bytes) -> None:
-        """Handle a part of a manifest; after the last one, report the missing files or build the tree."""
+        """Handle part of a manifest; after the last part, report the missing files or build the tree."""
         name = asked.tree
         tree = self._trees.get(name)
         if tree is None or asked.first:

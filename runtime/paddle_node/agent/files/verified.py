@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of which cached files were verified since the machine started, so that they are not read again.
+"""Records which cached files were verified since the machine started, so that they are not read again.
 
-A file counts as unchanged while its inode, size, mtime and ctime are the same. A file that was unchanged when its job
-had ended, with no process left that could write to it, is settled: removing its name from the job's directory changes
-its ctime, but it still counts. A restart of the machine invalidates the record: after a crash, the disk may differ
-from what was in memory.
+A file counts as unchanged while its inode, size, mtime and ctime are the same. A file that was unchanged when all
+processes that could write to it had exited is settled: removing its name from the job's directory changes its ctime,
+but it still counts as unchanged. A restart of the machine invalidates the record, because after a crash the disk may
+differ from what was in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Verified:
         self._changed = False
 
     def load(self) -> None:
-        """Load the record of earlier jobs; one of another boot, or an unreadable one, counts as empty."""
+        """Load the record of earlier jobs; a record that is unreadable or from an earlier boot counts as empty."""
         self._head = "%s %s" % (_FORM, proc.boot_id())
         self._marks, self._changed = {}, False
         with contextlib.suppress(OSError, ValueError):
@@ -43,7 +43,7 @@ class Verified:
                 self._marks = dict(line.split(" ", 1) for line in lines)
 
     def holds(self, digest: str, status: os.stat_result) -> bool:
-        """Return whether this file was verified and is unchanged since."""
+        """Return whether this file was verified and has not changed since."""
         known, now = self._marks.get(digest, ""), _mark(status)
         if not self.is_settled(digest):
             return known == now
@@ -52,7 +52,7 @@ class Verified:
         return known == now or (status.st_nlink == 1 and known.rpartition(" ")[0] == now.rpartition(" ")[0])
 
     def is_settled(self, digest: str) -> bool:
-        """Return whether no process could write to this file any more when it was found unchanged."""
+        """Return whether this file was found unchanged when no process could write to it any more."""
         return self._marks.get(digest, "").endswith(_SETTLED)
 
     def note(self, digest: str, status: os.stat_result, settled: bool = False) -> None:
@@ -66,7 +66,7 @@ class Verified:
             self._changed = True
 
     def save(self) -> None:
-        """Save the record; a failure only costs the next job time."""
+        """Save the record; a failure only slows down the next job."""
         if not self._changed:
             return
         aside = "%s.%s" % (self._path, os.urandom(8).hex())

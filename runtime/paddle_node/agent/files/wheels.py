@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unpacks wheels into one importable folder: neither pip nor venv is needed on a node.
 
-The layout is that of `pip install --target`: a wheel's site-packages content is at the top, its scripts are in bin/.
-Wheels come from another machine: nothing is written outside the folder, through a link, or beyond the announced number
-of bytes, and every file's checksum is verified.
+The layout is that of `pip install --target`: the contents of site-packages are at the top, scripts are in bin/. Wheels
+come from a different machine and are not trusted: nothing is written outside the folder, through a link, or beyond the
+announced number of bytes, and every file's checksum is verified.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 
 def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[None]:
-    """Write the content of wheels into an empty directory, step by step; of two files with one path the later one wins.
+    """Write the contents of wheels to an empty directory, step by step; a later file replaces one of the same path.
 
     Args:
         wheels: the name and path of each wheel.

@@ -12,7 +12,7 @@ from paddle_node.linux import proc
 
 
 def describe_node() -> "dict[str, object]":
-    """Return the fields of the agent's `hello`: integers, floats, strings and nulls."""
+    """Return the fields of the agent's `hello`: integers, floats, strings and None."""
     system = os.uname()
     return {
         "pid": os.getpid(),

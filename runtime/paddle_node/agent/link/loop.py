@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread's event loop: descriptors, timers on the monotonic clock, children, long work in small slices.
+"""One thread's event loop: descriptors, timers on the monotonic clock, child processes, and long work in slices.
 
-Input is handled before timers, so that a machine that was suspended past a deadline first processes what arrived
-meanwhile.
+Input is handled before timers, so that a machine that was suspended past a deadline first processes the input that has
+arrived.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Callback = Callable[[], object]
 
 
 class Timer:
-    """A callback due at a monotonic time."""
+    """A callback that is due at a monotonic time."""
 
     def __init__(self, due: float, callback: Callback) -> None:
         self.due = due
@@ -60,22 +60,22 @@ class Loop:
         self._watch(fd, selectors.EVENT_WRITE, callback)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
-        """Call back one time with the wait status of a child."""
+        """Call back once with the wait status of a child process."""
         self._children[pid] = callback
 
     def after(self, delay_s: float, callback: Callback) -> Timer:
-        """Call back one time, `delay_s` seconds from now."""
+        """Call back once, `delay_s` seconds from now."""
         timer = Timer(time.monotonic() + delay_s, callback)
         self._count += 1
         heapq.heappush(self._timers, (timer.due, self._count, timer))
         return timer
 
     def work(self, steps: Iterator[None]) -> None:
-        """Run a generator to its end, a slice at a time; generators run in the order given."""
+        """Run a generator to its end, one slice at a time; generators run in the given order."""
         self._work.append(steps)
 
     def reap(self) -> None:
-        """Call back for every child that has ended so far."""
+        """Call back for every child process that has exited."""
         # -1: orphans of the job become our children too, and must not stay zombies
         while True:
             try:
@@ -89,7 +89,7 @@ class Loop:
                 callback(status)
 
     def stop(self) -> None:
-        """Return from `run` after the current callback."""
+        """Make `run` return after the current callback."""
         self._stopped = True
 
     def run(self) -> None:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames queued for the launcher: most urgent first, in bounded memory, without ever blocking.
+"""Frames queued for the launcher: the most urgent first, in bounded memory, without ever blocking.
 
-Control frames are always sent. Of `progress`, `pushes`, `queue` and `unsaved`, only the newest per process waits; of
-`usage`, the newest. `line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has
-them, and a frame in their place reports the number of bytes. Messages to the user are counted instead of sent when
-they are too frequent. File chunks are requested only when the link has room, alternating with lines. The first line
-after a quiet period is sent immediately; small ones that follow wait for up to `pace_s` and are sent together, since a
-packet costs a launcher of many nodes more than its bytes. A launcher of few nodes sets a shorter time.
+Control frames are always sent. Only the newest `progress`, `pushes`, `queue` and `unsaved` frame per process is queued,
+and only the newest `usage` frame. `line` frames are dropped and counted while more than LINES_LIMIT bytes are queued:
+the log file has them, and a frame reports the number of dropped bytes. Messages to the user are counted instead of sent
+when they are too frequent. File chunks are requested only when the link has room, alternating with lines. The first
+line after a quiet period is sent immediately. Small lines that follow wait for up to `pace_s` and are sent together,
+because for a launcher of many nodes, a packet costs more than its bytes. A launcher of few nodes sets a shorter time.
 
-After `keep`, everything stays in memory until the launcher has acknowledged it, and is sent again over another
-connection if this one is lost. Lines and chunks wait while too much is unacknowledged.
+After `keep`, everything stays in memory until the launcher has acknowledged it, and is sent again over a new connection
+if this one is lost. Lines and chunks wait while too much is unacknowledged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Outbox:
     """The queue of frames to the launcher; owns the descriptor of the connection.
 
     Attributes:
-        pace_s: how many seconds lines and chunks wait for more of them after the last ones.
+        pace_s: time in seconds for which lines and chunks wait for more after the last transmission.
         losses: messages about lost output; they are reported again with the list of collected files.
     """
 
@@ -68,14 +68,14 @@ class Outbox:
         self._unnoticed = 0
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Queue a frame that must arrive, after lines that wait to be sent together."""
+        """Queue a frame that must arrive, after lines that are waiting to be sent together."""
         if self._pace is not None:
             self.pump()
         self._control.append(encode(kind, fields, body))
         self.pump()
 
     def notice(self, text: str) -> None:
-        """Queue a message for the user, or count it if there were too many."""
+        """Queue a message for the user, or only count it if there have been too many."""
         now = time.monotonic()
         self._notices = min(NOTICES, self._notices + (now - self._noticed_at) / NOTICE_S)
         self._noticed_at = now
@@ -99,7 +99,7 @@ class Outbox:
             self.send("notice", text="%d more messages were not shown (rate limit)" % count)
 
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
-        """Queue a recurring report, in place of a waiting frame of the same kind and process."""
+        """Queue a recurring report; it replaces a queued frame of the same kind and process."""
         self._newest[kind, proc] = fields
         self.soon()
 
@@ -107,7 +107,7 @@ class Outbox:
         """Queue output for the screen, or count it as not shown.
 
         Args:
-            moment: the wall-clock time in seconds when it was read.
+            moment: the wall-clock time in seconds when the output was read.
         """
         if self._lines_size > LINES_LIMIT or proc in self._dropped:
             self._dropped[proc] = (self._dropped.get(proc, (0, log))[0] + len(body), log)
@@ -116,7 +116,7 @@ class Outbox:
         self.soon()
 
     def soon(self) -> None:
-        """Send queued frames now if none was sent for `pace_s` or the queue is long, else after `pace_s`."""
+        """Send queued frames now if none was sent for `pace_s` or the queue is long, otherwise after `pace_s`."""
         wait_s = self._data_at + self.pace_s - time.monotonic()
         if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
             self.pump()
@@ -125,36 +125,36 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Return whether every frame so far was handed to the operating system."""
+        """Return whether all frames have been handed to the operating system."""
         waiting = self._control or self._newest or self._lines
         return self._written == self._sent.end and not waiting
 
     def keep(self) -> None:
-        """From now on, retain frames until the launcher acknowledges them."""
+        """Retain frames from now on until the launcher acknowledges them."""
         self._keeps = True
 
     def acknowledged(self, position: int) -> None:
         """Handle the acknowledgement of the given number of bytes.
 
         Raises:
-            ValueError: that many bytes were never sent.
+            ValueError: the number exceeds the bytes sent.
         """
         self._sent.acknowledge(position)
         self.pump()
 
     def disconnect(self) -> None:
-        """Handle a closed connection: queued frames wait for the next one."""
+        """Handle a closed connection; queued frames wait for the next connection."""
         self._connected = False
         self._loop.on_writable(self._fd, None)
 
     def reconnect(self, position: int) -> None:
-        """Use the descriptor for a new connection: continue from a position, which was acknowledged."""
+        """Use the descriptor of a new connection, and continue from the given, acknowledged position."""
         self._written = position
         self._connected = True
         self.pump()
 
     def pump(self) -> None:
-        """Write as much as the link accepts now; the loop continues when it accepts more."""
+        """Write as much as the link accepts now; the loop calls this again when it accepts more."""
         if self._pumping or not self._connected:
             return
         if self._pace is not None:

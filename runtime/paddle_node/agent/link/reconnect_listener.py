@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listener for a launcher that reconnects: a local socket passes its new connection to the agent.
+"""The listener for a launcher that reconnects; a local socket passes its new connection to the agent.
 
-A short-lived process of the new login (`agent.reconnect`) transfers its standard input and output. The socket
-has an
-abstract name, which needs no directory and leaves none behind. A visitor must run as our user, as reported by the
-kernel, and know the key that the launcher drew for this agent; the key is never in a file, an argument or an
-environment.
+A short-lived process of the new login (`agent.reconnect`) transfers its standard input and output. The socket has an
+abstract name, which needs no directory and leaves none behind. The visiting process must run as the same user, as
+reported by the kernel, and know the key that the launcher generated for this agent; the key is never in a file, an
+argument or an environment.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class ReconnectListener:
 
     Args:
         key: the key from the launcher's `hello`.
-        enter: called with the descriptors and the number of bytes of the agent's stream that had arrived; takes the
-            descriptors over, or raises ValueError.
+        enter: function that is called with the descriptors and the number of bytes of the agent's stream that had
+            arrived; it takes ownership of the descriptors, or raises ValueError.
 
     Raises:
         OSError: the socket cannot be created.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heartbeat of the agent proper to its guard: it writes each second how long the guard may wait for the next.
+"""The heartbeat of the agent proper: each second, it tells the guard how long to wait for the next heartbeat.
 
-A process that hangs in the kernel, for example on a dead file system, can neither end its job nor notice that it
-has to. The guard counts only time in which it ran itself: while a whole machine or container is suspended, no
-heartbeat is late.
+A process that hangs in the kernel, for example on a dead file system, can neither end its job nor detect that it must.
+The guard counts only time in which it ran itself: while a whole machine or container is suspended, no heartbeat is
+late.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SignOfLife:
         os.set_blocking(pipe, False)
 
     def begin(self, lease_s: float) -> None:
-        """Send heartbeats from now on, as long as the loop runs."""
+        """Send heartbeats from now on, while the loop runs."""
         self._write(max(lease_s, LEAST_PATIENCE_S))
         self._loop.after(BEAT_S, lambda: self.begin(lease_s))
 
@@ -51,7 +51,7 @@ class Vigil:
     """The guard's side of the heartbeat.
 
     Attributes:
-        patience_s: how many seconds the agent proper may be silent; 0: forever.
+        patience_s: time in seconds for which the agent proper may be silent; 0: forever.
     """
 
     def __init__(self, pipe: int) -> None:
@@ -61,7 +61,7 @@ class Vigil:
         os.set_blocking(pipe, False)
 
     def note_wait(self, waited_s: float) -> bool:
-        """Count one more wait of about LOOK_S; return True once the agent proper has been silent for too long."""
+        """Count a further wait of about LOOK_S; return True once the agent proper has been silent for too long."""
         self._quiet_s += min(waited_s, 2 * LOOK_S)
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._pipe, 512 * _PATIENCE.size)

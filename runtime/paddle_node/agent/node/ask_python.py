@@ -108,11 +108,11 @@ Told = Callable[[Optional[str], Dict[str, Any], str, List[str]], None]
 
 
 def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Told) -> None:
-    """Run the interpreter; call `done` with its identity, the modules' versions (None: import failed), and a problem.
+    """Run the interpreter; call `done` with its identity, modules' versions (None: import failed), and a problem.
 
     The identity is version, implementation, ABI flags, machine, bits and libc, separated by |.
 
-    Without modules, `done` also gets the files that make up the interpreter, the program first.
+    If no modules are given, `done` also gets the files that make up the interpreter, starting with the program.
     """
 
     def answered(status: int, output: bytes) -> None:

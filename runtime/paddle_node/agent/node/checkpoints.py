@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the checkpoints on this node: parts written by parameter servers, and directories saved by scripts.
+"""Lists the checkpoints on this node: parts that parameter servers wrote, and directories that scripts saved.
 
-Sizes are compared with the manifest; `verification` compares checksums, which requires reading every byte. Listing
-changes nothing.
+Sizes are compared with the manifest; `verification` compares checksums, which requires reading every byte. Listing does
+not change any files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
 
 
 def pserver_parts(folder: str) -> List[Part]:
-    """Return every part in a folder of checkpoints, newest version first; nothing if the folder does not exist."""
+    """Return all parts in a folder of checkpoints, newest version first; none if the folder does not exist."""
     matches = [match for match in map(_VERSION.match, _names(folder)) if match is not None]
     matches.sort(key=lambda match: int(match.group(1)), reverse=True)
     parts = [

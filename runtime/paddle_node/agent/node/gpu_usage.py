@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Monitors the node's NVIDIA GPUs with one nvidia-smi process in the background, if it is installed.
 
-If a GPU hangs, nvidia-smi hangs too, and no new values are reported; the agent's loop only reads what it writes. The
+If a GPU hangs, nvidia-smi also hangs, and no new values are reported; the agent's loop only reads its output. The
 process carries the job's marks and is the agent's child, so that it ends with the job's processes.
 """
 
@@ -25,7 +25,7 @@ class GpuUsage:
     """Reads the output of nvidia-smi.
 
     Attributes:
-        newest: for each GPU [utilization in percent or None if unknown, bytes used, bytes in total].
+        newest: [utilization in percent or None if unknown, used bytes, total bytes] of each GPU.
     """
 
     def __init__(self, loop: Loop, marks: Dict[str, str], every_s: float) -> None:

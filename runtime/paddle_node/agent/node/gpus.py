@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of a node's NVIDIA GPUs and their driver: from the driver's files, and from nvidia-smi if installed.
+"""The number of NVIDIA GPUs on a node, and their driver: from the driver's files, and from nvidia-smi if installed.
 
-If a GPU hangs, nvidia-smi hangs too, so it runs outside the agent's loop, with a separate deadline.
+If a GPU hangs, nvidia-smi also hangs, so it runs outside the agent's loop, with a separate deadline.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DRIVER = "/proc/driver/nvidia"
 
 
 def look() -> Dict[str, Any]:
-    """Return the count and the driver according to the driver's files, without names."""
+    """Return the number of GPUs and the driver version, without names, from the driver's files."""
     driver = ""
     try:
         with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:
@@ -33,11 +33,11 @@ def look() -> Dict[str, Any]:
 
 
 def ask() -> Dict[str, Any]:
-    """Return what nvidia-smi reports, or else the driver's files.
+    """Return what nvidia-smi reports; if it is not installed, what the driver's files contain.
 
     Raises:
         OSError: nvidia-smi cannot be run.
-        ValueError: nvidia-smi failed or did not answer in time, as the message says.
+        ValueError: nvidia-smi failed or did not answer in time; the message says which.
     """
     import subprocess  # imported only for an explicit request: a job makes none
 

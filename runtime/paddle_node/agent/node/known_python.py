@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches the identity of the job's Python on this node: it is not queried again while its program file is unchanged.
+"""Caches the identity of the job's Python on this node, which is not queried again while its program is unchanged.
 
-The program and its library are compared by inode, size and times. A program that only runs another one (a pyenv
-script) is queried each time, and so is every request with modules: packages are installed and removed without a
+The program and its library are compared by inode, size and times. A program that only runs a different one (a pyenv
+script) is queried each time. So is every request with modules, because packages can be installed and removed without a
 change to the program.
 """
 
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
-    """Return the cached identity of `python`, or None if it has to be queried."""
+    """Return the cached identity of `python`, or None if it must be queried."""
     try:
         fd = os.open(root_dir + FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
@@ -47,7 +47,7 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
 
 
 def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: List[str]) -> None:
-    """Save an answer, if it was given by the program that was queried.
+    """Save an answer, if the program that was queried gave it.
 
     Args:
         files: the program that answered, and the libraries that belong to it.

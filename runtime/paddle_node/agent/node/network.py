@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This node's network, for a probe: addresses for the job's traffic, busy ports, variables, RDMA.
+"""A probe's view of this node's network: addresses for the job's traffic, busy ports, variables, RDMA.
 
 The launcher, which sees all nodes, chooses one of the addresses.
 """
@@ -37,7 +37,7 @@ _INSIDE = (
 
 
 class Candidates(NamedTuple):
-    """Candidate addresses, the likeliest first.
+    """Candidate addresses, the most likely first.
 
     Attributes:
         problem: why the requested address is not available, or "".
@@ -53,8 +53,8 @@ def candidates(
     """Choose candidates among the node's addresses.
 
     Args:
-        given: an address to use instead of the node's own choice, or None.
-        nic: comma-separated interface names, of which the first with an address is used; or None.
+        given: an address that overrides the node's choice, or None.
+        nic: comma-separated interface names, the first of which with an address is used; or None.
         login: the address that the login arrived at, or None.
 
     Raises:
@@ -102,7 +102,7 @@ def has_rdma() -> bool:
 
 
 def own_variables(names: Iterable[str]) -> Dict[str, str]:
-    """Return this node's values of variables: from the login's environment, else NCCL's own from NCCL's files."""
+    """Return this node's values of variables: from the login's environment, or for NCCL's also from NCCL's files."""
     found: Dict[str, str] = {}
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):  # a later file wins
         for line in proc.lines(path):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines a node before a job changes anything there.
+"""Examines a node before a job changes anything on it.
 
 Checks that can be slow or hang run in parallel outside the loop, each with a deadline; the answer is sent after the
-last one. Only a listener on the job's address stays open until `close`, because other nodes probe the path to this
-one while the job runs.
+last one. Only a listener on the job's address stays open until `close`, because other nodes probe the path to this node
+while the job runs.
 """
 
 from __future__ import annotations
@@ -126,14 +126,14 @@ class Probe:
                 )
 
     def neighbours(self) -> List[int]:
-        """Return the IDs of the other nodes whose marks are in our folder, which has just responded or has no mark."""
+        """Return the IDs of the nodes with marks in the same folder, which has just responded or has no mark."""
         try:
             return storage.marks_of_others(self._mark) if self._mark else []
         except OSError:
             return []
 
     def leave_to_job(self, address: str = "") -> None:
-        """Remove the mark, and listen only on the job's address; by now all nodes have checked."""
+        """Remove the mark, and listen only on the job's address, because all nodes have been checked."""
         if address:
             self._listeners.keep(address)
         self._unmark()

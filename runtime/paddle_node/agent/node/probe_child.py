@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs checks in a child process, so that a check that hangs (a dead file server) does not block the loop.
+"""Runs checks in a child process, so that a check that hangs, for example on a dead file server, cannot block the loop.
 
-One child runs the checks one after another, since a fork costs more than most of them; a check that does not finish
-soon keeps that child to itself, and another child continues with the rest. Results are sent as JSON over a pipe. A
-child that does not answer in time is killed; one that cannot be killed because it waits inside the kernel is left to
-the kernel, and holds none of the agent's resources meanwhile.
+One child runs the checks one after another, because a fork costs more than most checks. If a check does not finish
+soon, it keeps that child, and a new child continues with the remaining checks. Results are sent as JSON over a pipe. A
+child that does not answer in time is killed. A child that cannot be killed, because it waits inside the kernel, is
+abandoned; it holds none of the agent's resources.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ProbeChild:
     Args:
         checks: names, and the functions to run in the child, which return values that JSON can hold.
         timeout_s: the time limit of each check in seconds.
-        done: called once per check, in the parent, with its name, (result, "") or (None, reason), and the seconds it
-            took.
+        done: function that is called once per check, in the parent, with the check's name, (result, "") or (None,
+            reason), and its duration in seconds.
     """
 
     def __init__(self, loop: Loop, checks: List[Check], timeout_s: float, done: Done) -> None:
@@ -102,7 +102,7 @@ class ProbeChild:
 def begin(answers: Iterator[Any]) -> Tuple[int, int]:
     """Fork a child that writes each answer as a line of JSON; return its pid and the read end of the pipe.
 
-    The child runs the iterator, holds no other open descriptor of this process, and ends with it.
+    The child runs the iterator, holds no other open descriptor of this process, and exits with it.
     """
     read, write = os.pipe()
     pid = os.fork()

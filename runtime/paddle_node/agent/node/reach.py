@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes the paths between nodes, before and during a job: listeners for other nodes, and probes to them.
+"""Probes the paths between nodes, before and during a job: listens for other nodes' probes, and probes them.
 
 There is one listener per address. A probe opens a TCP connection and sends FULL_BYTES: the peer's kernel acknowledges
 them only if full-size packets arrive. On a path that drops these (a smaller MTU without an ICMP message), connections
@@ -34,7 +34,7 @@ Route = Tuple[int, str, int]
 
 
 class Listeners:
-    """Accepts connections until `close` and discards their data: from each at most _MOST_READ bytes, for _CALLER_S."""
+    """Accepts connections until `close`, and discards up to _MOST_READ bytes from each, for up to _CALLER_S."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -65,7 +65,7 @@ class Listeners:
         return found
 
     def keep(self, address: str) -> None:
-        """Close the listeners of other addresses; the job's address is probed again while the job runs."""
+        """Close the listeners on other addresses; the job's address is probed again while the job runs."""
         for listener in [one for one in self._open if usual(one.getsockname()[0]) != usual(address)]:
             self._loop.on_readable(listener.fileno(), None)
             listener.close()
@@ -121,12 +121,12 @@ class _Caller:
 
 
 class Reach:
-    """Opens a TCP connection to every peer in parallel, and sends full-size packets.
+    """Probes all peers in parallel: opens a TCP connection to each and sends full-size packets.
 
     Args:
         peers: (node ID, address, port) of each peer; a peer may be listed with several addresses.
-        done: called once, after at most REACH_S and FULL_S, with [[node_id, ok, text, address, seconds], ...] in the
-            order of the nodes, then of the addresses as given.
+        done: function that is called once, after at most REACH_S + FULL_S seconds, with [[node_id, ok, text, address,
+            seconds], ...] in the order of the nodes, then of the addresses as given.
 
     Raises:
         ValueError: an address is not an IP address.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource usage of the job's processes and this node: memory, CPU, network, GPUs; a `usage` frame every few seconds.
+"""Resource usage of the job's processes and of this node, in a `usage` frame every few seconds.
 
-Memory and CPU usage come from one scan of all processes in /proc, which takes milliseconds. With many processes it
-takes longer and runs less often, using at most 0.2 % of one CPU. A process's usage includes its descendants.
+Frames contain memory, CPU, network and GPU usage. Memory and CPU usage come from one scan of all processes in /proc,
+which takes milliseconds. With many processes, the scan takes longer and runs less often, using at most 0.2 % of one
+CPU. A process's usage includes its descendants.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SYS_NICS = "/sys/class/net"
 
 
 class Usage:
-    """Measures at intervals, once there is a process.
+    """Measures resource usage at intervals, once there is a process.
 
     Args:
         pids: returns the running processes, by name.
@@ -46,10 +47,10 @@ class Usage:
         self._node: Dict[str, Tuple[float, float]] = {}
 
     def begin(self, marks: Dict[str, str]) -> None:
-        """Start measuring soon, after the first process was started.
+        """Start measuring soon after the first process was started.
 
         Args:
-            marks: the job's marks, for the processes started here.
+            marks: the job's marks, for the processes that this class starts.
         """
         if self._gpus is None:
             self._gpus = GpuUsage(self._loop, marks, EVERY_S)

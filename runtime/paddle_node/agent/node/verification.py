@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verifies parts of checkpoints on this node before servers resume: every byte is read and its checksum compared.
+"""Verifies checkpoint parts on this node before servers resume: reads every byte and compares checksums.
 
-A child process reads, so that a slow disk does not block the agent. It reports its progress; after STALL_S without
-a report it is killed, and its unfinished parts count as unreadable. Nothing is changed.
+A child process reads, so that a slow disk does not block the agent. It reports its progress; after STALL_S without a
+report it is killed, and its unfinished parts count as unreadable. No files are changed.
 """
 
 from __future__ import annotations

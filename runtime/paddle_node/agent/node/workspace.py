@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks existing directories on a node: the one where a job will run (--job_workspace), and those it will write to.
+"""Checks existing directories on a node: the one that a job will run in (--job_workspace), and those it will write to.
 
 Digests show the launcher whether all nodes have the same code. Only code is compared: data may be distributed over
 the nodes, and reading it would take too long for a preflight.
@@ -23,7 +23,7 @@ _NEVER = ("__pycache__",)  # and hidden folders
 
 
 def folder_problem(path: str) -> str:
-    """Return why no files can be written below `path`, or ""; its missing parts would be created."""
+    """Return why no files can be written below `path`, or ""; missing parts of the path would be created."""
     found = storage.look(path, write=True)
     parent, problem = found["parent"], found["write_problem"]
     missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
@@ -36,7 +36,7 @@ def folder_problem(path: str) -> str:
 
 
 def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
-    """Return [the problem of the directory in which a job will run, or ""; whether it prevents the job]."""
+    """Return [what is wrong with the directory in which a job will run, or ""; whether that prevents the job]."""
     if not os.path.isdir(path):
         return [
             "%s is not a directory on this node; create it there, or send one with --job_dispatch_package"
@@ -58,7 +58,7 @@ def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[An
 
 
 def code_of(folder: str, entry: Optional[str]) -> Dict[str, str]:
-    """Return the digest by path of each Python and shell file below `folder` and of `entry`: the first MOST_FILES."""
+    """Return the digests by path of Python and shell files below `folder` and of `entry`; at most MOST_FILES."""
     found: Dict[str, str] = {}
     for path in _paths(folder, entry):
         if len(found) == MOST_FILES:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control group for the job's processes on this node, where the kernel lets this user create one.
+"""A control group for the job's processes on this node, if the kernel lets this user create one.
 
-A process cannot leave it by changing its session, parent or environment, so a job is found even when all three
+A process cannot leave the group by changing its session, parent or environment, so a job is found even after all three
 processes of its agent were killed together. It sets no limits; with version 1, any hierarchy is suitable.
 """
 
@@ -21,7 +21,7 @@ _PROCS = "/cgroup.procs"
 
 
 def make(marks: Dict[str, str]) -> str:
-    """Create a job's group below this process's own; return its directory, or "" if that is not possible."""
+    """Create a job's group below this process's own; return its directory, or "" if this is not possible."""
     for path in _places(marks):
         try:
             os.makedirs(path, exist_ok=True)

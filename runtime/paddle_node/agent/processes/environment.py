@@ -20,7 +20,7 @@ def base(own: Mapping[str, str]) -> Dict[str, str]:
 
 
 def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]:
-    """Merge the base with the given variables; a given LD_LIBRARY_PATH is put before the node's."""
+    """Merge the base with the given variables; a given LD_LIBRARY_PATH is prepended to the node's."""
     env = base(own)
     libraries = [given.get("LD_LIBRARY_PATH", ""), env.get("LD_LIBRARY_PATH", "")]
     env.update(given)
@@ -33,7 +33,7 @@ def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]
 
 
 def program(name: str, env: Mapping[str, str]) -> Optional[str]:
-    """Return the path of a program in PATH, like `shutil.which` but without its imports of compressors."""
+    """Return the path of a program on PATH, like `shutil.which` but without its imports of compressors."""
     for folder in filter(None, env["PATH"].split(os.pathsep)):
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):

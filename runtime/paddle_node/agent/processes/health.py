@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Monitors the processes about once a second: reports those that stall, with their stacks, and those that recover."""
+"""Monitors processes about once a second; reports those that stall, with their stacks, and those that recover."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Health:
             self._loop.after(LOOK_S, self._check)
 
     def ask_stacks(self, name: str) -> None:
-        """Send the `stacks` of one process once they are known."""
+        """Send the `stacks` of a process once they have been captured."""
         monitored = self._monitored()[name]
 
         def told(text: str) -> None:
@@ -103,10 +103,10 @@ class Health:
 
 
 class MemoryKills:
-    """Detects out-of-memory kills: by the counters of our cgroup, else by those of the machine.
+    """Detects out-of-memory kills by the counters of this process's cgroup, or else of the machine.
 
-    A counter shows that a kill happened, not which process was killed; so only a process that ended by SIGKILL shortly
-    after an increase is reported as killed. The counters of the last seconds are remembered.
+    A counter shows that a kill happened, not which process was killed. Therefore, only a process that ended by SIGKILL
+    shortly after an increase is reported as killed. The counters of the last seconds are remembered.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the processes of a job that remain after its agent was killed or stopped, and those of the agent itself.
+"""Finds the processes of a job that remain after its agent was killed or stopped, and the agent's own processes.
 
 A process belongs to the job by its control group, environment or session, as a descendant of such a process, or as an
-orphan in the job's directory whose environment is empty. An orphan there with a login environment may belong to the
-user: it is doubtful and never signalled. A process with a terminal is never signalled either.
+orphan in the job's directory whose environment is empty. An orphan in that directory with a login environment may
+belong to the user: it is considered doubtful and never signalled. Neither is a process with a terminal.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Identity = Tuple[int, int]
 
 
 class Traces(NamedTuple):
-    """One job's record that an agent wrote on this node since it booted.
+    """A job's record that an agent wrote on this node since the node booted.
 
     Attributes:
         agents: the pid and start time of the agent proper, its guard and its watcher, as far as they are recorded.
-        sessions: pid -> start time of each process that it started, each of which led a session.
+        sessions: pid -> start time of each process that the agent started as a session leader.
         group: the directory of the job's control group, or empty.
         folder: a directory used only by the job, or empty.
         since: the start time of the agent proper; older processes do not belong to the job.
@@ -47,7 +47,7 @@ NOTHING = Traces("", (), {}, "", "", 0)
 
 
 def traces(record: JobFile, is_ours_alone: bool) -> Traces:
-    """Return the traces in a record.
+    """Return the traces in a job's record.
 
     Args:
         is_ours_alone: whether only this job uses the job's directory.
@@ -84,7 +84,7 @@ def agents(of: Traces) -> List[FoundProcess]:
 
 
 def search(of: Traces) -> Tuple[List[FoundProcess], List[FoundProcess]]:
-    """Return the job's live processes, and doubtful ones; processes that carry the job's ID may be missing."""
+    """Return the job's live processes, and doubtful ones; processes that only carry the job's ID may be missing."""
     seen = process_tree.snapshot()
     excluded = process_tree.lineage(seen, os.getpid())
     candidates = {pid: one for pid, one in seen.items() if one.is_alive and one.start >= of.since > 0}

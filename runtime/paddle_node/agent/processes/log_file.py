@@ -24,10 +24,10 @@ class LogFile:
 
     Args:
         path: the path of the file; created if it does not exist.
-        name: the name that the user knows it by.
-        tell: called with a message for the user; lose: called with a message about lost output.
-        written: called after every write, and before and after files are renamed.
-        limit: the size in bytes at which it is rotated; 0: never.
+        name: the name that users know the file by.
+        tell: function that is called with a message for the user; lose: with a message about lost output.
+        written: function that is called after every write, and before and after files are renamed.
+        limit: the size in bytes at which the file is rotated; 0: never.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LogFile:
         self._written(False)
 
     def close(self) -> None:
-        """Close the file and report the total of lost bytes."""
+        """Close the file and report the total number of lost bytes."""
         if self._lost:
             self._lose("%d bytes of output are missing in %s" % (self._lost, self._name))
         if self._dropped:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extracts a script's numbers from its newest log lines, with patterns from conf.py.
+"""Extracts a script's numbers from its latest log lines, with patterns from conf.py.
 
-Bounded: at most four times a second the last 8 KiB are searched, up to 1000 characters per line, for 50 ms of CPU
-time. The `re` module checks for signals while it matches, so a timer stops a pattern with runaway backtracking; this
-is reported, and the output of the process is no longer searched.
+The cost is bounded: at most four times a second, the last 8 KiB are searched, up to 1000 characters per line, for 50 ms
+of CPU time. The `re` module checks for signals while it matches, so a timer can stop a pattern with runaway
+backtracking; this is reported, and the process's output is no longer searched.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class LogProgress:
     """Searches the output of one process.
 
     Args:
-        patterns: regular expressions. A group is a number of that name; groups `name` and `value` are any number.
-        take: called with the numbers that were found: name -> number.
-        tell: called with a message if a pattern takes too long, or is not valid in this Python.
+        patterns: regular expressions. A named group matches the number of that name; groups `name` and `value` match a
+            number of any name.
+        take: function that is called with the numbers found: name -> number.
+        tell: function that is called with a message if a pattern takes too long, or is not valid in this Python
+            version.
     """
 
     def __init__(

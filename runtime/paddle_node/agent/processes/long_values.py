@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environment values shared by many processes: their pieces are sent once, and a `start` names them by digest.
+"""Environment values that many processes share: their pieces are sent once, and `start` messages name them by digest.
 
-A value longer than Linux allows in one string goes into a file in the job directory; the process gets its path.
+A value that is too long for Linux's limit on one string is written to a file in the job directory; the process gets the
+file's path.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class LongValues:
         self._size += len(text)
 
     def variables(self, named: Named) -> Dict[str, str]:
-        """Return the values of variables whose pieces a `start` names."""
+        """Return the values of variables whose pieces a `start` message names."""
         return {name: self._joined(name, digests) for name, digests in named.items()}
 
     def files(self, named: Named, folder: str) -> Dict[str, str]:
-        """Write the values that no environment can hold; return the variables with the paths of the files.
+        """Write values that are too long for an environment to files; return the variables with the files' paths.
 
         Raises:
             OSError: a file cannot be written.

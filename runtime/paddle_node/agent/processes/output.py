@@ -28,9 +28,9 @@ class Output:
     """Reads one pipe until all of its write ends are closed.
 
     Args:
-        show: called with bytes for the screen, whether they end inside a line, and the wall-clock time of the read
-            that returned them.
-        heard: called with all data that is read.
+        show: function that is called with bytes for the screen, whether they end inside a line, and the wall-clock time
+            at which they were read.
+        heard: function that is called with all data that is read.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Output:
         loop.on_readable(fd, self._read)
 
     def drain(self) -> None:
-        """Read the current contents of the pipe, and show the incomplete line too."""
+        """Read what the pipe contains now, and also show an incomplete last line."""
         size = 0
         while self._open and size < DRAIN_LIMIT:
             got = self._read()

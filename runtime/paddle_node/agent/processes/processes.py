@@ -28,7 +28,7 @@ HUNG_START_LIMIT_S = 1.0  # after a start that hung: many such starts together m
 
 
 class Running:
-    """A process that was started and has not been reaped."""
+    """A process that was started and has not been reaped yet."""
 
     def __init__(
         self, output: Output, report: Report, monitored: MonitoredProcess, progress: LogProgress
@@ -44,8 +44,8 @@ class Processes:
     """All processes that this agent started.
 
     Args:
-        marks: variables set for every process, by which it is found again.
-        logged: called with a log's name after each write to it, and whether it was rotated.
+        marks: variables that are set for every process, so that it can be found again.
+        logged: function that is called with a log's name after each write to it, and whether it was rotated.
 
     Attributes:
         group: the directory of the control group that processes join, or empty.
@@ -68,7 +68,7 @@ class Processes:
         )
 
     def leaders(self) -> Set[int]:
-        """Return the pids of processes that have not been reaped: these pids cannot have been reused."""
+        """Return the pids of processes that have not been reaped, which therefore cannot have been reused."""
         return {running.pid for running in self._running.values()}
 
     def pids(self) -> Dict[str, int]:
@@ -76,7 +76,7 @@ class Processes:
         return {name: running.pid for name, running in self._running.items()}
 
     def sessions(self, name: str) -> Set[int]:
-        """Return the pids of all processes of this name, earlier ones included."""
+        """Return the pids of all processes of this name, including earlier ones."""
         return self._sessions.get(name, set())
 
     def start(self, asked: Start, body: bytes, job_dir: str) -> int:
@@ -146,7 +146,7 @@ class Processes:
         return pid
 
     def ask_stacks(self, names: Optional[Sequence[str]]) -> None:
-        """Capture the stacks of running processes (`stacks`; None: all), with one reply for each."""
+        """Capture the stacks of running processes (`stacks`; None: all), with one reply per process."""
         for name in list(self._running if names is None else names):
             if name in self._running:
                 self._health.ask_stacks(name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JSON lines that a process reports, the records of `contract.facts`, and passes them on.
 
-A line is accepted if it is a valid record, and a number in a trainer's progress if it is within its limits. Others are
-ignored, and the first is reported.
+A line is accepted if it is a valid record; a number in a trainer's progress, if it is within its limits. All others are
+ignored, and the first one is reported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Report:
         ready: called with the fields of `ready`.
         newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a second per
             kind.
-        detector: notified of heartbeats and steps.
+        detector: detector that is notified of heartbeats and steps.
         tell: called once, with a message, if the process writes an invalid line.
     """
 
@@ -72,7 +72,7 @@ class Report:
         loop.on_readable(fd, self._read)
 
     def numbers(self, values: Mapping[str, float]) -> None:
-        """Accept numbers that the script names, in a line here or in its log."""
+        """Accept numbers that the script names, in a report or in its log."""
         progress, points = self._script.take(values, time.monotonic())
         self._detector.step(time.monotonic())
         if progress is not None:

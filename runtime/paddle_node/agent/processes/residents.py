@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This user's resident agents on this node: found by a mark in their environment, listed and ended.
+"""This user's resident agents on this node: finds them by a mark in their environment, lists them and ends them.
 
-Agents forked by a resident agent for a job have the same environment but another process name: only a resident agent
-is called `paddle-resident`.
+Agents that a resident agent forks for a job have the same environment but a different process name: only a resident
+agent is called `paddle-resident`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Resident(NamedTuple):
 
     Attributes:
         name: identifies its launcher and its node; there is one agent per name.
-        wait_s: how many seconds it waits for a job.
+        wait_s: time in seconds for which it waits for a job.
         has_job: whether it is serving a job now.
     """
 
@@ -37,19 +37,19 @@ class Resident(NamedTuple):
     has_job: bool
 
     def end(self) -> bool:
-        """Ask the agent to accept no further job; a current job continues. Return whether the agent existed."""
+        """Ask the agent to accept no further jobs; a current job continues. Return whether the agent existed."""
         told = process_tree.send(self.process, signal.SIGTERM)
         process_tree.send(self.process, signal.SIGCONT)  # if stopped, it would remain
         return told
 
 
 def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:
-    """Return the value of MARK."""
+    """Return the value of the environment variable MARK."""
     return "%s %d %g %s" % (name, port, wait_s, root_dir)
 
 
 def call_this_process(name: bytes) -> None:
-    """Set the name of this process, by which other processes find it."""
+    """Set this process's name, by which other processes find it."""
     with open("/proc/self/comm", "wb") as file:
         file.write(name)
 

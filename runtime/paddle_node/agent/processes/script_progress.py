@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts numbers that a trainer's script names, by `paddle_job.report` or in its log lines, into facts.
+"""Converts numbers that a trainer's script reports, with `paddle_job.report` or in log lines, into facts.
 
-`step`, `loss`, `samples` and `samples_per_s` become Progress, all other names are curves. Pure.
+`step`, `loss`, `samples` and `samples_per_s` become Progress; numbers with other names become curves.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class ScriptProgress:
     """The progress of one process.
 
     If a script reports no step, its step is the number of its reports. If the step decreases, a new epoch has begun,
-    and counting continues from the previous value. A negative step or sample count, or one beyond 2**53, is left out of
-    its report.
+    and counting continues from the previous value. A step or sample count that is negative or beyond 2**53 is omitted
+    from its report.
 
     Args:
-        tell: called with a message about each number that is left out.
+        tell: function that is called with a message about each number that is omitted.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -40,11 +40,11 @@ class ScriptProgress:
         ] = []  # (time, samples): the start of this window and of the last
 
     def take(self, numbers: Mapping[str, float], now: float) -> Tuple[Optional[Progress], Optional[Points]]:
-        """Return the progress and the curves in the numbers; None for neither.
+        """Return the progress and the curves that the numbers contain; None for each that is missing.
 
         Args:
             numbers: name -> a finite number; `samples` is the number of samples in all steps so far.
-            now: monotonic seconds.
+            now: monotonic time in seconds.
         """
         rest = dict(numbers)
         step, samples = self._taken_count(rest, "step"), self._taken_count(rest, "samples")

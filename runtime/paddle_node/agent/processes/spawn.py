@@ -35,9 +35,9 @@ def spawn(
         env: the complete environment.
         cwd: the working directory.
         output: the descriptor that becomes its standard output and error.
-        report: a descriptor that it inherits under the same number.
-        limit_s: how many seconds to wait until the program runs.
-        group: the directory of the control group that it joins, or empty.
+        report: a descriptor that the process inherits under the same number.
+        limit_s: maximum time in seconds to wait until the program runs.
+        group: the directory of the control group that the process joins, or empty.
 
     Raises:
         TimeoutError: the program did not run in time.
