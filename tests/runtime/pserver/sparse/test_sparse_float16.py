@@ -121,8 +121,8 @@ def test_the_limit_is_what_rounds_to_infinity(sign: int) -> None:
 
 def test_a_sum_that_only_rounding_puts_out_of_range_is_refused() -> None:
     table = HashTable(replace(SPEC, initial=Initial("constant", 0.0)), SGD)
-    often = RowGradient(np.zeros(1_000_000, np.int64), np.full((1_000_000, WIDTH), 0.0651, np.float32))
-    with pytest.raises(PserverError, match="row 0: "):  # exactly 65,100, but a sum in float32 exceeds 65,520
+    often = RowGradient(np.zeros(200_000, np.int64), np.full((200_000, WIDTH), 0.32716, np.float32))
+    with pytest.raises(PserverError, match="row 0: "):  # exactly 65,432, but a sum in float32 exceeds 65,520
         table.update([often], 1.0)
     assert len(table) == 0
 
