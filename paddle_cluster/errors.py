@@ -126,7 +126,7 @@ class ThreadLimitError(LauncherError):
         }
         given = " and ".join(f"`ulimit {name}` is {limit}" for name, limit in limits.items())
         super().__init__(
-            f"the launcher's machine refuses another thread ({given or 'pids.max of its cgroup is reached'}); "
+            f"the launcher's machine does not allow any more threads ({given or 'pids.max of its cgroup is reached'}); "
             "raise the limit, or use fewer hosts at once"
         )
 

@@ -83,7 +83,7 @@ def _write():
             _complain("a report", what)
         elif _waiting:
             if _identity(_descriptor) != _pipe:
-                raise OSError("the script closed it, and the descriptor now belongs to another file")
+                raise OSError("the script closed it, and the descriptor now belongs to a different file")
             os.write(_descriptor, line)
     except BlockingIOError:
         return

@@ -187,7 +187,7 @@ def main() -> None:
         _serve(_parse())
     except ModuleNotFoundError as error:
         package = _PACKAGES.get(error.name or "", error.name)
-        print(f"{FAILED}{sys.executable} has no {package}; install it, or choose another --peers_python")
+        print(f"{FAILED}{sys.executable} has no {package}; install it, or choose a different --peers_python")
     except OSError as error:
         if error.filename is None:
             raise

@@ -104,7 +104,7 @@ def _source(path: Path, shown: str) -> bytes:
     except FileNotFoundError:
         raise ConfError(
             shown,
-            "no such file. Write one that sets HOSTS, name another with --conf=FILE, or give "
+            "no such file. Write one that sets HOSTS, name a different file with --conf=FILE, or give "
             f"--hosts=HOST[,HOST] (`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:

@@ -107,7 +107,7 @@ def pods(asked: NodeRequest) -> HostList:
         raise ConfError(
             asked.given_hosts,
             "HOSTS names machines, but --engine=kubernetes starts pods, whose number comes from "
-            "--nnodes=N or K8S_NODES; remove HOSTS, or give another file with --conf=FILE",
+            "--nnodes=N or K8S_NODES; remove HOSTS, or give a different file with --conf=FILE",
         )
     if not count:
         raise ConfError(asked.where(""), "number of pods unknown: give --nnodes=N, or K8S_NODES in conf.py")

@@ -81,7 +81,7 @@ def check(entry: Entry, package: Path) -> None:
         raise WorkspaceError(f"{file} is a directory; give a file in it, or a package as --entry=-mPACKAGE")
     if not file.is_file():
         raise WorkspaceError(
-            f"{package} has no file {entry.path}; add it, or name another one with --entry=FILE"
+            f"{package} has no file {entry.path}; add it, or name a different file with --entry=FILE"
         )
     if entry.is_program:
         _check_program(file)
@@ -116,7 +116,7 @@ def _check_content(file: Path) -> None:
     """Refuse an empty script: it would end with 0, as if it had trained."""
     if not file.stat().st_size:
         raise WorkspaceError(
-            f"{file} is empty (0 bytes); save the script again, or name another with --entry"
+            f"{file} is empty (0 bytes); save the script again, or name a different one with --entry=FILE"
         )
 
 

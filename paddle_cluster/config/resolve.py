@@ -145,9 +145,9 @@ def _settings(found: Mapping[str, Any]) -> Settings:
 
 def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
     if listed.slots and arguments["nproc_per_node"] is not None:
-        yield f"slots of {listed.source} are ignored because --nproc_per_node is given"
+        yield f"the slots in {listed.source} are ignored because --nproc_per_node is given"
     elif listed.slots and arguments["mode"] is not Mode.COLLECTIVE:
-        yield f"slots of {listed.source} apply only with --mode=collective: each host has one trainer"
+        yield f"the slots in {listed.source} apply only with --mode=collective; in this mode, each host has one trainer"
     if listed.ignored:
         yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))

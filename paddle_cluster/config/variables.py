@@ -54,7 +54,7 @@ _REASONS = {
     ),
     _PLACES: "the launcher sets it from the nodes' addresses, PADDLE_NIC and the free ports",
     _LOGS: "the logs are collected from the directory that it names",
-    names.CHECKPOINT_DIR: "give --keep_as=NAME, or use another variable for a directory of your own",
+    names.CHECKPOINT_DIR: "give --keep_as=NAME, or use a different variable for a directory of your own",
     names.WIRE: "give --wire instead",
     "PADDLE_PYTHON": "set PYTHON or HOST_SETTINGS in conf.py instead",
 }

@@ -90,9 +90,8 @@ def _check_config(settings: Settings) -> None:
     else:
         return
     raise UsageError(
-        f"--config={given}: {missing}. --config names a configuration of the trainers in the "
-        "workspace; the file that lists the hosts is --conf=FILE. To use that, give "
-        f"--conf={given}"
+        f"--config={given}: {missing}. --config names the trainers' configuration file in the "
+        f"workspace. If {given} is the file that lists the hosts, give --conf={given}"
     )
 
 

@@ -359,7 +359,10 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     reason = fault or "no node agent started"
     reason += f"; the login printed {said!r}" if said else ""
     if _NO_SHELL.search(f"{said} {ended}"):
-        return f"{reason}; the login shell of this user refuses logins: use another user, or change it (usermod -s)"
+        return (
+            f"{reason}; the login shell of this user refuses logins: log in as a different user, or change the shell "
+            "(usermod -s)"
+        )
     if "with status" in ended and said:
         return (
             f"{reason}; another program ran: see ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys, "

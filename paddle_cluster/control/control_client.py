@@ -131,11 +131,11 @@ def welcome(first: Frame | ConnectionClosed | None, path: Path | str) -> dict[st
     """
     if not isinstance(first, Frame):
         why = "no answer" if first is None else first.reason
-        raise ControlLost(f"cannot talk to the launcher behind {path}: {why}")
+        raise ControlLost(f"cannot communicate with the launcher at {path}: {why}")
     if first.kind != "welcome" or first.fields.get("version") != VERSION:
         raise ControlLost(
-            f"the launcher behind {path} uses version {first.fields.get('version')!r} of the "
-            f"control protocol, this {PROGRAM} uses version {VERSION}; use the {PROGRAM} that "
+            f"the launcher at {path} uses version {first.fields.get('version')!r} of the "
+            f"control protocol, but this {PROGRAM} uses version {VERSION}; use the {PROGRAM} that "
             "started the job"
         )
     return first.fields

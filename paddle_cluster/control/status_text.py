@@ -187,7 +187,7 @@ def health(job: KnownJob, now: float) -> list[str]:
         ]
     if heard_s is not None and heard_s > STALE_S:
         return [
-            f"  its launcher has written nothing for {ago(heard_s)}: it hangs, is stopped, or its disk is full"
+            f"  its launcher has written nothing for {ago(heard_s)}: it may hang or be stopped, or its disk may be full"
         ]
     return []
 

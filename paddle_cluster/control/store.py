@@ -191,7 +191,7 @@ def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
     if fields is None:
         return {}
     if fields.get("version", VERSION) != VERSION:
-        return {"phase": f"unknown (another version of {PROGRAM} wrote its status)"}
+        return {"phase": f"unknown (a different version of {PROGRAM} wrote its status)"}
     found = fitting(_Status, fields)
     for name, facts in (("nodes", NodeFacts), ("processes", ProcessFacts)):
         if isinstance(fields.get(name), list):

@@ -81,13 +81,13 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
     if headers.get("host", "") not in hosts:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"this is http://127.0.0.1:{port}; requests for another host name are refused",
+            f"this is http://127.0.0.1:{port}; requests for a different host name are refused",
         )
     origin = headers.get("origin")
     if origin is not None and origin not in {f"http://{host}" for host in hosts}:
-        raise Refused(HTTPStatus.FORBIDDEN, "requests from another origin are refused")
+        raise Refused(HTTPStatus.FORBIDDEN, "requests from a different origin are refused")
     if headers.get("sec-fetch-site", "") not in _OWN_FETCHES:
-        raise Refused(HTTPStatus.FORBIDDEN, "requests from another site are refused")
+        raise Refused(HTTPStatus.FORBIDDEN, "requests from a different site are refused")
     try:
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=16))

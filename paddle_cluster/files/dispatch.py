@@ -194,7 +194,7 @@ class Dispatch:
         elif isinstance(answer, Failed):
             text = f"the {self.tree} did not arrive: {answer.detail}"
             if answer.missing_bytes:
-                text += f"; free {size_text(answer.missing_bytes)} there, or set another ROOT_DIR"
+                text += f"; free {size_text(answer.missing_bytes)} there, or set a different ROOT_DIR"
             self._fail(text)
         else:
             self._on_lacking(answer)

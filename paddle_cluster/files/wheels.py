@@ -223,7 +223,7 @@ class Fetch:
                 return f"cannot download {name}: the package index does not respond (PIP_INDEX_URL, pip.conf)"
             ours = {pin.name: pin.text for pin in self._wanted.pins}.get(re.split(r"[^\w.-]", name)[0])
             if ours not in (None, name):
-                return f"conflict for {where}: {FILE} asks for {name}, but jobs import {ours}; change {FILE}"
+                return f"conflict for {where}: {FILE} requires {name}, but jobs import {ours}; change {FILE}"
             others = ", nor of any other version (is the index set: PIP_INDEX_URL, pip.conf?)"
             more = others if _NO_VERSION in text else ""
             return f"no wheel of {name} for {where}{more}; {_USERS_WAY if ours is None else _OUR_WAY}"

@@ -148,7 +148,7 @@ _REMEDIES = tuple(
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
             (
-                "free space on that node, or use another disk (ROOT_DIR or HOST_SETTINGS in "
+                "free space on that node, or use a different disk (ROOT_DIR or HOST_SETTINGS in "
                 f"conf.py); `{COMMAND} clean` removes earlier jobs"
             ),
         ),

@@ -229,8 +229,8 @@ def silence(trainers: Sequence[ProcessRecord]) -> str:
     if any(record.has_output or record.stepped_at for record in trainers):
         return ""
     return (
-        f"no trainer has written a line or made a step in {QUIET_S:.0f} s: they may be "
-        f"reading data or may hang. `{PROGRAM} dashboard` shows the stacks of each, Ctrl+C "
+        f"no trainer has written a line or completed a step in {QUIET_S:.0f} s: they may be "
+        f"reading data or may hang. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
         "stops the job"
     )
 

@@ -65,9 +65,8 @@ def opening(plan: Plan) -> str:
     lines = [host_sources_text(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
     if plan.mode is Mode.COLLECTIVE and "resume" in dict(plan.settings.job.flags):
         lines.append(
-            f"--resume has only the effect that {entry} gives it: in collective mode, a script "
-            "loads what it saved in PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on "
-            "the nodes"
+            f"--resume is only passed on to {entry}: in collective mode, the script itself loads what it saved in "
+            "PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on the nodes"
         )
     return "\n".join(lines)
 
@@ -108,7 +107,7 @@ def _bootstrap(plan: Plan) -> Iterator[str]:
     """Yield lines about what nodes get besides the runtime."""
     if plan.settings.job.bootstrap:
         asked = requirements.of_workspace(plan.settings.job.package)
-        more = f" and what {asked.path} asks for" if asked is not None else ""
+        more = f" and the packages in {asked.path}" if asked is not None else ""
         yield f"bootstrap {', '.join(requirements.NODE_PACKAGES)} of the lock file{more},"
         yield "  downloaded by pip for each node's platform, unpacked below ROOT_DIR/.paddle/environments"
 

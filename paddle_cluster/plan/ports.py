@@ -184,7 +184,7 @@ class PserverPorts:
         raise PreflightError(
             f"node {node_id}: port {self.configured.start}, chosen for the pservers, is in use by "
             f"{owner}, and each of the next {len(self.spare)} is also in use on some node; give "
-            "another one with --port"
+            "a different port with --port"
         )
 
 

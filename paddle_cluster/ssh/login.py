@@ -206,7 +206,7 @@ class FabricLogins(Logins):
         except TurnedAwayError as busy:
             raise TurnedAwayError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
         except TimeoutError as error:  # the thread that logs in there for all takes too long
-            raise ConnectError(host.text, f"no login to its jump host {hops[-1].host} in time") from error
+            raise ConnectError(host.text, f"the login to its jump host {hops[-1].host} timed out") from error
 
     def _open_jump(self, host: Host, hops: tuple[HostConfig, ...]) -> QuietTransport:
         with contextlib.ExitStack() as opened:

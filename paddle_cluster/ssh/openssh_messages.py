@@ -189,15 +189,15 @@ def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
         )
     if not output.server.host:
         return Reason(
-            f"no login within {attempt.limit_s:g} s.",
+            f"the login was not complete within {attempt.limit_s:g} s.",
             "Check the name servers (/etc/resolv.conf), and `Match exec` and ProxyCommand in your ssh config.",
         )
     if output.is_let_in and not output.target:
         return Reason(
-            f"{where(output.server)} accepted the login, but ssh requested no command within "
+            f"{where(output.server)} accepted the login, but ssh did not request a command within "
             f"{attempt.limit_s:g} s.",
-            "Check SessionType and ForkAfterAuthentication in your ssh config, which are meant "
-            "for other logins.",
+            "Remove SessionType and ForkAfterAuthentication for this host from your ssh config: they keep ssh from "
+            "running commands.",
         )
     return reasons.no_answer(where(output.server), attempt.limit_s)
 
@@ -256,7 +256,7 @@ def _unresolved(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason
 def _out_of_reach(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     if not output.target:
         return Reason(
-            f"{_place(output, attempt)} accepted the login but opens no session: {found[1]}.",
+            f"{_place(output, attempt)} accepted the login but did not open a session: {found[1]}.",
             "Check MaxSessions of sshd there.",
         )
     output.proxy_ended = False  # the jump host is not the cause, or is named

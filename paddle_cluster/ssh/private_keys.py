@@ -180,7 +180,7 @@ def _unusable(path: Path, public: bytes, error: Exception) -> str:
         return f"{path} is a FIDO key, which the default client cannot use; {OPENSSH}"
     why = error.strerror if isinstance(error, OSError) else f"see `ssh-keygen -yf {path}`"
     return (
-        f"cannot use the private key {path}: {why}. Name another one: IdentityFile in your ssh config, "
+        f"cannot use the private key {path}: {why}. Name a different key: IdentityFile in your ssh config, "
         "SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py"
     )
 

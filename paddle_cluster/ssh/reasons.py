@@ -65,8 +65,8 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
     """Explain that known_hosts has other keys of the host, in these places."""
     if not is_same_type:
         return Reason(
-            f"its host key {sent} is not known; {places} has one of another type.",
-            "Add it by hand if it is correct.",
+            f"its host key {sent} is not known; {places} has a key of a different type.",
+            "If the key is correct, add it to known_hosts by hand.",
             UNKNOWN_KEY,
         )
     return Reason(

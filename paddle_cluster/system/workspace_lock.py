@@ -78,7 +78,7 @@ def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
     if fd is None:
         holder = _holder(path) or "a job that is starting"
         raise UsageError(
-            f"--name: {holder} is running under the name {name!r}; give another name, or stop it with "
+            f"--name: {holder} is running under the name {name!r}; give a different name, or stop that job with "
             f"`{PROGRAM} stop {name}`"
         )
     try:

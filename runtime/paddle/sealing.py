@@ -91,10 +91,11 @@ class Greeting(NamedTuple):
             return None
         _, version, who, token, nonce = _GREETING.unpack(data[:GREETING_BYTES])
         if version != _VERSION:
-            raise SealError(f"sealed streams: this side uses version {_VERSION}, the peer {version}")
+            raise SealError(f"sealed streams: this side uses version {_VERSION}, but the peer uses {version}")
         if who != sender:
             raise SealError(
-                f"a greeting from sender {who}, expected {sender}: it was reflected, or sent in the wrong direction"
+                f"expected a greeting from sender {sender}, got one from {who}: it was reflected, or sent in the wrong "
+                "direction"
             )
         return cls(sender, token, nonce)
 
@@ -191,7 +192,8 @@ def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
     length, kind = _HEADER.unpack_from(buffer, start)
     if length > PIECE or kind > CONFIRMS:
         raise SealError(
-            f"not a piece: {length} bytes of kind {kind}, expected at most {PIECE} of 0 to {CONFIRMS}"
+            f"not a piece: expected at most {PIECE} bytes and a kind from 0 to {CONFIRMS}, got {length} bytes "
+            f"of kind {kind}"
         )
     return length, kind
 
@@ -203,7 +205,7 @@ def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, byte
         SealError: the greetings do not belong to one connection.
     """
     if caller.token != called.token:
-        raise SealError("the peer's answer belongs to another connection")
+        raise SealError("the peer's answer belongs to a different connection")
     salt = caller.nonce + called.nonce
     of_caller, of_called = (
         _derived(key, salt, bytes([_VERSION, sender]) + caller.token) for sender in (CALLER, CALLED)

@@ -166,7 +166,7 @@ def test_keys_of_two_connections_and_directions_have_nothing_in_common() -> None
 
 
 def test_another_connections_greeting_makes_no_key() -> None:
-    with pytest.raises(SealError, match="another connection"):
+    with pytest.raises(SealError, match="different connection"):
         keys_of(
             b"",
             Greeting(CALLER, TOKEN, bytes(NONCE_BYTES)),
@@ -234,7 +234,7 @@ def test_a_greeting_that_is_not_whole_is_waited_for(count: int) -> None:
         (b"\0" * 16, "not a sealed stream"),
         (b"PDST", "not a sealed stream"),
         (b"GET / HTTP/1.1", "not a sealed stream"),
-        (flipped(GREETING.to_bytes(), 4), "this side uses version 2, the peer 6"),
+        (flipped(GREETING.to_bytes(), 4), "version 2.* 6"),
         (GREETING._replace(sender=CALLED).to_bytes(), "it was reflected"),
     ],
     ids=["a plain word", "another magic", "HTTP", "another version", "another sender"],

@@ -97,14 +97,15 @@ def run(argv: Sequence[str]) -> ExitCode:
     there = [str(path) for path in (conf, workspace) if os.path.lexists(path)]
     if there:
         raise UsageError(
-            f"{' and '.join(there)} would be overwritten; move or remove the existing files, or give another directory"
+            f"{' and '.join(there)} would be overwritten; move or remove the existing files, or give a different "
+            "directory"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(conf, workspace, sample)
     except OSError as error:
         raise WorkspaceError(
-            f"cannot write {error.filename or folder}: {error.strerror}; give another directory"
+            f"cannot write {error.filename or folder}: {error.strerror}; give a different directory"
         ) from error
     answer(
         f"{conf}: the cluster, three embedded nodes on this machine ({PROGRAM} help "

@@ -35,12 +35,12 @@ def _root_dir(reply: Reply) -> Iterator[Finding]:
         return
     if root.free_inodes is not None and root.free_inodes < FEW_INODES:
         room = counted(root.free_inodes, "more file")
-        text = f"{root.path} has room for {room}; delete some files, or set another ROOT_DIR"
+        text = f"{root.path} has room for {room}; delete some files, or set a different ROOT_DIR"
         yield Finding(reply.name, "root_dir", text, serious=root.free_inodes == 0)
     if root.noexec:
         text = (
             f"{root.path} is mounted noexec: libraries and programs in the workspace will not run "
-            "from there; set another ROOT_DIR if it contains any"
+            "from there; if it contains any, set a different ROOT_DIR"
         )
         yield Finding(reply.name, "root_dir", text, serious=False)
 

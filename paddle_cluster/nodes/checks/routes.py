@@ -9,7 +9,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import NAMED, Finding
 from paddle_node.contract.probed import Route
 
-_NEXT = "check the firewalls and MTUs between them, or name another network in PADDLE_NIC"
+_NEXT = "check the firewalls and MTUs between them, or name a different network interface in PADDLE_NIC"
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:

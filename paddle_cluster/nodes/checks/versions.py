@@ -76,7 +76,7 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
     platform = reply.answer.platform
     if demands.bootstrap and version and (platform is None or not platform.tags):
         kind = platform.describe() if platform is not None else "an unknown Python"
-        text = f"{reply.python} is {kind}, for which no wheels exist; name a CPython in PYTHON in conf.py"
+        text = f"{reply.python} is {kind}, for which no wheels exist; set PYTHON in conf.py to a CPython interpreter"
         yield Finding(reply.name, "python", text)
     for module in demands.modules:
         if not reply.answer.modules.get(module):
@@ -115,7 +115,7 @@ def _without_kernels(reply: Reply, demands: Demands) -> Iterator[Finding]:
     target = f"linux-{platform.machine}-{libc}"
     if target not in demands.kernels:
         text = (
-            f"no compiled kernels for {target}, so slower plain forms are used; to send kernels, "
+            f"no compiled kernels for {target}, so slower code in Python and NumPy is used; to send kernels, "
             "run `python -m paddle.kernels.build --all` with runtime/ in PYTHONPATH on this "
             "machine"
         )

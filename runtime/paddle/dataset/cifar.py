@@ -89,7 +89,7 @@ def _batch(raw: bytes) -> tuple[NDArray[np.uint8], list[int]]:
     labels = fields[b"labels"] if b"labels" in fields else fields[b"fine_labels"]
     pictures = fields[b"data"]
     if pictures.shape != (len(labels), PIXELS):
-        raise ValueError(f"expected pictures of shape {(len(labels), PIXELS)}, got {pictures.shape}")
+        raise ValueError(f"expected images of shape {(len(labels), PIXELS)}, got {pictures.shape}")
     if pictures.dtype != np.uint8:
-        raise ValueError(f"expected pictures of unsigned bytes, got {pictures.dtype}")
+        raise ValueError(f"expected images of unsigned bytes, got {pictures.dtype}")
     return pictures, [int(label) for label in labels]

@@ -95,7 +95,7 @@ def _corpus(path: str) -> Iterator[Roles]:
     pattern = f"{_FOLDER}({TEST_WORDS}|{TEST_PROPS})$"
     texts = {match[1]: file.read() for match, file in members(path, pattern)}
     if len(texts) != 2:
-        raise DatasetError(path, f"{path} has only {list(texts)}, expected {TEST_WORDS} and {TEST_PROPS}")
+        raise DatasetError(path, f"{path} has only {list(texts)}; expected {TEST_WORDS} and {TEST_PROPS}")
     with reporting_damage(path):
         words, props = (
             gzip.decompress(texts[name]).decode("utf-8", "replace").splitlines()

@@ -109,7 +109,7 @@ def _compare(path: Path, md5sum: str, size: int, mtime_ns: int) -> None:
     """Warn about a file with an unexpected md5, once per content as identified by size and mtime_ns."""
     found = md5file(path)
     if found != md5sum:
-        logger.warning("%s has md5 %s, expected %s: using the file anyway", path, found, md5sum)
+        logger.warning("%s has md5 %s instead of %s; using the file anyway", path, found, md5sum)
 
 
 def _fetch(url: str, path: Path, md5sum: str | None) -> None:
@@ -148,7 +148,7 @@ def _transfer(url: str, path: Path, md5sum: str | None, deadline: float) -> None
     try:
         _receive(url, part, deadline)
         if md5sum and (found := md5file(part)) != md5sum:
-            raise _DamagedError(f"received {part.stat().st_size} bytes with md5 {found}, expected {md5sum}")
+            raise _DamagedError(f"received {part.stat().st_size} bytes with md5 {found} instead of {md5sum}")
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

@@ -62,7 +62,7 @@ def _reader(images: tuple[str, str], labels: tuple[str, str]) -> Reader[Sample]:
             if count != label_count:
                 raise DatasetError(
                     image_path,
-                    f"{image_path} has {count} pictures, but {label_path} has {label_count} labels",
+                    f"{image_path} has {count} images, but {label_path} has {label_count} labels",
                 )
             for start in range(0, count, BLOCK):
                 block = min(BLOCK, count - start)

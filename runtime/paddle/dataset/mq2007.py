@@ -91,7 +91,7 @@ class QueryList:
         numbers = {query.query_id for query in self.querylist}
         if len(numbers) > 1:
             raise ConfigError(
-                f"QueryList: the documents belong to {len(numbers)} queries, expected a single query"
+                f"QueryList: expected documents of a single query, got documents of {len(numbers)} queries"
             )
         if numbers:
             self.query_id = numbers.pop()

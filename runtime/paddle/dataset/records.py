@@ -40,7 +40,7 @@ def dump(samples: list[Any], file: BinaryIO) -> None:
     try:
         file.write(pickling.dumps(samples))
     except TypeError as error:
-        raise TypeError(f"split: {error}. Pass another writer as dumper=") from error
+        raise TypeError(f"split: {error}. Pass a different writer as dumper=") from error
 
 
 def load(file: BinaryIO) -> list[Any]:

@@ -82,7 +82,7 @@ def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bo
     raise ConfigError(
         f"port {taken} of {address} is in use"
         + (f", and so is one of every {count} ports up to {last + count - 1}" if movable else "")
-        + f"; give other ports with {flag}"
+        + f"; choose different ports with {flag}"
     )
 
 
@@ -108,7 +108,7 @@ def _check_count(addresses: tuple[str, ...], environ: Mapping[str, str]) -> None
         )
     if int(text) != len(addresses):
         raise ConfigError(
-            f"PADDLE_NUM_TRAINERS={text} nodes, but {len(addresses)} addresses are known: "
+            f"PADDLE_NUM_TRAINERS={text}, but {len(addresses)} addresses of nodes are known: "
             f"{', '.join(addresses)}. Give --cluster_node_ips=IP,IP,... (or PADDLE_TRAINERS), and "
             "on each node its own --node_ip (or POD_IP). For several processes on this machine "
             "alone, give --gpus=N instead"

@@ -274,7 +274,7 @@ class ExponentialMovingAverage(_Averages):
 def _updates_nothing(what: str) -> FluidError:
     return FluidError(
         f"ModelAverage.{what}: a ModelAverage updates no parameters. Call this method on "
-        "another optimizer, then create the ModelAverage"
+        "the optimizer that trains, then create the ModelAverage"
     )
 
 

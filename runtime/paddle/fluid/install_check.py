@@ -34,13 +34,13 @@ def run_check() -> None:
     Raises:
         RunError: a step gave a wrong result.
     """
-    sys.stdout.write("Running Verify Fluid Program ...\n")
+    sys.stdout.write("Checking the Paddle Fluid installation ...\n")
     places: list[Place] = list(cuda_places()[:2] if is_compiled_with_cuda() else cpu_places(2))
     for count in sorted({1, len(places)}):
         _train(places, count)
     sys.stdout.write(
-        f"Your Paddle Fluid works well on {' and '.join(map(str, places))}.\n"
-        "Your Paddle Fluid is installed successfully! Let's start deep Learning with Paddle Fluid now\n"
+        f"Paddle Fluid trains correctly on {' and '.join(map(str, places))}.\n"
+        "Paddle Fluid is installed successfully.\n"
     )
     sys.stdout.flush()
 

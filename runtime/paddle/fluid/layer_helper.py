@@ -153,7 +153,8 @@ class LayerHelper:
         known = to_attr(attr)
         if known is None:
             raise FluidTypeError(
-                f"layer {self.name!r} needs its {'bias' * is_bias or 'weight'}: do not pass False"
+                f"layer {self.name!r} requires a {'bias' if is_bias else 'weight'}: "
+                f"{'bias_attr' if is_bias else 'param_attr'} must not be False"
             )
         known.name = known.name or unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if known.initializer is None:

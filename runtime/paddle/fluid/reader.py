@@ -152,7 +152,7 @@ class PyReader:
             for given in source():
                 if len(given) != len(self.variables):
                     raise FluidError(
-                        f"a batch for {self.name!r} has {len(given)} values, expected {len(self.variables)}: "
+                        f"a batch for {self.name!r} has {len(given)} values; expected {len(self.variables)}: "
                         f"{', '.join(variable.name for variable in self.variables)}"
                     )
                 yield [self._entered(each, to) for each, to in zip(given, self.variables, strict=True)]

@@ -225,7 +225,8 @@ def main() -> int:
         else:
             build_here(not options.offline)
     except (BuildError, OSError) as error:
-        print(f"kernels: not compiled, so the slower plain forms are used: {error}", file=sys.stderr)  # noqa: T201
+        text = f"kernels: not compiled, so slower code in Python and NumPy is used: {error}"
+        print(text, file=sys.stderr)  # noqa: T201
         return 1
     return 0
 

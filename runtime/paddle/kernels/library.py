@@ -178,7 +178,7 @@ def _library() -> _Library:
     else:
         found = _Library(None, 0, f"no compiled kernels: {FOLDER} is in an archive")
     if found.reason:
-        _log.warning("%s; the slower plain forms are used", found.reason)
+        _log.warning("%s; slower code in Python and NumPy is used", found.reason)
     return found
 
 
@@ -192,7 +192,7 @@ def _opened(path: Path) -> _Library:
         return _Library(None, 0, f"no compiled kernels: {why}; run `python -m paddle.kernels.build`")
     if made_from != digest():
         return _Library(
-            None, 0, f"no compiled kernels: {path.name} was built from other sources ({made_from})"
+            None, 0, f"no compiled kernels: {path.name} was built from different sources ({made_from})"
         )
     runs = handle.paddle_kernels_level()
     number = max((each for each in LEVELS[os.uname().machine] if each <= runs), default=0)

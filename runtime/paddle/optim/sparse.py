@@ -171,7 +171,7 @@ class _LazyRows(SparseUpdater):
         if not self._step.rule.handles_rows:
             raise ConfigError(
                 f"parameter {parameter.name} is sparse: {optimizer.rule} cannot update single rows; "
-                "use another optimizer, or sparse_update=False"
+                "use a different optimizer, or sparse_update=False"
             )
         if parameter.momentum:
             raise ConfigError(

@@ -279,7 +279,7 @@ class Server:
         owner = owner_text(busy.endpoint)
         tried = f" (tried {options.tries + 1} base ports from {options.port} on)" if options.tries else ""
         raise PortBusy(
-            f"{busy}{tried}{owner}; stop it, or give another --port, or --port_tries=<n>", busy.endpoint
+            f"{busy}{tried}{owner}; stop it, or give a different --port or --port_tries=<n>", busy.endpoint
         )
 
     def _bind_all(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, BaseListener]]:

@@ -113,7 +113,7 @@ class TableHTTPServer(HTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise ConfigError(f"serve: cannot listen at {host}:{port}: {error.strerror}") from None
+            raise ConfigError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from None
 
     def is_allowed(self, headers: Any) -> bool:
         """Return whether a request is authorized: it has the token, or addresses this machine by a local name."""
@@ -312,7 +312,9 @@ class _Handler(BaseHTTPRequestHandler):
         if front != "/tables" or not self.path.endswith("/rows") or table is None:
             there = ", ".join(self.server.tables)
             self._refuse(
-                HTTPStatus.NOT_FOUND, f"expected /tables/NAME/rows, NAME one of {there}", is_read=True
+                HTTPStatus.NOT_FOUND,
+                f"expected /tables/NAME/rows, where NAME is one of {there}",
+                is_read=True,
             )
             return
         try:
@@ -322,7 +324,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         nbytes = 4 * len(ids) * table.width * (_ROWS_JSON if kind == _JSON else 1)
         if len(ids) > MAX_IDS or nbytes > _MAX_RESPONSE:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(ids)} ids: request fewer", is_read=True)
+            text = f"{len(ids)} ids are too many: request fewer"
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, is_read=True)
             return
         if not self._reserve(nbytes):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY, is_read=True)

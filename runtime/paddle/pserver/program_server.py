@@ -208,7 +208,7 @@ class ProgramServer:
         except PortBusy as error:
             self._context.close()
             raise PortBusy(
-                f"{error}{owner_text(error.endpoint)}; stop it, or use another port", endpoint
+                f"{error}{owner_text(error.endpoint)}; stop it, or use a different port", endpoint
             ) from None
         except ConfigError:
             self._context.close()

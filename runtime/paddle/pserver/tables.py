@@ -250,7 +250,7 @@ def _earlier(since: int | str | Path | None, table: str, to: Path) -> Descriptio
         return None
     said = Description.read(Path(since))
     if said.table != table:
-        raise ConfigError(f"{since} is of table {said.table}, not of {table}")
+        raise ConfigError(f"{since} was exported from table {said.table}, not from {table}")
     return said
 
 
@@ -271,21 +271,21 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
         return
     if len(earlier.generations) != len(lineages):
         raise ConfigError(
-            f"{what}: it was exported from {len(earlier.generations)} servers, table {table} has {len(lineages)} now: "
-            "export all rows (without since)"
+            f"{what}: it was exported from {len(earlier.generations)} servers, but table {table} now has "
+            f"{len(lineages)}: export all rows (without since)"
         )
     for lineage, generation, clock in zip(lineages, earlier.generations, earlier.clocks, strict=True):
         if not lineage.has(generation, clock):
             raise ConfigError(
-                f"{what}: batch {clock} does not belong to this run of table {table}: the job was started anew, "
-                f"from an earlier checkpoint, or twice since that batch. Export all rows (without since)"
+                f"{what}: batch {clock} does not belong to this run of table {table}: since that batch, the job was "
+                "started from scratch, from an earlier checkpoint, or more than once. Export all rows (without since)"
             )
 
 
 def _unknown(since: int | str | Path, table: str, asked: Sequence[int | None], clocks: Sequence[int]) -> str:
     if any(batch is not None and batch > clock for batch, clock in zip(asked, clocks, strict=True)):
         return (
-            f"table {table}: it is at batch {min(clocks)}, so batch {since} belongs to another run: "
+            f"table {table}: it is at batch {min(clocks)}, so batch {since} belongs to a different run: "
             "export all rows (without since)"
         )
     return (

@@ -37,7 +37,7 @@ class DataProviderConverter:
         short = next((sample for sample in dat if len(sample) < len(self.input_types)), None)
         if short is not None:
             raise UsageError(
-                f"a sample has {len(short)} columns, expected {len(self.input_types)}: {short!r:.80}"
+                f"a sample has {len(short)} columns; expected {len(self.input_types)}: {short!r:.80}"
             )
         columns = [(kind, [sample[at] for sample in dat]) for at, kind in enumerate(self.input_types)]
         return Arguments.of_columns(columns)

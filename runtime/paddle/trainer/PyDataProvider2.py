@@ -138,7 +138,7 @@ class CheckWrapper:
     def _check(self, item: Any) -> None:
         if len(item) != len(self.input_types):
             raise ValueError(
-                f"a sample has {len(item)} columns, expected {len(self.input_types)}: {item!r:.80}"
+                f"a sample has {len(item)} columns; expected {len(self.input_types)}: {item!r:.80}"
             )
         for kind, column in zip(self.input_types, item, strict=True):
             callback = partial(self.loop_callback, kind)

@@ -113,7 +113,7 @@ def _load(session: Session, flags: Mapping[str, Value]) -> None:
         before = pass_directory.pass_directory(folder, start - 1)
         if not (before / pass_directory.DONE).is_file():
             raise UsageError(
-                f"--start_pass={start} needs {before}, which is missing or incomplete: choose another --start_pass, "
-                "or give --init_model_path"
+                f"--start_pass={start} needs {before}, which is missing or incomplete: choose a different "
+                "--start_pass, or give --init_model_path"
             )
         session.load(before)

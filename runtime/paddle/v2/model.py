@@ -221,8 +221,8 @@ class Model:
                 )
             if attribute.is_static and not known.is_static:
                 warnings.warn(
-                    f"parameter {name!r} remains trainable: is_static of a shared parameter counts only where it is "
-                    "declared first",
+                    f"parameter {name!r} remains trainable: is_static of a shared parameter takes effect only in its "
+                    "first declaration",
                     stacklevel=2,
                 )
             return name

@@ -75,7 +75,7 @@ class Network:
             raise ModelFileError(f"this is not a topology: expected a JSON object with format {FORMAT!r}")
         if content.get("version") != VERSION:
             raise ModelFileError(
-                f"topology version {content.get('version')!r} is unknown, expected {VERSION}"
+                f"topology version {content.get('version')!r} is unknown; expected {VERSION}"
             )
         try:
             layers = [_layer_from_json(item) for item in content["layers"]]
@@ -182,7 +182,7 @@ def _needed(layers: Mapping[str, LayerConfig], names: Iterable[str]) -> set[str]
             continue
         if name not in layers:
             raise UsageError(
-                f"unknown layer {name!r} in this name space (if it is a mixed layer, finish it first)"
+                f"unknown layer {name!r} in this namespace (if it is a mixed layer, finish it first)"
             )
         needed.add(name)
         waiting.extend(sources(layers[name]))

@@ -152,7 +152,7 @@ def read_blob(raw: bytes, config: ParameterConfig, where: str) -> NDArray[np.flo
             f"{where}: {config.name!r} has data format {form}; only 0 (plain rows) can be read"
         )
     if width != 4:
-        raise ModelFileError(f"{where}: {config.name!r} has {width}-byte values, expected 4-byte floats")
+        raise ModelFileError(f"{where}: {config.name!r} has {width}-byte values; expected 4-byte floats")
     if count != config.size or len(raw) != HEADER.size + 4 * count:
         raise ModelFileError(
             f"{where}: {config.name!r} should have {config.size} values, but its header declares "

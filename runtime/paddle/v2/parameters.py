@@ -145,7 +145,7 @@ class Parameters:
             value = np.asarray(initializer(config.name), np.float32)
             if value.shape != config.shape:
                 raise UsageError(
-                    f"the initializer of {config.name!r} returned shape {value.shape}, expected {config.shape}"
+                    f"the initializer of {config.name!r} returned shape {value.shape}; expected {config.shape}"
                 )
         self._configs[config.name] = config
         if value is not None:

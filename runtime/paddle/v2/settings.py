@@ -137,6 +137,6 @@ def _endpoints(hosts: list[str], port: int, count: int) -> tuple[str, ...]:
 
 
 def _hosts(text: str, port: int) -> list[str]:
-    ports = f"port=..., the same for all servers (now {port})"
+    ports = f"port=..., which applies to all servers (now {port})"
     given = [each.strip() for each in text.split(",") if each.strip()]
     return [host_of(each, "flag --pservers:", ports=ports) for each in given]

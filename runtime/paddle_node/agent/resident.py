@@ -96,7 +96,7 @@ class PendingClient:
             if not self._has_shown:
                 self.connection.do_handshake()
                 if self.connection.getpeercert(binary_form=True) != certificate:
-                    raise ValueError("another certificate")
+                    raise ValueError("a different certificate")
                 self._has_shown = True
             data = self.connection.recv(REQUEST_LIMIT)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -106,7 +106,9 @@ else:
             if member.init and name not in changes:
                 changes[name] = getattr(one, name)
             elif not member.init and name in changes:
-                raise ValueError(f"{type(one).__name__}: {name} is not an argument")
+                raise ValueError(
+                    f"{type(one).__name__}: replace() cannot set {name}: it is not an argument of the class"
+                )
         return type(one)(**changes)
 
 

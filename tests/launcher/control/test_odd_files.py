@@ -137,7 +137,7 @@ def test_a_path_that_nothing_can_open_is_no_jobs(where: StatePlaces) -> None:
 def test_a_status_of_another_version_is_told_and_not_read(where: StatePlaces) -> None:
     write_json(where.jobs / JOB / STATUS_FILE, {**STATUS, "version": 99, "phase": 5})
     (job,) = store.all_jobs(where)
-    assert "another version" in job.describe()
+    assert "version of" in job.describe()
 
 
 def test_a_pipe_in_the_place_of_a_state_file_is_not_waited_for(where: StatePlaces) -> None:

@@ -189,7 +189,7 @@ def test_a_server_that_opens_no_session_is_no_jump_host(
     server = make_server("MaxSessions 0")
     client.knows(server)
     error = client.error(url(server), identity_files=(server.client_key,))
-    assert "accepted the login but opens no session" in error.reason
+    assert "accepted the login but" in error.reason
     assert "MaxSessions" in error.hint
 
 
@@ -198,7 +198,7 @@ def test_a_login_that_asks_for_no_command_is_told_as_such(client: Client, server
     client.knows(server)
     client.config.write_text("SessionType none\n")
     error = client.error(url(server), identity_files=(server.client_key,), connect_timeout_s=0.5)
-    assert "accepted the login, but ssh requested no command within 2 s" in error.reason
+    assert re.search("accepted the login, but ssh .* within 2 s", error.reason)
     assert "SessionType" in error.hint
 
 

@@ -95,9 +95,7 @@ def test_a_library_of_other_sources_under_this_name_is_refused(runtime: Path) ->
     content = made.read_bytes()
     digest = made.stem.rpartition("-")[2]
     made.write_bytes(content.replace(digest.encode(), b"0" * len(digest)))
-    assert ask(runtime).startswith(
-        f"False no compiled kernels: {made.name} was built from other sources (000"
-    )
+    assert re.match(rf"False no compiled kernels: {re.escape(made.name)} .*\(000", ask(runtime))
     made.write_bytes(b"no library")
     assert ask(runtime).startswith(f"False no compiled kernels: cannot load {made.name}: ")
 
@@ -173,14 +171,13 @@ def test_who_works_without_a_library_logs_it_once(runtime: Path) -> None:
         timeout=60,
     )
     (line,) = done.stderr.splitlines()
-    assert line.startswith("no compiled kernels: linux-")
-    assert line.endswith("; the slower plain forms are used")
+    assert re.match("no compiled kernels: linux-.*NumPy", line)
 
 
 def test_without_a_compiler_the_build_says_so_in_one_line(runtime: Path, tmp_path: Path) -> None:
     done = make(runtime, path=str(tmp_path))
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert "slower plain forms are used: no C compiler found" in done.stderr
+    assert "is used: no C compiler found" in done.stderr
 
 
 def test_a_source_that_does_not_compile_is_reported_with_the_compilers_words(runtime: Path) -> None:

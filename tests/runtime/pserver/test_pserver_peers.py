@@ -99,7 +99,7 @@ def test_servers_that_start_at_once_share_a_range_without_collision() -> None:
         (("--nics=nosuchnic0",), ""),
         (("--wire=tls",), "flag --wire: expected curve or plain, got 'tls'"),
         (("extra",), "Unknown commandline argument: extra"),
-        (("--bind=192.0.2.7", "--port=0"), "give an address of this machine as --bind"),
+        (("--bind=192.0.2.7", "--port=0"), "an address of this machine"),
     ],
 )
 def test_wrong_flags_end_the_command_with_the_reason(flags: tuple[str, ...], why: str) -> None:

@@ -80,7 +80,7 @@ def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
     [
         (
             "10.0.0.1:7164",
-            "write 10.0.0.1 here, and give the port 7164 as port=..., the same for all servers",
+            "write 10.0.0.1 here, and give the port 7164 as port=",
         ),
         ("10.0.0.2, 10.0.0.1:7165", "'10.0.0.1:7165'.* the port 7165 as port="),
         ("[fe80::1]:7164", "without a port"),

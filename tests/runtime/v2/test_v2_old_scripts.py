@@ -206,7 +206,7 @@ def test_images_of_a_dense_array_are_as_high_and_wide_as_the_samples() -> None:
         np.testing.assert_array_equal(found, pixels[:, 1:3].transpose(0, 2, 1).reshape(-1, 2))
     flat = pixels.reshape(2, -1)[:, :1].repeat(16, axis=1)
     assert paddle.infer(rows, parameters, [(each,) for each in flat]).shape == (8, 2)
-    with pytest.raises(UsageError, match="samples have 6 numbers, expected 16"):
+    with pytest.raises(UsageError, match=r"expected 16 numbers.* got 6"):
         paddle.infer(rows, parameters, [(each,) for each in flat[:, :6]])
 
 

@@ -115,7 +115,7 @@ def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stre
     if hello.endpoints != _digest(me):
         problem = f"rank {rank} has different endpoints from rank 0, which has {', '.join(me.endpoints)}"
     elif not 0 < rank < me.size:
-        problem = f"a process claims to be rank {rank}, expected 1 to {me.size - 1}"
+        problem = f"a process claims to be rank {rank}; expected 1 to {me.size - 1}"
     elif rank in links:
         problem = f"two processes claim to be rank {rank}"
     if problem:

@@ -102,7 +102,7 @@ class HDFSClient:
             return False
         place = Path(local_path)
         if place.exists() and not overwrite:
-            _log.error("download: %s exists: pass overwrite=True, or another path", place)
+            _log.error("download: %s exists: pass overwrite=True, or a different path", place)
             return False
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_file():
@@ -135,7 +135,7 @@ class HDFSClient:
         if not self.is_exist(path):
             return True
         if not overwrite:
-            _log.error("%s exists: pass overwrite=True, or another path", path)
+            _log.error("%s exists: pass overwrite=True, or a different path", path)
             return False
         return self.delete(path)
 

@@ -161,7 +161,7 @@ class StateCell:
                 raise FluidError(f"StateCell: no input is named {each!r}; known: {', '.join(self.inputs)}")
         if self._updater is None:
             raise FluidError(
-                "StateCell: no updater. Decorate the function that computes a step with @cell.state_updater"
+                "StateCell: there is no updater. Decorate the function that computes a step with @cell.state_updater"
             )
         for each in self.state_names:
             self.get_state(each)

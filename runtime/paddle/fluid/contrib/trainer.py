@@ -264,7 +264,7 @@ class Trainer:
             raise FluidError(f"PADDLE_TRAINERS: expected the number of trainers, got {count!r}")
         if self.checkpoint_cfg is not None and int(count) > 1:
             raise FluidError(
-                f"Trainer: checkpoint_config is for one trainer, and this job has {count}: leave it out, "
+                f"Trainer: checkpoint_config supports only one trainer, but this job has {count}: omit it, "
                 "call save_params in trainer 0, and start again with param_path"
             )
         if not servers:
@@ -307,7 +307,9 @@ def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, in
     names = list(feed_order)
     if isinstance(feed_order, Mapping):
         if sorted(feed_order.values()) != list(range(len(feed_order))):
-            raise FluidError(f"feed_order: expected positions from 0 without gaps, got {dict(feed_order)}")
+            raise FluidError(
+                f"feed_order: expected consecutive positions starting at 0, got {dict(feed_order)}"
+            )
         names.sort(key=feed_order.__getitem__)
     for name in names:
         if name not in known:

@@ -109,7 +109,7 @@ def _value(kind: AttrType, raw: int | float | bytes) -> object:
     if kind in (AttrType.BOOLEAN, AttrType.BOOLEANS):
         return bool(raw)
     if not isinstance(raw, int):
-        raise ModelFileError(f"an attribute of type {kind.name} holds a value of another type")
+        raise ModelFileError(f"an attribute of type {kind.name} holds a value of a different type")
     return _signed32(signed(raw)) if kind in (AttrType.INT, AttrType.INTS) else signed(raw)
 
 

@@ -90,7 +90,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
         )
     if not _is_ours_or_absent(place):
         raise PserverError(
-            f"refused to write {path}: another file exists there, and the wire is plain; remove the file first"
+            f"refused to write {path}: the file there was not saved by a server, and the wire is plain; remove it first"
         )
     return place
 
@@ -348,7 +348,7 @@ def _only(path: Path, variable: Variable) -> Any:
 def _at_end(stream: BinaryIO, path: Path) -> None:
     rest = len(stream.read(1))
     if rest:
-        raise ModelFileError(f"{path} has data after the last variable: it belongs to another program")
+        raise ModelFileError(f"{path} has data after the last variable: it belongs to a different program")
 
 
 @contextmanager

@@ -127,7 +127,7 @@ class DynamicRNN(_Unrolled):
     def step_input(self, x: Variable, level: int = 0) -> Variable:
         """Return the current step's rows of sequences; all step inputs must have the same sequence lengths."""
         if level:
-            raise FluidError(f"step_input: LoD level {level} is not supported, only 0")
+            raise FluidError(f"step_input: only LoD level 0 is supported, got level {level}")
         return self._seen(x, self._inputs, 0)
 
     def static_input(self, x: Variable) -> Variable:

@@ -76,7 +76,7 @@ def sliced(variable: Variable, item: Any) -> Variable:
         size = variable.shape[axis]
         if isinstance(each, slice):
             if each.step not in (None, 1):
-                raise FluidTypeError(f"{variable.name}: a slice with step {each.step}, expected 1")
+                raise FluidTypeError(f"{variable.name}: the step of a slice must be 1, got {each.step}")
             if each != slice(None):
                 start, end = each.start or 0, _END if each.stop is None else each.stop
                 spans.append((axis, int(start), int(end)))

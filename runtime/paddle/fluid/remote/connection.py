@@ -181,7 +181,7 @@ class Connection:
         if differs and not gives and not JobEnvironment.read().restart_count:
             raise RunError(
                 f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, but "
-                "has another value on trainer 0, from which the parameter servers start. Load or set "
+                "has a different value on trainer 0, from which the parameter servers start. Load or set "
                 "it on trainer 0, or on all trainers."
             )
         theirs = {

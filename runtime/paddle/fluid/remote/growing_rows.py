@@ -119,7 +119,7 @@ class GrowingRows:
         if table.shape[0] == 1 or rows.values.shape[1] != _columns(table):
             if rows.values.shape[1] != width:
                 _log.warning(
-                    "table %r: the states that another update rule saved for its rows are not used: %s "
+                    "table %r: the states that a different update rule saved for its rows are not used: %s "
                     "starts from scratch",
                     self.name,
                     self._optimizer.rule,

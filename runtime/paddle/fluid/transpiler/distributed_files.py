@@ -172,7 +172,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
         raise ModelFileError(
             f"{folder / _FOLDER}: the files of {variable.name!r} have rows of different widths, "
             f"because some files {variable.name}_<i>{TABLE_STATES} are missing or belong to "
-            "another job. Copy the files of all servers, or remove these files to start without "
+            "a different job. Copy the files of all servers, or remove these files to start without "
             "the states of the update rule"
         )
     rows, values = (

@@ -315,7 +315,7 @@ def _begins(name: str, startup: Program) -> Mapping[str, Any]:
         kind, mean, spread = "normal", attrs["mean"], attrs["std"]
     else:
         raise FluidError(
-            f"embedding {name!r} is distributed: its rows cannot be initialised by {op.type}, "
+            f"embedding {name!r} is distributed: its rows cannot be initialised by {op.type}; "
             "expected fill_constant, uniform_random or gaussian_random"
         )
     # All servers draw alike, and other tables otherwise.

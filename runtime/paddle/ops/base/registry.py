@@ -171,7 +171,7 @@ class OpDef:
                 hint = (
                     f"did you mean {close[0]!r}?"
                     if close
-                    else f"known are {', '.join(sorted(self.attrs)) or 'none'}."
+                    else f"its attributes are {', '.join(sorted(self.attrs)) or 'none'}"
                 )
                 raise AttrError(f"operator {self.type!r} has no attribute {name!r}: {hint}")
         result: dict[str, object] = {}

@@ -150,5 +150,5 @@ def _written(results: Sequence[Sequence[tuple[float, tuple[int, ...]]]], wanted:
 def _taken(value: Any, owner: Array) -> Any:
     """Return a row or sequence for each path, taken from its sample or from its predecessor."""
     if count_of(value) <= int(owner.max(initial=-1)):
-        raise InputError(f"an input or state has {len(value)} rows, expected one per sample")
+        raise InputError(f"an input or state has {len(value)} rows; expected one per sample")
     return taken(value, owner)

@@ -83,7 +83,8 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
             )
         ):
             raise AttrError(
-                f"output_size: expected at least {least} and under one stride {window.strides} more, got {output_size}"
+                f"output_size: expected at least {least} and less than one stride {window.strides} above it, "
+                f"got {output_size}"
             )
         return Spec((x.shape[0], filters.shape[1] * groups, *(output_size or least)), x.dtype)
 

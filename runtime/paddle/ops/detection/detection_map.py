@@ -27,10 +27,11 @@ Marks = dict[int, list[tuple[float, int]]]
 
 def _infer(detected: Spec, label: Spec, *others: Spec | None, attrs: dict[str, Any]) -> tuple[Spec, ...]:
     if len(detected.shape) != 2 or detected.shape[1] not in (6, 1, -1):
-        raise ShapeError(f"DetectRes: expected (rows, 6) label, score and box, got {detected.shape}")
+        raise ShapeError(f"DetectRes: expected (rows, 6) with label, score and box, got {detected.shape}")
     if len(label.shape) != 2 or label.shape[1] not in (5, 6):
         raise ShapeError(
-            f"Label: expected (rows, 6) label, difficult and box, or 5 without it, got {label.shape}"
+            f"Label: expected (rows, 6) with label, difficult and box, or (rows, 5) without difficult, "
+            f"got {label.shape}"
         )
     if attrs["ap_type"] not in _AP_TYPES:
         raise AttrError(f"ap_type: expected one of {', '.join(_AP_TYPES)}, got {attrs['ap_type']!r}")

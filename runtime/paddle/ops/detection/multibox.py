@@ -51,9 +51,7 @@ def _infer_loss(
 ) -> tuple[Spec, Spec, Spec]:
     _check(location, confidence, prior, num_classes)
     if len(label.shape) != 2 or label.shape[1] != 6:
-        raise ShapeError(
-            f"Label: expected (objects, 6) class, box and whether it is difficult, got {label.shape}"
-        )
+        raise ShapeError(f"Label: expected (objects, 6) with class, box and difficult, got {label.shape}")
     return location._replace(shape=(location.shape[0], 1)), location, confidence
 
 

@@ -72,7 +72,7 @@ def _cut(polygon: Array, convex: Array) -> Array:
 
 def _infer(x: Spec) -> Spec:
     if len(x.shape) != 4 or x.shape[1] % 2:
-        raise ShapeError(f"expected Input (N, an even number, H, W), got {x.shape}")
+        raise ShapeError(f"expected Input (N, C, H, W) with an even C, got {x.shape}")
     return x
 
 

@@ -165,7 +165,7 @@ def _draw(
     if sampler == _CUSTOM and probs is not None:
         known = to_host(probs).astype(np.float64).reshape(-1)
         return rng.choice(classes, shape, p=known / known.sum())
-    raise AttrError(f"sampler: expected 0 uniform, 1 log uniform or 2 with CustomDistProbs, got {sampler}")
+    raise AttrError(f"sampler: expected 0 (uniform), 1 (log uniform) or 2 (CustomDistProbs), got {sampler}")
 
 
 def _chance(samples: Array, classes: int, sampler: int, probs: Array | None) -> Array:

@@ -22,7 +22,7 @@ def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int, activat
     if not agree(product(x.shape[in_num_col_dims:]), w.shape[0]):
         raise ShapeError(
             f"Input {x.shape}, flattened after {in_num_col_dims} dimensions, does not fit W {w.shape}: "
-            f"rows have {product(x.shape[in_num_col_dims:])} elements, expected {w.shape[0]}"
+            f"rows have {product(x.shape[in_num_col_dims:])} elements; expected {w.shape[0]}"
         )
     if bias is not None and bias.shape not in ((w.shape[1],), (1, w.shape[1])):
         raise ShapeError(f"expected Bias (1, {w.shape[1]}), got {bias.shape}")

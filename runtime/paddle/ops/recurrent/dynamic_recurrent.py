@@ -164,12 +164,12 @@ def dynamic_recurrent_grad(
 
 def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
     if not parts:
-        raise InputError(f"no sequence has a row, so the shape of output {name!r} is unknown")
+        raise InputError(f"all sequences are empty, so the shape of output {name!r} is unknown")
     for part, count in zip(parts, counts, strict=True):
         if count_of(part) != count or len(lod_of(part)) > 1:
             what = "sequences" if lod_of(part) else "rows"
             raise InputError(
-                f"output {name!r} has {count_of(part)} {what} in a step, expected {count}, one per sequence"
+                f"output {name!r} has {count_of(part)} {what} in a step; expected {count}, one per sequence"
                 if len(lod_of(part)) < 2
                 else f"output {name!r} has sequences of sequences in a step, but at most two levels are supported"
             )

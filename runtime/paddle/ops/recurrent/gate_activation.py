@@ -36,5 +36,5 @@ def activation(key: str | int) -> Activation:
     names = list(_BY_NAME)
     name = names[key] if isinstance(key, int) and 0 <= key < len(names) else key
     if name not in _BY_NAME:
-        raise AttrError(f"activation {key!r}: expected one of {', '.join(names)}, or their numbers from 0 on")
+        raise AttrError(f"activation {key!r}: expected one of {', '.join(names)}, or its index in this list")
     return _BY_NAME[str(name)]

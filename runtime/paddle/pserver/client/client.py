@@ -294,7 +294,7 @@ class Client:
         self._require_created()
         if name not in self._growing:
             raise ConfigError(
-                f"shrink: no growing table {name!r}; there are {', '.join(self._growing) or 'none'}"
+                f"shrink: no growing table is named {name!r}; known: {', '.join(self._growing) or 'none'}"
             )
         if isinstance(min_score, bool) or not 0 <= min_score <= MAX_SCORE:
             raise ConfigError(

@@ -292,7 +292,7 @@ class Exchange:
         self.check_open()
         if self._broken:
             raise PserverError(
-                f"this client cannot continue after an error: {self._broken}; create another one"
+                f"this client cannot continue after an error: {self._broken}; create a new one"
             )
         self._request += 1
         self._broken = "an exchange with the pservers was interrupted"
@@ -346,7 +346,7 @@ class Exchange:
     def check_open(self) -> None:
         """Check that this exchange is usable. Raises PserverError: it was closed, or the process was forked since."""
         if self._is_closed:
-            raise PserverError("this client is closed; create another one to continue")
+            raise PserverError("this client is closed; create a new one to continue")
         if os.getpid() != self._process:
             raise PserverError(
                 f"this client belongs to process {self._process}, from which this process was forked: "

@@ -60,7 +60,7 @@ def host_array(array: Any, what: str) -> HostArray:
     if hasattr(plain, "__array_interface__"):
         return np.asarray(plain)
     raise ConfigError(
-        f"{what}: expected an array: numpy, cupy, or one with __dlpack__ as PyTorch's tensors have, "
+        f"{what}: expected an array of numpy or cupy, or an object with __dlpack__, such as a PyTorch tensor; "
         f"got {type(array).__name__}"
     )
 

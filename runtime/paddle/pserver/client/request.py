@@ -80,7 +80,7 @@ class Request:
     def progress(self) -> str:
         """The progress of the request as text."""
         taken = sum(state.value > _State.SENT.value for state in self._states)
-        return f"{taken} of {len(self._states)} chunks were accepted, values of {self._done} were received"
+        return f"{taken} of {len(self._states)} chunks were accepted; values of {self._done} were received"
 
     def leads(self, message: Message) -> bool:
         """Return whether a message is part of the values that are due, rather than the reply."""

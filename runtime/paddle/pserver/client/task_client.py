@@ -84,5 +84,5 @@ class TaskClient:
             if isinstance(reply.record, Ok):
                 answer = json.loads(reply.section("").as_text())
                 if not isinstance(answer, dict):
-                    raise WireError(f"pserver {self._endpoint}: malformed answer of the task queue")
+                    raise WireError(f"pserver {self._endpoint}: malformed answer from the task queue")
                 return answer

@@ -242,7 +242,7 @@ class StateFolder:
             f"cannot save the state of this server in {self.path} ({error.strerror}; {free} bytes "
             "are free): if it were killed now, the state would be lost"
         )
-        _log.warning("%s; training continues, the next attempt is in %.0f s", text, _RETRY_S)
+        _log.warning("%s; training continues, and the next attempt is in %.0f s", text, _RETRY_S)
         self.close()
         self.journal = None
         self._retry_at = self._clock() + _RETRY_S

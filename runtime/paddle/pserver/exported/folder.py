@@ -96,7 +96,7 @@ class Description:
                 text = file.read(_MAX_MANIFEST + 1)
             data: dict[str, Any] = json.loads(text)
             if data.pop("version") not in _READABLE:
-                raise ValueError("it was written by another release")
+                raise ValueError("it was written by a different release")
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
             made = cls(**fields)
             made._check()
@@ -216,7 +216,7 @@ class FolderWriter:
             os.rename(self._folder, final)
         except OSError as error:
             raise ConfigError(
-                f"cannot create {final}: {error.strerror}; export into another directory"
+                f"cannot create {final}: {error.strerror}; export into a different directory"
             ) from None
         _sync(self._root)
         return final
@@ -226,8 +226,8 @@ class FolderWriter:
         for base in self._root.glob(f"{BASE}-*"):
             if not said.since and base.name > said.name and Description.read(base).table == said.table:
                 raise ConfigError(
-                    f"{base} is of a later batch of table {said.table} than {said.name}, probably of another run, "
-                    "and would be used instead: move it, or export into another directory"
+                    f"{base} has a later batch of table {said.table} than {said.name}, probably from a different run, "
+                    "and would be used instead: move it, or export into a different directory"
                 )
 
 
@@ -251,7 +251,7 @@ def folders_of(path: Path) -> list[Path]:
     if others:
         raise ConfigError(
             f"{path} contains tables {', '.join(sorted((*others, at.table)))}: name the directory "
-            "of one, or export each into a directory of its own"
+            "of one table, or export each into its own directory"
         )
     for delta in sorted(path.glob(f"{DELTA}-*")):
         said = _described(delta)
@@ -264,7 +264,7 @@ def folders_of(path: Path) -> list[Path]:
             and any(since > clock for since, clock in zip(said.since, at.clocks, strict=True))
         ):
             raise ConfigError(
-                f"{delta} has changes after batch {min(said.since)}, but {chain[-1].name} ends before that"
+                f"{delta} has the changes after batch {min(said.since)}, but {chain[-1].name} ends before that batch"
             )
         if are_different(said.follows, at.generations):
             raise ConfigError(

@@ -87,8 +87,8 @@ def _names(
     if len(matrices) != 1:
         there = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ConfigError(
-            f"{path}: expected arrays ids and rows, or a single matrix; name the embedding's "
-            f"weight by its key. The file has {there}"
+            f"{path}: expected arrays ids and rows, or a single matrix; give the key of the "
+            f"embedding's weight. The file has {there}"
         )
     beside = [name for name, shape in shapes.items() if shape == shapes[matrices[0]][:1]]
     if "ids" in beside:

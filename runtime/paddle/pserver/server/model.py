@@ -128,7 +128,7 @@ class Model:
             difference = self._configuration.difference(wanted)
             if difference:
                 raise PserverError(
-                    f"this pserver is configured for another model (restart it between jobs): {difference}"
+                    f"this pserver is configured for a different model (restart it between jobs): {difference}"
                 )
         if self.is_ready:
             self._desk.answer(trainer, self._there())
@@ -159,7 +159,7 @@ class Model:
             difference = wanted.difference(other)
             if difference:
                 self._desk.answer(
-                    trainer, error_message(f"trainer {creator} configured another model: {difference}")
+                    trainer, error_message(f"trainer {creator} configured a different model: {difference}")
                 )
             elif self.is_ready:
                 self._desk.answer(trainer, self._there())
@@ -200,7 +200,7 @@ class Model:
         store, name = self._settable(trainer), message.section("name").as_text()
         if name not in store.growing:
             raise PserverError(
-                f"this server has no rows of a growing table {name!r}; it has {sorted(store.growing)}"
+                f"this server has no growing table named {name!r}; known: {sorted(store.growing)}"
             )
         store.growing[name].put(read_rows(message))
         self._desk.answer(trainer, Message(Ok()))

@@ -159,7 +159,7 @@ class Port:
         if total > self._reported and time.monotonic() - self._reported_at > _REPORT_EVERY_S:
             self._reported, self._reported_at = total, time.monotonic()
             _log.warning(
-                "port %d: %d connections with another protocol and %d more malformed messages so far",
+                "port %d: %d connections used a different protocol, and %d more messages were malformed so far",
                 self._base.port,
                 rejected,
                 self._refused,

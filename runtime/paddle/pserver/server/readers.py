@@ -108,7 +108,7 @@ class Moments:
         (start, version), size = message.expect(View), store.slab.size
         if start % READ_PART or start >= max(size, 1):
             raise WireError(
-                f"values from element {start} on: expected a multiple of {READ_PART} below {size}"
+                f"first element of the requested values: expected a multiple of {READ_PART} below {size}, got {start}"
             )
         if size <= READ_PART:
             return Message(Ok(store.version), sections=(Section("", store.dense()),))

@@ -116,7 +116,7 @@ class TableSpec:
         if optimizer.rule == "sparse_momentum" or rule_of(optimizer).needs_whole:
             raise ConfigError(
                 f"table {self.name}: {optimizer.rule} needs all rows of a table in every batch; use "
-                "another optimizer, such as momentum, which then updates only touched rows"
+                "a different optimizer, such as momentum, which then updates only touched rows"
             )
 
     def check_room(self, rows: int, new: int) -> None:

@@ -184,7 +184,7 @@ class Store:
             nbytes = 4 * rows.width * len(ids)
             if nbytes > MAX_FRAME_BYTES:
                 raise PserverError(
-                    f"parameter {name}: {len(ids)} rows have {nbytes} bytes, but a message holds "
+                    f"parameter {name}: {len(ids)} rows have {nbytes} bytes, but a message can hold "
                     f"{MAX_FRAME_BYTES}: request fewer at a time"
                 )
 
@@ -301,7 +301,7 @@ class Store:
         for name in least:
             if name not in self.growing:
                 raise PserverError(
-                    f"shrink: no growing table {name!r} here; there are {sorted(self.growing)}"
+                    f"shrink: no growing table is named {name!r}; known: {sorted(self.growing)}"
                 )
             self.growing[name].share.spec.check_scored()
 

@@ -117,7 +117,9 @@ class Table:
         except ConfigError as error:
             raise PserverError(str(error)) from None
         if not self.share.holds(rows).all():
-            raise PserverError(f"{what}: row {rows[~self.share.holds(rows)][0]} belongs to another server")
+            raise PserverError(
+                f"{what}: row {rows[~self.share.holds(rows)][0]} belongs to a different server"
+            )
         if values.shape != (len(rows), self.share.width) or values.dtype != np.float32:
             expected = (len(rows), self.share.width)
             raise PserverError(

@@ -133,7 +133,7 @@ class ShmConnection(Connection):
         """Return the slab that an in-place answer names; see `SharedSlabs.values`."""
         which = reply.expect(Ok).slab
         if not 0 <= which < len(self._values):
-            raise WireError(f"a reply names slab {which}, expected one of {len(self._values)}")
+            raise WireError(f"a reply names slab {which}, but there are only {len(self._values)}")
         return self._values[which]
 
     def carries(self, message: Message) -> bool:

@@ -298,7 +298,9 @@ class ZmqListener(Listener):
             text = f"cannot listen on {host}:{port}: {zmq.strerror(error.errno or 0)}"
             if error.errno == errno.EADDRINUSE:
                 raise PortBusy(text, f"{host}:{port}") from error
-            raise ConfigError(f"{text}; give an address of this machine as --bind, or --nics") from error
+            raise ConfigError(
+                f"{text}; give --bind an address of this machine, or --nics a device"
+            ) from error
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
         self._monitor = self._socket.get_monitor_socket(_SERVER_EVENTS)
         self._peers: dict[int, bytes] = {}  # descriptor of the connection -> address

@@ -62,7 +62,7 @@ class _Assembly:
             raise WireError(f"{name!r} is too large: {total} rows of {row_bytes} bytes")
         if name in self.values or start != due or not 0 < count <= total - due or not is_same:
             raise WireError(
-                f"unexpected part of {name!r}: rows {start} to {start + count} of {total}, expected row {due} next"
+                f"unexpected part of {name!r}: rows {start} to {start + count} of {total}; expected row {due} next"
             )
         return total
 

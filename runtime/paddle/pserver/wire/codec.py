@@ -254,7 +254,7 @@ def _layout(header: bytes) -> _Layout:
     version, verb = header[len(_MAGIC)], header[_VERB_AT]
     if version != WIRE_VERSION:
         raise WireError(
-            f"wire version: this side uses {WIRE_VERSION}, the peer {version}; use one release everywhere"
+            f"wire version: this side uses {WIRE_VERSION}, but the peer uses {version}; use the same release everywhere"
         )
     layout = _LAYOUTS.get(verb)
     if layout is None:
@@ -291,7 +291,7 @@ def _arrays(header: bytes, at: int, frames: Iterable[Frame]) -> list[_Described]
             expected *= dim
         if expected != len(frame) or expected > MAX_FRAME_BYTES:
             raise WireError(
-                f"section {name!r}: {shape} {dtype} is {expected} bytes, the frame has {len(frame)}"
+                f"section {name!r}: {shape} {dtype} needs {expected} bytes, but the frame has {len(frame)}"
             )
         try:
             array = np.frombuffer(frame, dtype)

@@ -182,8 +182,8 @@ def read_positions(
             for index, at in sorted(found.items())
         )
         raise PserverError(
-            f"the pservers resume from checkpoints of different batches: {said}; name one that "
-            "all have with --resume=<batch>"
+            f"the pservers resume from checkpoints of different batches: {said}. Choose a "
+            "batch that all of them have: --resume=<batch>"
         )
     there = [at for at in found.values() if at is not None]
     return min(there, key=lambda at: (at.version, at.in_pass), default=None)

@@ -99,7 +99,7 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
             found = numbers.pop(name, None)
             values[name] = section.array if found is None else _rows(name, found, section.array)
     if numbers:
-        raise WireError(f"variable {min(numbers)!r}has row numbers but no rows")
+        raise WireError(f"variable {min(numbers)!r} has row numbers but no rows")
     return values
 
 
@@ -148,7 +148,7 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
     for text in names_of(sections):
         start, colon, name = text.partition(":")
         if not colon or not start.isascii() or not start.isdigit() or len(start) > _MAX_DIGITS:
-            raise WireError(f"{text[:100]!r} is not a name preceded by a row")
+            raise WireError(f"expected a row number, a colon and a name, got {text[:100]!r}")
         found.append((name, int(start)))
     return found
 
@@ -240,7 +240,7 @@ def ranged(name: str, part: Value, start: int, total: int, shape: tuple[int, ...
 def _require_message(name: str, nbytes: int) -> None:
     if nbytes > MAX_FRAME_BYTES:
         raise ConfigError(
-            f"variable {name!r}: a row has {nbytes} bytes, but a message holds {MAX_FRAME_BYTES}; "
+            f"variable {name!r}: a row has {nbytes} bytes, but a message can hold {MAX_FRAME_BYTES}; "
             "use shorter rows"
         )
 

@@ -179,7 +179,7 @@ def _detector(
     require_layer(priorbox, who)
     if len(locations) != len(classes):
         raise UsageError(
-            f"{who}: expected the same number of input_conf as of input_loc, got {len(classes)} "
+            f"{who}: input_conf and input_loc must have the same number of layers, got {len(classes)} "
             f"and {len(locations)}"
         )
     priors, number = priorbox.size // 8, attrs["num_classes"]
@@ -187,7 +187,7 @@ def _detector(
         size = sum(layer.size for layer in layers)
         if size != priors * each and not any(map(_is_open, layers)):
             raise UsageError(
-                f"{who}: {what} has {size} numbers, expected {each} for each of {priors} priors: {priors * each}"
+                f"{who}: {what} has {size} numbers; expected {priors * each} ({each} for each of {priors} priors)"
             )
     images = [number for layer in (*locations, *classes) for number in geometry(layer, None, who)]
     count = len(locations)

@@ -110,7 +110,7 @@ def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes
     for link, size in zip(config.inputs, sizes, strict=False):
         if layers[link.layer].size != size:
             raise UsageError(
-                f"{config.type}: layer {link.layer!r} has size {layers[link.layer].size}, expected {size}"
+                f"{config.type}: layer {link.layer!r} has size {layers[link.layer].size}; expected {size}"
             )
 
 

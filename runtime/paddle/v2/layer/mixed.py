@@ -57,8 +57,9 @@ class MixedLayer(LayerOutput):
             raise UsageError(f"mixed layer {self.name!r} is finished; += works only inside its with block")
         if not isinstance(term, Projection):
             raise UsageTypeError(
-                f"mixed layer {self.name!r} adds projections, got {term!r:.80}; wrap a layer: "
-                "full_matrix_projection(layer) multiplies it by a matrix, identity_projection(layer) adds it unchanged"
+                f"mixed layer {self.name!r} accepts only projections and operators, got {term!r:.80}. To add a layer, "
+                "wrap it: full_matrix_projection(layer) multiplies it by a matrix, identity_projection(layer) adds it "
+                "unchanged"
             )
         self._terms.append(term)
         return self

@@ -311,7 +311,7 @@ def is_index(layer: LayerOutput) -> bool:
 def require_size(layer: LayerOutput, size: int, who: str) -> None:
     """Check that a layer has the given width."""
     if layer.size != size:
-        raise UsageError(f"{who}: layer {layer.name!r} has size {layer.size}, expected {size}")
+        raise UsageError(f"{who}: layer {layer.name!r} has size {layer.size}; expected {size}")
 
 
 def require_same_size(layers: Iterable[LayerOutput], who: str) -> int:

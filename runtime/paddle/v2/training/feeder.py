@@ -63,7 +63,7 @@ class DataFeeder:
             except (IndexError, KeyError, TypeError) as error:
                 at = next(i for i, sample in enumerate(batch) if not _has(sample, column))
                 raise UsageError(
-                    f"sample {at} has no column {column} for data layer {name!r}; layers are "
+                    f"sample {at} has no column {column} for data layer {name!r}; the data layers are "
                     f"{[layer for layer, _, _ in self._layers]}"
                 ) from error
             if kind.seq_type == SequenceType.NO_SEQUENCE:
@@ -242,7 +242,7 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
         feed[frame_of(name)] = np.array([-1, value.shape[1] // (height * width), height, width])
     elif value.shape[1] != kind.dim:
         raise UsageError(
-            f"data layer {name!r}: samples have {value.shape[1]} numbers, expected {kind.dim}, got {items[0]!r:.60}"
+            f"data layer {name!r}: expected {kind.dim} numbers per sample, got {value.shape[1]}: {items[0]!r:.60}"
         )
     feed[name] = value
 

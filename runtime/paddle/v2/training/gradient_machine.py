@@ -378,15 +378,15 @@ def _check_layout(network: Network, parameters: Parameters) -> None:
     for name, wanted in network.parameters.items():
         if name not in parameters:
             raise UsageError(
-                f"the given parameters lack {name!r}; create them from the same layers. They have "
-                f"{parameters.names()}"
+                f"the network needs the parameter {name!r}, which the given parameters do not contain; create them "
+                f"from the same layers. They contain {parameters.names()}"
             )
         given = parameters.config(name)
         shapes = [[size for size in config.shape if size != 1] for config in (given, wanted)]
         if given.size != wanted.size or (given.dims and wanted.dims and shapes[0] != shapes[1]):
             raise UsageError(
                 f"parameter {name!r} has shape {given.shape} in the given parameters, but "
-                f"{wanted.shape} in this network: they were created from, or saved by, another "
-                "network. Declare the same layers as there, or give this layer's parameter another "
-                "name"
+                f"{wanted.shape} in this network: they were created from, or saved by, a different "
+                "network. Declare the same layers as in that network, or give this layer's parameter a "
+                "different name"
             )

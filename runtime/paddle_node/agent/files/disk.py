@@ -77,7 +77,7 @@ def own_folder(path: str) -> None:
         finally:
             os.close(fd)
         if not is_own:
-            text = "is a link, belongs to another user, or is writable by others: remove it, or set another ROOT_DIR"
+            text = "is a link, belongs to another user, or others can write to it; remove it, or set another ROOT_DIR"
             raise PermissionError(errno.EPERM, text, path) from None
         if stat.S_IMODE(status.st_mode) != 0o700:
             os.chmod(path, 0o700)

@@ -262,7 +262,7 @@ class Trees:
         lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
         missing = lacking + tree.size() - free
         if missing <= 0 and inodes is not None:  # free space, but no free inodes
-            text = "%s has only %d free inodes; remove files, or set another ROOT_DIR" % (
+            text = "%s has only %d free inodes; remove files, or set a different ROOT_DIR" % (
                 self._root_dir,
                 inodes,
             )

@@ -151,7 +151,9 @@ def _settled(found: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
         listed, _, own = (said or "").partition("|")
         versions[name] = own or listed or None
         if own and _release(own) != _release(listed):
-            odd.append("%s reports version %s, but its distribution %s; reinstall it" % (name, own, listed))
+            odd.append(
+                "%s reports version %s, but its distribution reports %s; reinstall it" % (name, own, listed)
+            )
     return versions, "; ".join(odd)
 
 

@@ -154,10 +154,13 @@ class Probe:
             self._mark = facts.pop("mark")
             free = facts["free_bytes"]
             if problem:
-                text = "cannot write to %s: %s (%s free); name another directory: ROOT_DIR in conf.py" % (
-                    facts["parent"],
-                    problem,
-                    disk.size_text(free),
+                text = (
+                    "cannot write to %s: %s (%s free); set ROOT_DIR in conf.py to a different directory"
+                    % (
+                        facts["parent"],
+                        problem,
+                        disk.size_text(free),
+                    )
                 )
                 look.problems.append(["root_dir", text])
             elif unsafe:
@@ -168,7 +171,7 @@ class Probe:
                 look.problems.append(["root_dir", text])
             if free < need:
                 text = (
-                    "%s has %s free, but %s are needed; free some space, or set another ROOT_DIR in conf.py"
+                    "%s has %s free, but %s are needed; free some space, or set a different ROOT_DIR in conf.py"
                     % (
                         self._root_dir,
                         disk.size_text(free),
@@ -178,7 +181,7 @@ class Probe:
                 look.problems.append(["disk", text])
             inodes = facts["free_inodes"]
             if inodes is not None and inodes < need_files:
-                text = "%s has %d free inodes, but %d are needed; remove files, or set another ROOT_DIR"
+                text = "%s has %d free inodes, but %d are needed; remove files, or set a different ROOT_DIR"
                 look.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
             look.found.update(free_bytes=free, writable=problem is None)
             look.keep(name, facts)

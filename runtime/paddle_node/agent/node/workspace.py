@@ -32,7 +32,9 @@ def folder_problem(path: str) -> str:
         return "%s: %s is not a directory" % (path, in_the_way)
     if not problem and found["free_bytes"] < LITTLE_BYTES:
         problem = "%s free there" % disk.size_text(found["free_bytes"])
-    return "cannot write to %s: %s: %s; name another directory" % (path, parent, problem) if problem else ""
+    return (
+        "cannot write to %s: %s: %s; name a different directory" % (path, parent, problem) if problem else ""
+    )
 
 
 def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
@@ -50,7 +52,10 @@ def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[An
         is_file = os.path.isfile(script)
         if not is_file or not os.path.getsize(script):  # it would end with 0, as if it had trained
             fault = "is empty (0 bytes)" if is_file else "does not exist"
-            return ["%s %s, but trainers run it (--entry names another script)" % (script, fault), True]
+            return [
+                "%s %s, but trainers would run it; name a different script with --entry" % (script, fault),
+                True,
+            ]
     unsafe = ownership.problem(path)
     # a team's directory elsewhere is the user's own choice
     below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")

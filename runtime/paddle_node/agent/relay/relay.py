@@ -74,7 +74,7 @@ class Relay:
             raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
         sources = [(usual(address), port) for address, port in sources]
         if self._identity is None or self._taker is not None:
-            raise ValueError("unexpected fetch: it must follow relay, and be the only one")
+            raise ValueError("unexpected fetch: only one is allowed, and it must follow relay")
         self._taker = Taker(
             self._loop,
             self._identity,

@@ -206,7 +206,7 @@ def test_checkpoints_of_several_trainers_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PADDLE_TRAINING_ROLE", "TRAINER")
     monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:6170,127.0.0.1:6171")
     monkeypatch.setenv("PADDLE_CURRENT_ENDPOINT", "127.0.0.1:6170")
-    with pytest.raises(ValueError, match="checkpoint_config is for one trainer, and this job has 2"):
+    with pytest.raises(ValueError, match=r"checkpoint_config.* job has 2"):
         trainer(checkpoint_config=fluid.CheckpointConfig(str(tmp_path)))
 
 
@@ -219,7 +219,7 @@ def test_checkpoints_of_several_trainers_are_refused(monkeypatch: pytest.MonkeyP
         (lambda: fluid.CheckpointConfig(step_interval=0), "step_interval: expected at least 1, got 0"),
         (lambda: trainer().train(1, print), "reader: expected a function"),
         (lambda: trainer().train(1, print, reader, ["x", "z"]), r"'z'.*\['x', 'y'\]"),
-        (lambda: trainer().train(1, print, reader, {"x": 0, "y": 2}), "positions from 0 without gaps"),
+        (lambda: trainer().train(1, print, reader, {"x": 0, "y": 2}), r"feed_order.*'y': 2"),
         (lambda: trainer().test(lambda: iter(())), "no minibatch"),
     ],
 )

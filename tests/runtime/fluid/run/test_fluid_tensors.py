@@ -53,7 +53,7 @@ def test_a_feeder_shapes_rows_and_records_lengths() -> None:
 
 def test_a_feeder_counts_fields() -> None:
     feeder = fluid.DataFeeder([fluid.layers.data("x", [1])], fluid.CPUPlace())
-    with pytest.raises(ValueError, match="sample 0 has 2 fields, expected 1: x"):
+    with pytest.raises(ValueError, match=r"sample 0 has 2 fields.* expected 1: x"):
         feeder.feed([(1, 2)])
 
 
@@ -192,7 +192,7 @@ def test_what_a_reader_cannot_do_is_told() -> None:
     reader.decorate_tensor_provider(lambda: iter([[np.zeros((1, 2), "float32")]]))
     reader.start()
     executor = fluid.Executor(fluid.CPUPlace())
-    with pytest.raises(ExecutionError, match="has 1 values, expected 2"):
+    with pytest.raises(ExecutionError, match=r"1 values.* expected 2"):
         executor.run(fetch_list=[total])
     with pytest.raises(RuntimeError, match="already started"):
         reader.start()

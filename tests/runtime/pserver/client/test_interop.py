@@ -57,7 +57,7 @@ def test_an_array_that_cannot_be_changed_is_refused_for_values(array: Any) -> No
 
 @pytest.mark.parametrize("thing", [[1.0, 2.0], 3.0, "w", None])
 def test_what_is_no_array_is_refused_by_name(thing: object) -> None:
-    with pytest.raises(ConfigError, match=r"gradient of tensor w: expected an array: numpy, cupy, .* got"):
+    with pytest.raises(ConfigError, match=r"gradient of tensor w: expected .* got"):
         host_array(thing, "gradient of tensor w")
 
 

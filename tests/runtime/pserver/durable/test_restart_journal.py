@@ -123,7 +123,7 @@ def test_training_goes_on_without_room_and_the_next_process_says_that_the_state_
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert job.engines[0].version == 6
-    assert "training continues, the next attempt is in 60 s" in caplog.text
+    assert "next attempt is in 60 s" in caplog.text
     with pytest.raises(PserverError, match="the state would be lost"):
         KeptJob.revived(Safety(state=tmp_path), 1)
     job.close()

@@ -214,7 +214,7 @@ def test_a_base_before_one_of_another_run_is_refused(tmp_path: Path) -> None:
                 export(reader, "t", tmp_path)
             else:
                 with pytest.raises(
-                    ConfigError, match="base-000000000005 is of a later batch of table t than base"
+                    ConfigError, match=r"base-000000000005 .*later batch of table t than base"
                 ):
                     export(reader, "t", tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["base-000000000005"]

@@ -110,12 +110,10 @@ def test_a_base_and_its_deltas_are_the_table(tmp_path: Path) -> None:
         assert Description.read(export(reader, "users", tmp_path / "nothing", since=4)).rows == 0
         whole = export(reader, "users", tmp_path / "whole", states=True)
         assert content(tmp_path) == content(whole)
-        with pytest.raises(ConfigError, match=r"delta-000000000004: .* export into another directory"):
+        with pytest.raises(ConfigError, match=r"delta-000000000004: .*directory"):
             export(reader, "users", tmp_path, since=first)
     first.rename(tmp_path / "elsewhere")
-    with pytest.raises(
-        ConfigError, match="has changes after batch 3, but base-000000000001 ends before that"
-    ):
+    with pytest.raises(ConfigError, match="changes after batch 3, but base-000000000001 "):
         content(tmp_path)
 
 
@@ -177,9 +175,7 @@ def test_files_of_other_programs_are_read(tmp_path: Path, kind: str) -> None:
         "fc.bias": np.ones(2, np.float32),
     }
     save(path, arrays)
-    with pytest.raises(
-        ConfigError, match=r"name the embedding's weight by its key. The file has emb.weight \(50, 3\)"
-    ):
+    with pytest.raises(ConfigError, match=r"key.* emb.weight \(50, 3\)"):
         list(read_file(path))
     folder = convert(path, tmp_path / "made", table="users", key="emb.weight")
     declared = declare({"users": GrowingTable(WIDTH, start=folder)}, {})

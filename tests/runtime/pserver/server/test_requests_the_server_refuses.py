@@ -153,7 +153,7 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
     "a score of a dense one": (
         Shrink(),
         (Section("fc.w", np.ones(1, np.float32)),),
-        "shrink: no growing table 'fc.w' here; there are []",
+        "'fc.w'; known: []",
     ),
     "values too late": (SetValues(), (slab(),), "before training"),
     "not JSON": (Configure(), (Section.text("", "{"),), "cannot read the configuration"),

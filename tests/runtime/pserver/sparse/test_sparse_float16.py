@@ -268,7 +268,7 @@ def test_blocks_of_checkpoints_come_back_bit_by_bit(width: int, rule: str, count
         again = Block.read(stored, "emb", table.shape, spec.halves, all_of)
         for name in Block._fields:
             assert getattr(again, name).tobytes() == getattr(block, name).tobytes()
-        with pytest.raises(CheckpointError, match="dtype float16, the table has dtype float32"):
+        with pytest.raises(CheckpointError, match=r"dtype float16.* dtype float32"):
             Block.read(stored, "emb", table.shape, 0, all_of)
         with pytest.raises(CheckpointError, match="emb: rows to restore: expected"):
             Block.read(stored, "emb", (table.shape[0] + 1, table.shape[1]), spec.halves, all_of)

@@ -70,9 +70,9 @@ STRANGERS: dict[str, tuple[bytes, bytes | None]] = {
     "too many frames": (SPEAKS + framed([b"x"] * 5000), b"PDPS"),
     "an old wire version": (
         SPEAKS + patched(4, bytes([WIRE_VERSION - 1])),
-        f"this side uses {WIRE_VERSION}, the peer {WIRE_VERSION - 1}".encode(),
+        f"the peer uses {WIRE_VERSION - 1}".encode(),
     ),
-    "a wire version to come": (SPEAKS + patched(4, b"\xff"), b"the peer 255"),
+    "a wire version to come": (SPEAKS + patched(4, b"\xff"), b"the peer uses 255"),
     "an unknown verb": (SPEAKS + patched(5, b"\x3f"), b"unknown verb 63"),
     "an array of 2^40 elements": (SPEAKS + patched(-8, struct.pack("<Q", 1 << 40)), b"the frame has 12"),
     "a push without a session": (SPEAKS + patched(0, b""), b"was restarted"),

@@ -156,7 +156,7 @@ def test_a_malformed_message_is_refused(garbage: list[Frame]) -> None:
 
 
 def test_a_peer_of_another_wire_version_is_told_both_versions() -> None:
-    with pytest.raises(WireError, match=f"this side uses {WIRE_VERSION}, the peer 99") as caught:
+    with pytest.raises(WireError, match=f"this side uses {WIRE_VERSION}.* peer uses 99") as caught:
         decode(sealed(frames()[0][:4] + b"\x63" + frames()[0][5:], frames()[1:]))
     assert not isinstance(caught.value, DamagedError)
 

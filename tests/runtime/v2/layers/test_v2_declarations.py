@@ -194,7 +194,7 @@ def test_an_initializer_gives_the_first_value() -> None:
 def test_an_initializer_must_give_the_right_shape() -> None:
     given = attr.Param(initializer=lambda name: np.zeros((3, 4), np.float32))
     out = layer.fc(dense("x", 4), 3, name="out", param_attr=given)
-    with pytest.raises(ValueError, match=r"\(3, 4\), expected \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"\(3, 4\).* \(4, 3\)"):
         paddle.parameters.create(out)
 
 

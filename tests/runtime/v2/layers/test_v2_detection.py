@@ -182,11 +182,11 @@ def test_precision_is_the_mean_over_classes_and_all_batches(kind: str, first: fl
 def test_what_does_not_fit_together_is_refused() -> None:
     pair = image(16, 2, "locations"), image(12, 2, "scores")
     codes, chances, priors = detector(*pair)
-    with pytest.raises(UsageError, match="input_conf has 12 numbers, expected 4 for each of 4 priors: 16"):
+    with pytest.raises(UsageError, match=r"input_conf has 12 numbers.* expected 16"):
         layer.multibox_loss(codes, chances, priors, layer.data("l", data_type.dense_vector_sequence(6)), 4)
     with pytest.raises(UsageError, match=r"declare it as dense_vector_sequence\(6\)"):
         layer.multibox_loss(codes, chances, priors, layer.data("flat", data_type.dense_vector(6)), 3)
-    with pytest.raises(UsageError, match="the same number of input_conf as of input_loc, got 1 and 2"):
+    with pytest.raises(UsageError, match=r"input_conf.* got 1 and 2"):
         layer.detection_output([codes, codes], chances, priors, 3)
     with pytest.raises(UsageError, match=r"max_size=\[16\]"):
         layer.priorbox(codes, pair[0], [2.0], VARIANCE, [4, 8], [16])

@@ -80,7 +80,7 @@ def test_infer_stacks_outputs_and_gives_fields_in_order() -> None:
     assert [array.shape for array in kept] == [(3, 4), (3, 3)]
     with pytest.raises(ValueError, match="no field 'id'"):
         paddle.infer(a, parameters, samples, field="id")
-    with pytest.raises(ValueError, match="lack"):
+    with pytest.raises(ValueError, match="given parameters"):
         paddle.infer(c, paddle.parameters.create(a), samples)
     with pytest.raises(ValueError, match="output_layer or fileobj"):
         paddle.inference.Inference(parameters)

@@ -164,7 +164,7 @@ _USES: dict[str, Callable[[LayerOutput, Any], object]] = {
 @pytest.mark.parametrize("use", _USES)
 def test_parameters_of_another_layout_are_told_before_anything_runs(use: str) -> None:
     out, given = layer.fc(_single(), 4, name="out", bias_attr=False), _parameters(5)
-    told = r"'_out.w0' has shape \(6, 5\) in the given parameters, but \(6, 4\) in this network: .*another network"
+    told = r"'_out.w0' has shape \(6, 5\) in the given parameters, but \(6, 4\) in this network"
     with pytest.raises(UsageError, match=told):
         _USES[use](out, given)
 
@@ -185,9 +185,9 @@ def test_parameters_that_are_none_are_told() -> None:
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda x: layer.crf_decoding(x, size=3), "crf_decoding.* size 6, expected 3"),
-        (lambda x: layer.lambda_cost(x, _score(x)), "lambda_cost.* size 6, expected 1"),
-        (lambda x: layer.huber_regression_cost(_score(x), x), "huber_regression.* size 6, expected 1"),
+        (lambda x: layer.crf_decoding(x, size=3), "crf_decoding.* size 6.* expected 3"),
+        (lambda x: layer.lambda_cost(x, _score(x)), "lambda_cost.* size 6.* expected 1"),
+        (lambda x: layer.huber_regression_cost(_score(x), x), "huber_regression.* size 6.* expected 1"),
     ],
 )
 def test_inputs_of_another_size_are_declared_and_refused_with_the_first_batch(

@@ -93,7 +93,7 @@ def _sizes(given: dict[str, Any], count: int) -> tuple[Sequence[Any], Sequence[A
         )
     if least is None or most is None:
         raise FluidError(
-            "multi_box_head: give min_sizes and max_sizes, or for more than two inputs min_ratio and max_ratio"
+            "multi_box_head: give min_sizes and max_sizes; with more than two inputs, min_ratio and max_ratio also work"
         )
     return least, most
 

@@ -273,8 +273,8 @@ class Periodic:
             else "this job has no checkpoint yet"
         )
         _log.warning(
-            "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training continues, "
-            "%s, the next attempt is at batch %d",
+            "no checkpoint of batch %d in %s: %s; %s, and up to %d are needed. Training continues: "
+            "%s, and the next attempt is at batch %d",
             self._begun,
             self._root,
             error.strerror,

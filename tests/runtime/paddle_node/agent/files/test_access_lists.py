@@ -104,7 +104,7 @@ def test_what_is_kept_between_jobs_is_refused_where_a_list_let_others_fill_it(op
     kept = open_folder / "kept"
     disk.own_folder(str(kept))
     setfacl("u:nobody:rwx", kept)
-    with pytest.raises(PermissionError, match="is writable by others"):
+    with pytest.raises(PermissionError, match="others can write"):
         disk.own_folder(str(kept))
 
 

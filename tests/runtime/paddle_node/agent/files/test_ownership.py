@@ -132,7 +132,7 @@ def test_a_cache_that_other_users_could_write_is_refused(
     (open_folder / "jobs/.paddle").chmod(0o777)
     node = greeted(make_node, open_folder / "jobs")
     offer(node, [["train.py", "f", 0o644, len(CODE), DIGEST]])
-    assert "is writable by others" in node.expect("failed", tree="workspace").fields["detail"]
+    assert "others can write" in node.expect("failed", tree="workspace").fields["detail"]
 
 
 @needs_root

@@ -225,7 +225,7 @@ def test_a_module_that_says_another_version_than_its_distribution_is_a_problem(
     found = probe(node, modules=["twofold"])
     assert what(found) == (["python"] if wrong else [])
     assert found["modules"]["twofold"] == own
-    assert not wrong or "twofold reports version 1.2, but its distribution 2.0" in found["problems"][0][1]
+    assert not wrong or re.search("twofold .* 1.2, .* distribution .* 2.0", found["problems"][0][1])
 
 
 def test_the_code_of_a_workspace_is_told_without_its_data(idle: Node, tmp_path: Path) -> None:
