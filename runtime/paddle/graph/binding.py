@@ -158,15 +158,17 @@ def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Ca
 
 
 def onto(value: Any, xp: Any) -> Any:
-    """Return a value with its arrays on the GPU that `xp` computes on; lists and tuples with those of their items."""
+    """Return a value with its arrays in the library `xp`; lists and tuples with those of their items."""
     if isinstance(value, np.ndarray | np.generic):
-        return xp.asarray(value)
+        return value if xp is np else xp.asarray(value)
     if isinstance(value, LoDArray):
         return LoDArray(onto(value.data, xp), value.lod)
     if isinstance(value, SelectedRows):
         rows, values = onto(value.rows, xp), onto(value.values, xp)
         return replace(value, rows=rows, values=values)
-    return type(value)(onto(each, xp) for each in value) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(onto(each, xp) for each in value)
+    return backend.to_host(value) if xp is np and backend.array_module(value) is not np else value
 
 
 def _moving(kernel: Callable[..., Any], xp: Any) -> Callable[..., Any]:

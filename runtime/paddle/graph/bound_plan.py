@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from paddle.backend import Array, Device, array_module
 from paddle.graph.binding import STEP, Call, Registers, Rooms, onto
 from paddle.graph.block import Block
@@ -179,7 +181,8 @@ class BoundPlan:
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
             )
-        return onto(value, self._device.module()) if self._device.is_gpu else value
+        on_host = type(value) is np.ndarray and not self._device.is_gpu
+        return value if on_host else onto(value, self._device.module())
 
     def _fetched(self, feed: Mapping[str, Any], registers: Registers) -> list[Any]:
         """Return the fetched values; those that share memory with anything but their own room are copied."""

@@ -19,6 +19,7 @@ import numpy as np
 from paddle.fluid.errors import FluidError
 from paddle.fluid.files.record_file import read_batches
 from paddle.fluid.run.feeds import joined
+from paddle.graph.binding import onto
 from paddle.ops.base.body import Body
 from paddle.ops.base.errors import EndOfData
 from paddle.ops.base.registry import operator
@@ -174,13 +175,14 @@ def create_custom_reader(
     source_var_names: Sequence[str],
     sink_var_names: Sequence[str],
     names: Mapping[str, Sequence[str]],
+    xp: Any,
 ) -> FileReader:
     """Return a reader that runs a block per batch: `sources` receive the batch, `sinks` are the new values."""
     given = dict(zip(names.get("X", ()), around or (), strict=True))
 
     def processed(batches: Callable[[], Batches]) -> Batches:
         for turn, batch in enumerate(batches()):
-            values = {**given, **dict(zip(source_var_names, batch, strict=True))}
+            values = {**given, **dict(zip(source_var_names, onto(list(batch), xp), strict=True))}
             body.run(values, turn)
             yield [values[name] for name in sink_var_names]
 

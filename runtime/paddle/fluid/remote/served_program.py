@@ -272,7 +272,7 @@ class ServedProgram:
             raise PserverError(
                 f"{name!r} has rows 0 to {len(rows) - 1}, but row {ids[wrong][0]} was requested"
             )
-        return np.asarray(to_host(rows.take(ids, axis=0)))
+        return np.asarray(to_host(rows.take(from_host(ids, rows), axis=0)))
 
     def save(self, name: str, path: str) -> None:
         """Write a table's rows to a file. Raises PaddleError: the table does not exist, or writing failed."""

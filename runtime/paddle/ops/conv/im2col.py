@@ -15,12 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.conv.window import Sizes, Window, cells, padded, padded_size, unpadded, views, window_of
 
-# The bytes of columns that fit in a second-level cache next to the filters; measured on x86 servers.
-_CHUNK_BYTES = 1 << 20
+# The bytes of columns that fit in a second-level cache next to the filters; measured on x86 servers. A GPU needs few
+# large products instead.
+_CHUNK_BYTES, _CHUNK_BYTES_GPU = 1 << 20, 1 << 28
 _THIN = 32
 
 
@@ -46,7 +50,7 @@ def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, group
         return (by_filter @ _rows(x, window, places)).reshape(filters.shape)
     total = xp.zeros((groups, filters.shape[0] // groups, filters[0].size), filters.dtype)
     rows = _grouped(dout, groups)
-    for part, columns in _columns(x, window, places, groups):
+    for part, columns in _columns(x, window, places, groups, total.nbytes):
         product = xp.matmul(rows[part], columns.swapaxes(-1, -2))
         total += product[0] if len(product) == 1 else product.sum(axis=0)
     return total.reshape(filters.shape)
@@ -63,7 +67,7 @@ def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, gro
     matrix = filters.reshape(groups, count // groups, -1).swapaxes(-1, -2)
     rows = _grouped(dout, groups)
     full = xp.zeros((images, channels, *padded_size(size, window, places)), dout.dtype)
-    chunk = _chunk(channels * prod(window.kernel) * prod(places) * dout.dtype.itemsize)
+    chunk = _chunk(channels * prod(window.kernel) * prod(places) * dout.dtype.itemsize, xp)
     for first in range(0, images, chunk):
         part = slice(first, first + chunk)
         columns = xp.matmul(matrix, rows[part]).reshape(-1, channels, *window.kernel, *places)
@@ -72,14 +76,21 @@ def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, gro
     return unpadded(full, window, size)
 
 
-def _columns(x: Array, window: Window, places: Sizes, groups: int) -> Iterator[tuple[slice, Array]]:
-    """Yield (slice of the images, their columns (m, groups, C/groups · kernel, places)); the array is reused."""
+def _columns(
+    x: Array, window: Window, places: Sizes, groups: int, product_bytes: int = 0
+) -> Iterator[tuple[slice, Array]]:
+    """Yield (slice of the images, their columns (m, groups, C/groups · kernel, places)); the array is reused.
+
+    Args:
+        product_bytes: what the caller computes per image, if that may be larger than the columns.
+    """
+    xp = array_module(x)
     if max(window.kernel) == max(window.strides) == 1 and not any(window.paddings):
         yield slice(None), _grouped(x, groups)
         return
-    xp = array_module(x)
     source = views(padded(x, window, places), window, places)
-    chunk = min(_chunk(source[:1].nbytes), len(x))
+    per_image = source[:1].nbytes if xp is np else max(source[:1].nbytes, product_bytes)
+    chunk = min(_chunk(per_image, xp), len(x))
     buffer = xp.empty((chunk, *source.shape[1:]), x.dtype)
     for first in range(0, len(x), max(chunk, 1)):
         part = source[first : first + chunk]
@@ -112,8 +123,8 @@ def _grouped(x: Array, groups: int) -> Array:
     return x.reshape(len(x), groups, x.shape[1] // groups, prod(x.shape[2:]))
 
 
-def _chunk(bytes_per_image: int) -> int:
-    return max(1, _CHUNK_BYTES // max(bytes_per_image, 1))
+def _chunk(bytes_per_image: int, xp: Any) -> int:
+    return max(1, (_CHUNK_BYTES if xp is np else _CHUNK_BYTES_GPU) // max(bytes_per_image, 1))
 
 
 def _better_turned(filters: Array, dout: Array, size: Sizes, window: Window) -> bool:
