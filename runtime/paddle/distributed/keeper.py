@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervision of one launch: the process that the user started, and the keeper, its child, which runs the workers.
 
-The keeper starts the workers, waits for them, and stops those that are left; it is detached from the terminal. Each
+The keeper starts the workers, waits for them, and stops the remaining ones; it is detached from the terminal. Each
 event is a byte on one of two sockets: a child exited, or the user's process wants the keeper to stop or has exited. The
 first worker that fails ends the launch; the servers are stopped when all trainers are done. If either of the two
 processes is killed, the other one inherits the orphans and stops everything. If both are killed, the kernel kills the
@@ -90,7 +90,7 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def has_children() -> bool:
-    """Return whether descendants remain: this process adopts orphans, so each of them is below one of its children."""
+    """Return whether descendants remain; this process adopts orphans, so each is below one of its children."""
     _, others = reap()
     return others
 
@@ -110,7 +110,7 @@ def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]
     """Send signals to all descendants; return their process IDs.
 
     Args:
-        but: processes to leave out.
+        but: processes to omit.
     """
     below = set(_below()).difference(but)
     for pid in below:
@@ -149,10 +149,11 @@ class Worker:
 
     Attributes:
         name: "trainer 3", "pserver 0".
-        env: its whole environment, which may hold secrets and is never shown.
+        env: the complete environment, which may contain secrets and is never shown.
         log: the file for its stdout and stderr; None: it inherits those of the keeper.
-        is_server: whether it serves the others, and is stopped when they are done.
-        drains: whether other nodes need this server too: it gets USR1 instead, and exits when no trainer needs it.
+        is_server: whether the worker serves the others, and is stopped when they are done.
+        drains: whether other nodes also need this server: it then gets USR1 and exits when no trainer needs it any
+            more.
     """
 
     name: str
@@ -336,7 +337,7 @@ def say(line: str) -> None:
 
 
 def run(workers: Sequence[Worker]) -> int:
-    """Run workers; return the exit code: 0 all succeeded, 1 one failed, 128 + n stopped by signal n."""
+    """Run workers; return the exit code: 0: all succeeded; 1: one failed; 128 + n: stopped by signal n."""
     become_subreaper()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

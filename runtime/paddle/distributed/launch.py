@@ -25,7 +25,7 @@ _GPU = re.compile(r"nvidia\d+")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
+    """Start the processes and wait for them; return the exit code, or 2 if nothing was started."""
     return script.launch(_MODULE, _flags(), plan, arguments)
 
 

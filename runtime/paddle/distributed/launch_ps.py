@@ -22,7 +22,7 @@ _MODULE = "paddle.distributed.launch_ps"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
+    """Start the processes and wait for them; return the exit code, or 2 if nothing was started."""
     return script.launch(_MODULE, _flags(), plan, arguments)
 
 

@@ -29,7 +29,7 @@ _SERVERS = "PADDLE_INIT_PSERVERS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start both processes and wait for them; return the exit code, 2 if nothing was started."""
+    """Start both processes and wait for them; return the exit code, or 2 if nothing was started."""
     return script.launch(_MODULE, _flags(), plan, arguments)
 
 

@@ -31,7 +31,7 @@ _NO_FLAGS = ("training_script", "training_script_args")
 
 
 def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: Sequence[str] | None) -> int:
-    """Start processes and wait for them; return the exit code, 2 if nothing was started.
+    """Start processes and wait for them; return the exit code, or 2 if nothing was started.
 
     Args:
         module: the launcher's name for `python -m`.
@@ -69,7 +69,7 @@ def add_nodes(flags: argparse.ArgumentParser) -> None:
 
 
 def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
-    """Add the flags that all launchers take; call this last.
+    """Add the flags that all launchers accept; call this last.
 
     Args:
         log_dir: the default of --log_dir.
@@ -117,7 +117,7 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
 
 
 def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dict[str, str]:
-    """Return the environment of all processes on this node: the user's whole one, unlike the original, and more.
+    """Return the environment of all processes on this node: the user's complete one, unlike the original, and more.
 
     Args:
         processes: the number of processes, which share the cores.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bounded queue between threads that also signals the end of data, errors, and that the consumer has left.
 
-Waits have no time limit, since a training step may take any time. They end when the other side acts, ends, fails or
-leaves, and both sides are certain to do one of these.
+Waits have no time limit, because a training step can take any time. They end when the other side acts, ends, fails or
+leaves, one of which is certain to happen.
 
 Also: which readers may be read ahead, that is, asked for a batch before training with the previous one.
 
@@ -102,7 +102,7 @@ class Channel(Generic[T]):
 
 
 def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
-    """Put everything that `source()` yields into `out`, then its end or its error; stop if the consumer has left."""
+    """Put everything that `source()` yields into `out`, then its end or error; stop if the consumer leaves."""
     try:
         for item in source():
             out.put(item)
@@ -146,5 +146,5 @@ def marked(reader: _Reader, sources: Iterable[Callable[[], Iterable[Any]]] = ())
 
 
 def may_be_read_ahead(reader: Callable[[], Iterable[Any]]) -> bool:
-    """Return whether a trainer may read the next batch before it has trained with the previous one."""
+    """Return whether a trainer may read the next batch before it has trained on the previous one."""
     return bool(getattr(reader, _MARK, False))

@@ -65,7 +65,7 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
 def cloud_reader(
     paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: int = 5, buf_size: int = 64
 ) -> Reader[Any]:
-    """Read the samples of recordio files that the job's queue of tasks gives this trainer; see `paddle.v2.master`.
+    """Read the samples of recordio files that the job's task queue assigns to this trainer; see `paddle.v2.master`.
 
     In each pass, every sample goes to one trainer; faster trainers get more of them. Each iteration is the next pass.
     In a restarted trainer, passes that the job has finished are empty.
@@ -73,7 +73,7 @@ def cloud_reader(
     Args:
         paths: patterns, as for `recordio`; the same files for all trainers, under the same paths.
         etcd_endpoints: ignored: the job's first parameter server has the queue.
-        timeout_sec: seconds to wait for an answer of the queue; at least 60.
+        timeout_sec: time in seconds to wait for an answer from the queue; at least 60.
         buf_size: prefetched samples.
 
     Raises:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decorators of readers, without threads.
 
-Nothing is read before the new reader is called and iterated over. Every call reads its sources again, except for
+Nothing is read until the new reader is called and iterated over. Every call reads the sources again, except with
 `cache`.
 """
 
@@ -28,7 +28,7 @@ class ComposeNotAligned(PaddleError, ValueError):
 
 
 def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
-    """Yield `func(a, b, ...)` for the samples a, b, ... of the readers, until the shortest reader ends."""
+    """Yield `func(a, b, ...)` for corresponding samples a, b, ... of the readers, until the shortest reader ends."""
 
     def read() -> Iterator[U]:
         return (func(*samples) for samples in zip(*(reader() for reader in readers), strict=False))
@@ -39,7 +39,8 @@ def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
 def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
     """Yield samples in random order within a buffer of `buf_size` samples, buffer after buffer.
 
-    The order comes from Python's `random`: seed that to repeat it. A buffer of 0 or 1 samples keeps the order.
+    The order comes from Python's `random`; seed it to make the order repeatable. A buffer of 0 or 1 samples keeps the
+    order.
     """
 
     def read() -> Iterator[T]:
@@ -91,7 +92,7 @@ def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple
 
 
 def firstn(reader: Reader[T], n: int) -> Reader[T]:
-    """Yield the first `n` samples; no others are read from the source."""
+    """Yield the first `n` samples; read no others from the source."""
 
     def read() -> Iterator[T]:
         return itertools.islice(iter(reader()), int(n))
@@ -124,7 +125,7 @@ def _as_tuple(sample: Any) -> tuple[Any, ...]:
 
 
 class Fake:
-    """`fake(reader, max_num)`: repeats the first sample max_num times per pass, to measure without files."""
+    """Repeats the first sample `max_num` times per pass, to measure without files: `fake(reader, max_num)`."""
 
     def __init__(self) -> None:
         self.data: Any = None

@@ -23,7 +23,7 @@ class Holder(NamedTuple):
 
 @dataclass(slots=True)
 class Task:
-    """Pieces that one trainer reads.
+    """A group of pieces that one trainer reads.
 
     Attributes:
         pieces: (path, byte offset of the chunk) of each piece.
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(slots=True)
 class Lease:
-    """A task, the client that reads it, and the time at which the lease ends, by the queue's clock."""
+    """A task, the client that reads it, and the time at which the lease expires, by the queue's clock."""
 
     task: Task
     holder: Holder
@@ -80,7 +80,7 @@ class Dataset:
         return True
 
     def return_task(self, number: int, epoch: int, *, failed: bool) -> bool:
-        """End the lease of a task that was not finished; return whether the task is given up."""
+        """End the lease of an unfinished task; return whether the task is given up."""
         lease = self.leases.get(number)
         if lease is None or lease.task.epoch != epoch:
             return False
@@ -129,7 +129,7 @@ class Dataset:
 
 
 def tasks_of(pieces: Sequence[tuple[str, int]], num_trainers: int) -> list[Task]:
-    """Group pieces into tasks, in order: at most `MOST_PIECES` each, fewer if there would be few tasks per trainer."""
+    """Group pieces into tasks in order, at most `MOST_PIECES` each, or fewer if trainers would get few tasks."""
     size = max(1, min(MOST_PIECES, len(pieces) // (TASKS_PER_TRAINER * max(1, num_trainers))))
     starts = range(0, len(pieces), size)
     return [Task(number, pieces[start : start + size]) for number, start in enumerate(starts)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Readers that prefetch on threads.
 
-Threads start when iteration starts and end with it, even if the consumer stops early. An error of the source or of the
-mapper is raised in the consumer, after the samples before it.
+Threads start when iteration starts and end with it, even if the consumer stops early. An error in the source or mapper
+is raised in the consumer, after the samples that precede it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ U = TypeVar("U")
 
 
 def buffered(reader: Reader[T], size: int) -> Reader[T]:
-    """Prefetch up to `size` samples on one thread; with 0, all of them."""
+    """Prefetch up to `size` samples on one thread; 0: all samples."""
     if size < 0:
         raise ConfigError(f"buffered: size must not be negative, got {size}")
 
@@ -40,7 +40,7 @@ def xmap_readers(
 
     Args:
         mapper: called from several threads concurrently.
-        reader: the source, which is read on one more thread.
+        reader: the source, which is read on a further thread.
         process_num: the number of threads that run the mapper.
         buffer_size: the maximum number of prefetched samples, and of results.
         order: True yields results in the order of the source; False as soon as they are ready.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples from other processes: those of several readers as they arrive, or the output of a command.
+"""Samples from other processes: from several readers, as they arrive, or from the output of a command.
 
 A command, such as `hadoop fs -cat`, is split into arguments as a shell would, but no shell runs. It ends with the
 iteration: a consumer that stops early stops it.
@@ -131,7 +131,7 @@ class PipeReader:
         self._file_type = file_type
 
     def get_line(self, cut_lines: bool = True, line_break: str = "\n") -> Iterator[str]:
-        """Yield the text as lines without `line_break`, or, with cut_lines=False, in pieces as they arrive.
+        """Yield the text as lines without `line_break` or, with cut_lines=False, in pieces as they arrive.
 
         Raises:
             subprocess.CalledProcessError: after the last line, when the command did not exit with 0.

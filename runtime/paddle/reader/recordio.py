@@ -36,7 +36,7 @@ class Compressor(enum.IntEnum):
 
 
 class Layout(enum.Enum):
-    """The order of the header fields after the magic number."""
+    """The order of the header's fields after the magic number."""
 
     V2 = ("checksum", "compressor", "size", "records")
     FLUID = ("records", "checksum", "compressor", "size")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of tasks over pieces of data: which trainer reads which pieces of a data set in a pass.
+"""Queues of tasks over pieces of data, which determine which trainer reads which pieces in a pass.
 
-A piece is a chunk of a recordio file, a task a few pieces in a row. A trainer leases a task, reports each piece that it
-has read to its end, and gets the next task. A task whose trainer exits, is replaced, or reports nothing for `LEASE_S`
-goes to another trainer from its first unread piece on; one that failed `MOST_FAILURES` times is given up for this pass.
-A pass is over when no task is waiting or leased; then all tasks wait for the next one.
+A piece is a chunk of a recordio file; a task is a few consecutive pieces. A trainer leases a task, reports each piece
+that it has read to its end, and gets the next task. A task whose trainer exits, is replaced, or reports nothing for
+`LEASE_S` goes to another trainer from its first unread piece on; one that failed `MOST_FAILURES` times is given up for
+this pass. A pass is over when no task is waiting or leased; then all tasks wait for the next one.
 
 In each pass every piece is read to its end by one trainer. A trainer that loses its lease may have read a part of one
 piece before, which is then read twice: a lease cannot promise more.
 
-All changes can be written to a journal, with which another process continues.
+All changes can be written to a journal, from which a new process continues.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TaskQueues:
         self._journal.truncate(len(whole.encode()))
 
     def close(self) -> None:
-        """Close the journal; it stays for another process."""
+        """Close the journal, which remains for the next process."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -112,7 +112,7 @@ class TaskQueues:
                 client.lost_at = self.clock()
 
     def tick(self) -> None:
-        """Return tasks to the queue whose leases ended, or whose trainers have been disconnected for `LOST_S`."""
+        """Return tasks to the queue if their leases have expired or their trainers are disconnected for `LOST_S`."""
         now = self.clock()
         for name, data in self._datasets.items():
             for number, lease in list(data.leases.items()):
