@@ -39,7 +39,10 @@ class Task:
 
 
 class WorkerThreads:
-    """Daemon threads that take turns at tasks. They exit after IDLE_S without work, or after `expect(False)`."""
+    """Daemon threads that take turns at tasks. All but one exit after IDLE_S without work, and all after `expect(False)`.
+
+    One stays because this machine may refuse another one later.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -120,9 +123,10 @@ class WorkerThreads:
             while not self._waiting:
                 self._idle += 1
                 if self._may_idle:
-                    self._wake.wait(deadline - time.monotonic())
+                    self._wake.wait(deadline - time.monotonic() if self._threads > 1 else None)
                 self._idle -= 1
-                if not self._waiting and not (self._may_idle and time.monotonic() < deadline):
+                is_spare = self._threads > 1 and time.monotonic() >= deadline
+                if not self._waiting and (is_spare or not self._may_idle):
                     self._threads -= 1
                     self._none_left.notify_all()
                     return None

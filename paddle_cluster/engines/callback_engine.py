@@ -36,7 +36,7 @@ from paddle_cluster.engines.callback_agents import (
     own_addresses,
 )
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.errors import ConnectError
+from paddle_cluster.errors import ConnectError, ThreadLimitError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import job_certificate
 from paddle_cluster.system.installation import NODE_DIR
@@ -176,6 +176,9 @@ class CallbackEngine(Engine):
         except OSError as error:
             among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
             self._fault = f"no port is free for connections from nodes{among}: {error.strerror}"
+        except RuntimeError:  # this machine refuses another thread: the other nodes do not wait
+            self._fault = str(ThreadLimitError())
+            raise
 
     def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> CallbackAgent:
         assert self._rendezvous is not None

@@ -97,8 +97,14 @@ class ToolProcess:
         except OSError as error:
             ended(f"cannot start {self._tool.argv[0]}: {error.strerror}. It must be in PATH on this machine")
             return
-        self._listening = threading.Thread(target=self._listen, args=(ended,), name="engine", daemon=True)
-        self._listening.start()
+        listening = threading.Thread(target=self._listen, args=(ended,), name="engine", daemon=True)
+        try:
+            listening.start()
+        except RuntimeError:  # this machine refuses another thread
+            with self._process:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            raise
+        self._listening = listening
 
     def _argv(self) -> list[str]:
         if HOSTS not in self._tool.argv:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from paddle_cluster.engines.callback_agents import CallbackAgent
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.engines.openmpi import tool_of
+from paddle_cluster.engines.tool_process import Tool, ToolProcess
 from paddle_cluster.errors import UsageError
 from tests.launcher.configuring import Resolve
 from tests.launcher.planning import Planned
@@ -26,3 +29,18 @@ def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(planned: Plan
     plan = planned("HOSTS = ['a', 'b:2222']\n", "--engine=openmpi")
     with pytest.raises(UsageError, match=r"'b:2222' has a port, .* in ~/.ssh/config"):
         entry(plan.settings).of(plan, is_job=False).check()
+
+
+def test_a_tool_whose_thread_is_refused_is_killed_and_can_be_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    tool = ToolProcess(Tool("sleeper", ("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"), ()), ("a",))
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        tool.start(lambda *_: CallbackAgent((), {}), lambda *_: None)
+    assert tool.close() == ""
+    assert tool._process is not None
+    assert tool._process.returncode == -9
