@@ -37,7 +37,7 @@ def main(conf: str, workspace: str) -> None:
     planned = plan.build(resolved, "JOB20260101000000-bec0de")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     connector = Connector(events, entry(planned.settings).of(planned, is_job=False))
-    begun = time.monotonic()
+    begun, cpu_begun = time.monotonic(), time.process_time()
     for node in planned.nodes:
         connector.connect(node.node_id, node.label, node.host, node.python)
     links: list[Link] = []
@@ -59,8 +59,9 @@ def main(conf: str, workspace: str) -> None:
             greeted.add(event.node_id)
         else:
             raise RuntimeError(f"an agent did not start: {event}")
-    ended = time.monotonic()
-    print(json.dumps({"import_s": IMPORTED - BEGUN, "start_s": ended - begun}))
+    ended, cpu_s = time.monotonic(), time.process_time() - cpu_begun
+    times = {"import_s": IMPORTED - BEGUN, "start_s": ended - begun, "cpu_s": cpu_s / len(planned.nodes)}
+    print(json.dumps(times))
     connector.close()
     for link in links:
         link.close()

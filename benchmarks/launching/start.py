@@ -23,9 +23,10 @@ def measure(run: Run, count: int) -> None:
     """Measure starting `true` on `count` hosts with each tool."""
     with Cluster(count) as cluster:
         imports: list[float] = []
+        used: list[float] = []
         contenders = [
             *(Contender(f"whole_{count}_{name}", turn) for name, turn in ours(cluster, run).items()),
-            Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports)),
+            Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports, used)),
         ]
         for name, turn in others(cluster).items():
             figure = f"start_{count}_{name}"
@@ -47,13 +48,12 @@ def measure(run: Run, count: int) -> None:
             f"start_{count}_openssh": "xargs -P: `true` ran on every host",
         },
     )
-    if imports:
-        run.report.add(
-            f"import_s_{count}",
-            Samples(tuple(imports[1:] or imports)),
-            "s",
-            "the launcher's imports, once per command",
-        )
+    for figure, seconds, what in (
+        ("import_s", imports, "the launcher's imports, once per command"),
+        ("start_cpu_s", used, "the launcher's CPU time per host until the hello of every agent"),
+    ):
+        if seconds:
+            run.report.add(f"{figure}_{count}", Samples(tuple(seconds[1:] or seconds)), "s", what)
     for what, figure in (
         ("whole", "whole_{}_ours"),
         ("resident", "whole_{}_resident"),
@@ -125,7 +125,7 @@ def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
     return lambda turn: jobs.run(workspace, f"--entry={TRUE}", root=root).wall_s
 
 
-def _agents(cluster: Cluster, run: Run, imports: list[float]) -> float:
+def _agents(cluster: Cluster, run: Run, imports: list[float], used: list[float]) -> float:
     conf = cluster.write_conf(run.scratch / "start_conf.py", **PATIENCE)
     workspace = run.workspace("start")
     done = cluster.run(
@@ -142,4 +142,5 @@ def _agents(cluster: Cluster, run: Run, imports: list[float]) -> float:
     )
     said = json.loads(done.stdout)
     imports.append(said["import_s"])
+    used.append(said["cpu_s"])
     return float(said["start_s"])

@@ -39,7 +39,7 @@ class Task:
 
 
 class WorkerThreads:
-    """Daemon threads that take turns at tasks. All but one exit after IDLE_S without work, and all after `expect(False)`.
+    """Daemon threads that take turns at tasks. All but one exit after IDLE_S without work, all after `expect(False)`.
 
     One stays because this machine may refuse another one later.
     """

@@ -191,6 +191,7 @@ class Dispatch:
         """Handle an answer about this tree."""
         if isinstance(answer, Committed):
             self.path, self.state = answer.job_dir, DispatchState.DONE
+            self._is_there |= answer.have_tree
         elif isinstance(answer, Failed):
             text = f"the {self.tree} did not arrive: {answer.detail}"
             if answer.missing_bytes:

@@ -255,7 +255,7 @@ class PathWatch:
         self._plan = context.plan
         self._roster = context.roster
         self._console = context.console
-        self._asked_at = 0.0
+        self._asked_at = time.monotonic()
         self._pending: dict[int, tuple[Route, ...] | None] = {}  # node -> its previous answer
         self._broken: dict[tuple[int, int], Route] = {}
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe

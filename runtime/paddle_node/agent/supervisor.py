@@ -94,6 +94,7 @@ class Supervisor:
         self._heard_at = time.monotonic()
         self._alone = False
         self._parted = False  # our goodbye was sent
+        self._stopped: Optional[Dict[str, Any]] = None  # the last `stopped` of all processes
         self._job_requests = JobRequests(self._loop, self._outbox)
         self._handlers: Dict[str, Callable[[Any, bytes], None]] = {
             "hello": self._on_hello,
@@ -105,7 +106,7 @@ class Supervisor:
             "relay": self._on_relay,
             "fetch": self._on_fetch,
             "start": self._on_start,
-            "stop": lambda asked, body: self._stop(asked.procs, asked.grace_s, lambda: None),
+            "stop": lambda asked, body: self._stop(asked.procs, asked.grace_s),
             "stacks": lambda asked, body: self._processes.ask_stacks(asked.procs),
             "ack": lambda asked, body: self._need_tailer().sender.acked(asked.bytes),
             "verified": lambda asked, body: self._need_tailer().sender.verified(asked.last, body),
@@ -286,6 +287,7 @@ class Supervisor:
             raise ValueError("expected commit first: there is no job directory to run in")
         if self._probe is not None:
             self._probe.leave_to_job(asked.env.get("POD_IP", ""))
+        self._stopped = None
         pid = self._processes.start(self._job_requests.with_saved(asked), body, self._job_dir)
         self._job_requests.started(asked, pid)
         self._usage.begin(self._marks)
@@ -294,11 +296,19 @@ class Supervisor:
         self._job_requests.leaving("its launcher ended it")
         self._stop(None, asked.grace_s, lambda: self._drain(time.monotonic() + asked.drain_s))
 
-    def _stop(self, procs: Optional[Sequence[str]], grace_s: float, then: Callable[[], None]) -> None:
+    def _stop(
+        self, procs: Optional[Sequence[str]], grace_s: float, then: Optional[Callable[[], None]] = None
+    ) -> None:
+        """Stop processes and report it; before `then`, which ends the job, only if the last report said otherwise."""
+
         def done(left: List[FoundProcess], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
-            self._outbox.send("stopped", procs=procs, killed=killed, **process_tree.named(left, unsure))
-            then()
+            found = process_tree.named(left, unsure)
+            if then is None or killed or found != self._stopped:
+                self._outbox.send("stopped", procs=procs, killed=killed, **found)
+            self._stopped = found if procs is None else self._stopped
+            if then is not None:
+                then()
 
         if procs is None and self._job_requests.end_before_us(self._marks, grace_s, done):
             return
@@ -321,8 +331,7 @@ class Supervisor:
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:
-        """Exit when everything was sent; a launcher that can reconnect closes the connection when it has received
-        all."""
+        """Exit when everything was sent; a launcher that can reconnect closes the connection when it has all."""
         if self._reconnect_listener is not None:
             return
         if self._outbox.empty or time.monotonic() >= deadline:

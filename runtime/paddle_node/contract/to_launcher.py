@@ -123,6 +123,7 @@ class Committed(NamedTuple):
     job_dir: NodePath
     files: Whole = 0
     bytes: Bytes = 0
+    have_tree: bool = False
 
 
 class Started(NamedTuple):

@@ -26,6 +26,7 @@ from paddle_node.contract.to_agent import Blob, Commit, Extras, File, Manifest
 DIGESTS_A_FRAME = 50_000
 TELL_S = 1.0  # seconds between reports of the progress
 STEP = 64  # files checked without returning to the loop
+AT_ONCE = 1 << 20  # bytes of a tree that is built so soon that `committed` alone says that nothing is missing
 
 Send = Callable[..., None]
 
@@ -186,7 +187,9 @@ class Trees:
     def _say_lacking(self, name: str, tree: Tree, lacking: List[str]) -> None:
         common = {"tree": name, "cached_files": len(tree.files) - len(lacking), "have_tree": tree.there}
         relayed = self.shared.relayed(tree)
-        for start in range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
+        extras = None if lacking else tree.extras
+        is_soon = extras is not None and not relayed and (tree.there or tree.size() <= AT_ONCE)
+        for start in () if is_soon else range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
             part = lacking[start : start + DIGESTS_A_FRAME]
             offsets = {digest: self._arrivals.size_of(digest) for digest in part}
             self._send(
@@ -197,8 +200,8 @@ class Trees:
                 final=start + DIGESTS_A_FRAME >= len(lacking),
                 **common,
             )
-        if not lacking and tree.extras is not None:
-            self._build_soon(name, tree, tree.extras)
+        if extras is not None:
+            self._build_soon(name, tree, extras)
 
     def _store(self, digest: str, offset: int, data: memoryview, last: bool) -> None:
         incoming = self._arrivals.get(digest)
@@ -247,7 +250,8 @@ class Trees:
     def _done(self, name: str, path: str, tree: Tree, collect: Sequence[str]) -> None:
         self._forget(name, tree)
         self._committed(name, path, collect)
-        self._send("committed", tree=name, job_dir=path, files=len(tree.entries), bytes=tree.size())
+        size = {"files": len(tree.entries), "bytes": tree.size()}
+        self._send("committed", tree=name, job_dir=path, have_tree=tree.there, **size)
 
     def _forget(self, name: str, tree: Tree) -> None:
         if self._trees.get(name) is tree:

@@ -105,6 +105,20 @@ def test_setuid_setgid_and_sticky_bits_are_stripped(idle: Node) -> None:
     assert (idle.root / "JOB1/d").stat().st_mode & 0o7777 == 0o700
 
 
+def test_a_small_tree_of_which_nothing_is_missing_is_committed_without_another_exchange(idle: Node) -> None:
+    offer(idle, [file("x")], ".paddle/runtime/" + "a" * 32)
+    idle.expect("lacking")
+    send_blob(idle, (0, CONTENT, True))
+    commit(idle)
+    assert not idle.expect("committed").fields["have_tree"]
+    for dest, is_there in (("JOB2", False), (".paddle/runtime/" + "a" * 32, True)):
+        fields = {"dest": dest, "first": True, "final": True, "commit": {"files": {}, "collect": []}}
+        idle.link.send("manifest", json.dumps([file("x")]).encode(), tree="workspace", **fields)
+        assert idle.expect("committed").fields["have_tree"] is is_there
+        assert (idle.root / dest / "x").read_bytes() == CONTENT
+    assert len(idle.messages("lacking")) == 1
+
+
 @pytest.mark.parametrize(
     "pieces",
     [

@@ -47,6 +47,24 @@ def test_stop_leaves_no_process_of_the_job(node: Node, canary: object) -> None:
     assert marked(node.job_id) == []
 
 
+def test_a_goodbye_reports_the_end_again_only_after_another_start(node: Node) -> None:
+    node.link.send("stop", procs=None, grace_s=5.0)
+    node.expect("stopped")
+    node.link.send("bye", grace_s=5.0, drain_s=30.0)
+    node.expect("goodbye")
+    assert len(node.messages("stopped")) == 1
+
+
+def test_a_goodbye_alone_reports_the_end_of_the_processes(node: Node) -> None:
+    node.link.send("stop", procs=None, grace_s=5.0)
+    node.expect("stopped")
+    pid = node.python("import time; time.sleep(600)")
+    node.link.send("bye", grace_s=5.0, drain_s=30.0)
+    node.expect("goodbye")
+    assert len(node.messages("stopped")) == 2
+    assert not lives(pid)
+
+
 @pytest.mark.parametrize("victim", ["guard", "agent"])
 def test_when_one_of_the_two_agent_processes_is_killed_the_other_cleans(
     node: Node, canary: object, victim: str
