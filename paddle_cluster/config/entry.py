@@ -6,12 +6,14 @@ The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. 
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside
 from paddle_cluster.errors import WorkspaceError
 from paddle_node.contract.classes import dataclass, regex
+from paddle_node.contract.text import module_files
 
 DEFAULT = "train.py"
 _MODULE = regex(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -91,23 +93,18 @@ def check(entry: Entry, package: Path) -> None:
 
 def files(entry: Entry, package: Path) -> tuple[str, ...]:
     """Return the candidate files in the workspace, relative to it; none for a module of the nodes' Python."""
-    if not entry.module:
-        return (entry.path,)
-    path = entry.module.replace(".", "/")
-    top = entry.module.partition(".")[0]
-    is_ours = (package / top).is_dir() or (package / f"{top}.py").is_file()
-    return (f"{path}.py", f"{path}/__main__.py") if is_ours else ()
+    if entry.module:
+        return module_files(entry.module, lambda name: os.path.exists(f"{package}/{name}"))
+    return (entry.path,)
 
 
 def _check_module(module: str, package: Path) -> None:
     names = files(Entry(module=module), package)
     if not names:
         return
-    script, main = (package / name for name in names)
-    is_package = main.with_name("__init__.py").is_file()  # Python prefers it to a script with the same name
-    runs = main if is_package or not script.is_file() else script
+    runs = package / names[0]
     if not runs.is_file():
-        missing = f"no {names[1]}" if is_package else f"neither {' nor '.join(names)}"
+        missing = f"neither {' nor '.join(names)}" if names[1:] else f"no {names[0]}"
         raise WorkspaceError(f"{package} has {missing}; --entry=-m{module} cannot run")
     _check_content(runs)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.options import Mode
 from paddle_cluster.nodes import preflight
 from paddle_cluster.plan import machines
@@ -40,6 +41,8 @@ def probe_of(
     settings = plan.settings
     is_pserver = node.node_id in plan.pserver_nodes
     is_trainer = node.node_id in plan.trainer_nodes
+    is_there = settings.job.workspace is not None
+    entry = settings.job.entry if is_there and is_trainer else Entry()
     return {
         "nic": settings.cluster.nic or None,
         "address": node.local_address,
@@ -50,11 +53,10 @@ def probe_of(
         "modules": list(preflight.asked_modules(plan.mode, settings.cluster.wire, settings.job.bootstrap)),
         "need_bytes": need_bytes,
         "need_files": need_files,
-        "workspace": node.job_dir if settings.job.workspace is not None else None,
-        "entry": (settings.job.entry.path or None)
-        if settings.job.workspace is not None and is_trainer
-        else None,
-        "code": settings.job.workspace is not None and (is_trainer or settings.job.mode is Mode.FLUID),
+        "workspace": node.job_dir if is_there else None,
+        "entry": entry.path or None,
+        "module": entry.module or None,
+        "code": is_there and (is_trainer or settings.job.mode is Mode.FLUID),
         "write_to": checkpoint_dir(settings) if is_pserver else None,
         "resumed_from": resumed_from(settings, node.job_dir) if is_pserver else None,
         "token": None if node.host.is_local else plan.job_id,

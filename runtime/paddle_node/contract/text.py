@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any
+from typing import Any, Callable, Tuple
 
 from paddle_node.contract.classes import regex
 
@@ -93,3 +93,21 @@ def _visible_character(character: str) -> str:
     if character.isprintable() or character in _SPACES:
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def module_files(module: str, exists: Callable[[str], bool]) -> Tuple[str, ...]:
+    """Return the files of a folder that `python -m` looks for, the one that it runs first.
+
+    None are returned for a module of Python or of an installed package.
+
+    Args:
+        exists: whether the folder has a path.
+    """
+    path = module.replace(".", "/")
+    top = path.partition("/")[0]
+    if not exists(top + "/") and not exists(top + ".py"):
+        return ()
+    script, main = path + ".py", path + "/__main__.py"
+    if exists(path + "/__init__.py"):  # preferred to a script with the same name
+        return (main,)
+    return (main, script) if exists(main) and not exists(script) else (script, main)

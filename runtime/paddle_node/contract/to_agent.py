@@ -101,6 +101,7 @@ class Probe(NamedTuple):
     need_files: Number = 0
     workspace: Optional[str] = None
     entry: Optional[RelativePath] = None
+    module: Optional[str] = None
     code: bool = False
     write_to: Optional[str] = None
     resumed_from: Optional[str] = None

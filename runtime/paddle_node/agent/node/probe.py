@@ -86,7 +86,9 @@ class Probe:
             look.beside(name, partial(storage.look, path, write=False), look.disk)
         if workspace:
             look.beside(
-                "workspace", partial(workspace_problem, workspace, entry, self._root_dir), look.workspace
+                "workspace",
+                partial(workspace_problem, workspace, entry, asked.module, self._root_dir),
+                look.workspace,
             )
             if asked.code:
                 look.beside("code", partial(code_of, workspace, entry), look.keep)

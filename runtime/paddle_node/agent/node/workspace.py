@@ -8,11 +8,12 @@ the nodes, and reading it would take too long for a preflight.
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from paddle_node.agent.files import disk, storage
 from paddle_node.agent.files.digests import blake2b
 from paddle_node.contract.names import LOG, OUTPUT
+from paddle_node.contract.text import module_files
 from paddle_node.linux import ownership
 
 LITTLE_BYTES = 1 << 20  # no checkpoint fits on such a file system
@@ -37,7 +38,7 @@ def folder_problem(path: str) -> str:
     )
 
 
-def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
+def workspace_problem(path: str, entry: Optional[str], module: Optional[str], root_dir: str) -> List[Any]:
     """Return [what is wrong with the directory in which a job will run, or ""; whether that prevents the job]."""
     if not os.path.isdir(path):
         return [
@@ -47,8 +48,11 @@ def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[An
         ]
     if not os.access(path, os.W_OK | os.X_OK):
         return ["this user cannot write to %s" % path, True]
-    if entry is not None:
-        script = path + "/" + entry
+    candidates: Tuple[str, ...] = (entry,) if entry is not None else ()
+    if module:
+        candidates = module_files(module, lambda name: os.path.exists(path + "/" + name))
+    if candidates:
+        script = path + "/" + candidates[0]
         is_file = os.path.isfile(script)
         if not is_file or not os.path.getsize(script):  # it would end with 0, as if it had trained
             fault = "is empty (0 bytes)" if is_file else "does not exist"

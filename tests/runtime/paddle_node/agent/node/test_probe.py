@@ -190,6 +190,27 @@ def test_a_deployed_directory_without_its_entry_or_with_an_empty_one_is_a_proble
     assert what(probe(idle, workspace=str(tmp_path), entry=None)) == []
 
 
+def test_a_deployed_directory_with_a_package_without_the_module_to_run_is_a_problem(
+    idle: Node, tmp_path: Path
+) -> None:
+    def found(module: str) -> list[str]:
+        return [text for _, text in probe(idle, workspace=str(tmp_path), module=module)["problems"]]
+
+    assert found("installed.elsewhere") == []
+    package = tmp_path / "net"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (absent,) = found("net.train")
+    assert "net/train.py does not exist" in absent
+    (absent,) = found("net")
+    assert "net/__main__.py does not exist" in absent
+    (package / "train.py").write_text("")
+    (empty,) = found("net.train")
+    assert "net/train.py is empty (0 bytes)" in empty
+    (package / "train.py").write_text("pass\n")
+    assert found("net.train") == []
+
+
 def test_a_python_that_takes_too_long_is_told_with_its_limit(
     make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
