@@ -33,6 +33,7 @@ _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 10, "decoder": 10}
 _ROOT = Path(__file__).resolve().parents[1]
 _START_S, _TURN_S, _STOP_S = 300.0, 120.0, 10.0  # torch.compile is slow
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_POLLING = "OPENBLAS_THREAD_TIMEOUT"  # as in jobs
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class Child:
             RuntimeError: it did not become ready; the message contains its last output.
         """
         path = os.pathsep.join([str(_ROOT), str(_ROOT / "runtime")])
-        env = {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
+        env = {**os.environ, **dict.fromkeys(_THREADS, str(threads)), _POLLING: "14", "PYTHONPATH": path}
         self._what = f"{python} -m benchmarks.learning.{' '.join(argv)}"
         self._process = subprocess.Popen(
             [python, "-W", "ignore", "-m", f"benchmarks.learning.{argv[0]}", *argv[1:]],

@@ -21,7 +21,7 @@ from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.host_settings import HostList, HostSettings
 from paddle_cluster.config.hosts import LOCAL, Host, count_question
 from paddle_cluster.config.options import BY_KEY, Mode
-from paddle_cluster.config.settings import GROUPS, THREAD_VARIABLES, Settings, Sources
+from paddle_cluster.config.settings import GROUPS, OPENBLAS_POLLING, THREAD_VARIABLES, Settings, Sources
 from paddle_cluster.config.values import ValueMismatchError, inside, mismatch
 from paddle_cluster.config.variables import files as variable_files
 from paddle_cluster.config.variables import read as read_variables
@@ -89,7 +89,9 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         "job.entry": _entry(arguments),
         "job.passthrough": arguments.passthrough,
         "job.flags": arguments.flags,
-        "job.threads": tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
+        "job.threads": tuple(
+            (name, environ[name]) for name in (*THREAD_VARIABLES, OPENBLAS_POLLING[0]) if environ.get(name)
+        ),
         "job.variables": for_all,
         "job.host_variables": for_hosts,
         "job.env_files": variable_files(arguments),

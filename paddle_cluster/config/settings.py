@@ -21,6 +21,8 @@ from paddle_cluster.system.state_dir import StatePlaces
 from paddle_node.contract.classes import dataclass
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# For 2^n cycles, idle threads of OpenBLAS poll before they sleep. Its default, 2^26, keeps cores from other threads.
+OPENBLAS_POLLING = ("OPENBLAS_THREAD_TIMEOUT", "14")
 
 
 class Saving(NamedTuple):

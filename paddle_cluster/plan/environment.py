@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Set
 from functools import cached_property, lru_cache
 
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
+from paddle_cluster.config.settings import OPENBLAS_POLLING, THREAD_VARIABLES, Settings
 from paddle_cluster.config.variables import LONGEST
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.ports import TrainerPlace, share, trainer_port
@@ -209,8 +209,8 @@ def gpus(settings: Settings, count: int, place: TrainerPlace) -> dict[str, str]:
 
 
 def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the thread variables: `count`, unless the user's environment sets them."""
-    return dict.fromkeys(THREAD_VARIABLES, str(count)) | dict(given)
+    """Return the thread variables: `count` and a short polling time, unless the user's environment sets them."""
+    return dict([*dict.fromkeys(THREAD_VARIABLES, str(count)).items(), OPENBLAS_POLLING, *given])
 
 
 def _numbers(numbers: Iterable[int]) -> str:

@@ -126,6 +126,9 @@ def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dic
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in _THREADS:
         env.setdefault(name, str(max(1, cores // processes)))
+    env.setdefault(
+        "OPENBLAS_THREAD_TIMEOUT", "14"
+    )  # idle threads sleep after 2^14 cycles; the default is 2^26
     if len(nodes.addresses) == 1:  # several launches do not know each other's
         env.setdefault(names.JOB_KEY, secrets.token_hex(_KEY_BYTES))
     return env | {"POD_IP": nodes.own, "PADDLE_CURRENT_IP": nodes.own}

@@ -43,6 +43,7 @@ REPLACEABLE = frozenset(
         "PADDLE_PSERVER_STATE_DIR",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
+        "OPENBLAS_THREAD_TIMEOUT",
         "TF_CONFIG",
         "OMPI_MCA_orte_hnp_uri",
         *(f"DMLC_{name}" for name in ("TRACKER_URI", "TRACKER_PORT", "NUM_WORKER", "TASK_ID")),

@@ -175,6 +175,7 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
         "OMP_NUM_THREADS": "4",
         "OPENBLAS_NUM_THREADS": "4",
         "MKL_NUM_THREADS": "4",
+        "OPENBLAS_THREAD_TIMEOUT": "14",
     }
 
 
