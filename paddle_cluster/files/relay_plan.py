@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans which node sends which bytes to which other nodes, so that only one copy leaves the launcher.
+"""Plans which node sends which bytes to which other nodes, so that the launcher sends only one copy.
 
-Nodes form a chain, or a tree with few branches if there are many nodes and few bytes. A node relays data while it
-receives them. Every node knows several nodes further up the chain, so that a failed node can be bypassed.
+Nodes form a chain, or a tree with few branches if there are many nodes and few bytes. A node relays data while
+receiving it. Every node knows several upstream nodes, so that a failed node can be bypassed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Member:
     """A node that has reported its missing files.
 
     Attributes:
-        lacking: missing bytes by digest.
-        offered: digests of all files that the node will have in the end.
+        lacking: number of missing bytes, by digest.
+        offered: digests of all files that the node will eventually have.
     """
 
     node_id: int
@@ -90,7 +90,7 @@ def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
 
 
 def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRoute:
-    """Plan the route for a node that answers late: append it after the last planned node.
+    """Plan the route of a late node, which joins the chain after the last planned node.
 
     Args:
         order: the nodes that already have or receive the files, in the order of `routes`.

@@ -2,7 +2,7 @@
 """Wheels for a platform: fetched by pip, checked, and cached for later jobs with the same requirements.
 
 pip runs in a separate process, with the user's settings (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, pip.conf).
-Packages of the lock file must have its sha256, and everything that a wheel requires must exist for that platform.
+Packages in the lock file must match its SHA-256 hashes, and every requirement of a wheel must exist for that platform.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_VERSION = "(from versions: none)"
 
 
 class NoWheelsError(LauncherError):
-    """An environment cannot be built; the text contains the reason, without naming nodes."""
+    """An environment cannot be built; the text contains the reason, but no node names."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class EnvironmentRequest:
 
     @property
     def lines(self) -> str:
-        """Return pip's input besides the workspace's requirements: with hashes, unless the workspace's have none."""
+        """Return pip's input in addition to the workspace's requirements, with hashes unless those have none."""
         if self.requirements is None:
             return "\n".join(pin.hashed for pin in self.pins)
         return "\n".join(pin.hashed if self.requirements.is_hashed else pin.text for pin in self.pins)
@@ -130,10 +130,10 @@ def kept(wanted: EnvironmentRequest, states: Path) -> Environment | None:
 
 
 class Fetch:
-    """Runs pip for one platform; `close` ends it in any state.
+    """Runs pip for one platform; `close` may be called in any state.
 
     Raises:
-        NoWheelsError: pip is missing, or there is no place for wheels.
+        NoWheelsError: pip is missing, or the directory for wheels cannot be created.
     """
 
     def __init__(self, wanted: EnvironmentRequest, states: Path) -> None:

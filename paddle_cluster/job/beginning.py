@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The start of a job: checks that need no connection, then the connections, then everything else.
 
-Logins wait for the network and the nodes. Meanwhile, this process imports most of its modules and sets up the job's
-control.
+While logins wait for the network and the nodes, this process imports most of its modules and sets up the job's control.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     """Run one job from its settings to its final screen.
 
     Args:
-        first: a connection that watches from the start, or None.
+        first: a client connection that follows the job from the start, or None.
 
     Raises:
         WorkspaceError: the workspace cannot be dispatched; no connection was made.

@@ -6,8 +6,8 @@ arrive together are therefore ordered by cause first, and by arrival second. A p
 broken connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop
 the job was ended by the launcher, unless its last output is that of an echo or of the cause.
 
-When one process of a synchronous job hangs, none makes progress, and any of them may be reported first. A process
-whose stacks show that it waits for its peers is an echo of one that does not.
+When one process of a synchronous job hangs, no process makes progress, and any of them can be reported first. A process
+whose stacks show that it waits for its peers is an echo of a process that does not wait.
 
 A rank of a collective job that exits early with code 0 is not a failure by itself. It is the cause if all failed ranks
 waited for it: their last output names its rank or address, or they hung.
@@ -74,7 +74,7 @@ class Conclusion:
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that explains the others; `failures` is not empty and in order of arrival."""
+    """Return the failure that explains the others; `failures` contains at least one, in order of arrival."""
     early = [failure for failure in failures if not failure.late] or list(failures)
     return min(early, key=_rank)
 
@@ -147,7 +147,7 @@ def waits_for_peers(stacks: str) -> bool:
 
 
 def waits(failure: Failure) -> bool:
-    """Return whether a process hung because another process did, according to its stacks."""
+    """Return whether a process's stacks show that it hung because a different process did."""
     return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
 
 

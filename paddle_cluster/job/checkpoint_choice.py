@@ -26,13 +26,13 @@ RAREST_S = 60.0
 def choose(
     job: plan.Plan, roster: Roster, loop: Loop, console: Console, enter: Callable[[str], None]
 ) -> None:
-    """Verify checkpoints until one is whole on all pserver nodes, and report those that are skipped.
+    """Verify checkpoints until one is intact on all pserver nodes, and report those that are skipped.
 
     Args:
         enter: called with the name of the phase, if there is something to verify.
 
     Raises:
-        PreflightError: no checkpoint is whole; starting from scratch would lose the training.
+        PreflightError: no checkpoint is intact; starting from scratch would discard the training progress.
     """
     nodes = job.pserver_nodes
     found = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state shared by all handlers of a job, including whether it is being stopped. Belongs to the loop's thread."""
+"""The state that all handlers of a job share, such as whether it is being stopped; used only by the loop's thread."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from paddle_node.contract.classes import dataclass
 
 @dataclass
 class JobContext:
-    """A job as its handlers see it.
+    """The part of a job's state that its handlers use.
 
     Attributes:
         events: the queue of the loop; links post to it.
         job_log: receives messages that need not appear on the screen.
-        stopping: the job is being stopped: processes are ended by the launcher.
+        stopping: whether the job is being stopped, so that the launcher ends its processes.
         asked_again: a request to stop that arrived while the job was already being stopped, or None.
     """
 

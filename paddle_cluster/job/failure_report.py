@@ -176,11 +176,11 @@ def write(
     incidents: Sequence[Incident],
     stacks: Mapping[str, str],
 ) -> str:
-    """Write the file; return the error, or "".
+    """Write the file; return the error message, or "".
 
     Args:
         incidents: restarts and losses that the job survived.
-        stacks: process name -> its stacks when another process hung.
+        stacks: process name -> its stacks at the time when a different process hung.
     """
     content = {
         "schema_version": SCHEMA_VERSION,

@@ -273,7 +273,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 
 def discards(roster: Roster) -> list[str]:
-    """Return a line with each trainer's discarded gradients, largest number first; none if nothing was discarded."""
+    """Return one line with each trainer's discarded gradients, largest number first; no line if there are none."""
     found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
@@ -288,7 +288,7 @@ def discards(roster: Roster) -> list[str]:
 
 
 def idle(roster: Roster) -> list[str]:
-    """Return a line that names trainers without a sample, if there are any."""
+    """Return a line that names the trainers without samples, if there are any."""
     found = [name for name, one in roster.processes.items() if not one.has_samples]
     if not found:
         return []
@@ -299,7 +299,7 @@ def idle(roster: Roster) -> list[str]:
 
 
 def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
-    """Return a line if trainers produced output, but no number came from the patterns of PROGRESS or from a report."""
+    """Return a warning if trainers wrote output, but neither PROGRESS patterns nor a report yielded a number."""
     trainers = roster.trainers()
     has_numbers = any(one.facts.progress or one.facts.metrics for one in trainers)
     if not patterns or has_numbers or not any(one.has_output for one in trainers):

@@ -39,7 +39,7 @@ class Policy:
     """The user's settings for recovery.
 
     Attributes:
-        together: the restart of one trainer restarts all.
+        together: whether restarting one trainer restarts all of them.
         max_restarts: per process, or for all together; 0: none.
         min_trainers: number of trainers that must remain if some are removed; None: none is removed.
         pserver_restarts: per pserver; 0: pservers do not store their state.
@@ -51,7 +51,7 @@ class Policy:
     pserver_restarts: int = 0
 
     def is_stop(self, failures: Sequence[Failure]) -> bool:
-        """Return whether such failures end the job, as failures of trainers do by default."""
+        """Return whether the policy ends the job after these failures, as it does for trainers by default."""
         if self.pserver_restarts and all(failure.role == "pserver" for failure in failures):
             return False
         return self.max_restarts == 0 and self.min_trainers is None

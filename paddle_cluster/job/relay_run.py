@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executes `relay_plan`: opens the nodes' relays, sends each node its sources, adds late nodes.
 
-Belongs to the loop's thread. A node that cannot reach others is sent everything directly; so is a node that does not
-answer in time.
+Belongs to the loop's thread. A node that cannot reach other nodes, or does not answer in time, receives everything from
+the launcher.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RelayRun:
         return len(self._remote) > relay_plan.LEAST_TAKERS and record.node.node_id in self._remote
 
     def restart(self, record: NodeRecord) -> None:
-        """Reset a node that restarts with another agent, or was lost."""
+        """Reset the state of a node that was lost or restarts with a new agent."""
         node_id = record.node.node_id
         for known in (self._ports, self._opening, self._waiting):
             known.pop(node_id, None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remarks about nodes on the screen: rate-limited per node; excess ones are counted."""
+"""Remarks about nodes on the screen, rate-limited per node; excess remarks are only counted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class RateLimit:
     """A rate limit, implemented as a token bucket; rejected requests are counted.
 
     Attributes:
-        burst: maximum number at one time.
-        rate: number per second after that.
+        burst: maximum number of events at one time.
+        rate: number of events per second after a burst.
         refused: number of rejections since the last accepted request.
     """
 
@@ -50,7 +50,7 @@ class Remarks:
     """Shows the remarks of one kind.
 
     Args:
-        lease_s: how long a node may be disconnected; its accumulated messages then arrive together.
+        lease_s: time in seconds for which a node can be disconnected; its accumulated messages then arrive together.
     """
 
     def __init__(self, console: Console, lease_s: float) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends a job: stops its processes, collects its files, and reports what could not be done.
 
-No error during the shutdown ends it, and every wait has a deadline: that of collecting starts with silence, so that a
-large model on a slow network arrives. A second request to stop kills immediately and leaves seconds for the rest.
+No error interrupts the shutdown, and every wait has a deadline. The deadline of collecting restarts whenever data
+arrive, so that a large model on a slow network is collected. A second stop request kills all processes immediately and
+leaves a few seconds for the remaining steps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Undone:
     Attributes:
         unclean: processes that may still be running.
         missing: files that were not collected completely, and checkpoints that could not be written.
-        excused: both kinds for nodes that the job left behind, and processes that may remain.
+        excused: both kinds for nodes that the job continued without, and processes that may remain.
         is_proven: every file that the other nodes listed was verified.
     """
 
@@ -67,7 +68,7 @@ class Shutdown:
         self._has_reported = False
 
     def run(self) -> Undone:
-        """Stop everything, collect the rest, close every connection; report this only if something was started."""
+        """Stop all processes, collect their files, close all connections; report this only if a process was started."""
         self._context.stopping = True
         has_started = any(record.traces.used for record in self._roster.all())
         enter = self._enter if has_started else self._context.clock.enter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks agents to start the processes of the plan, with the values that are only known to the nodes and this run."""
+"""Asks agents to start the plan's processes, with values that are known only to the nodes and this run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Starter:
         return [self.again(process, 0) for process in processes]
 
     def again(self, process: Process, restarts: int) -> ProcessRecord:
-        """Start a process that was started `restarts` times before; its record starts from scratch."""
+        """Start a process that was started `restarts` times before, and reset its record."""
         earlier = self._roster.processes.get(process.name)
         # a pserver restarts at the same endpoints
         record = ProcessRecord(process, restarts, None if earlier is None else earlier.endpoints)
@@ -71,7 +71,7 @@ class Starter:
         return record
 
     def send(self, process: Process, env: dict[str, str], **more: Any) -> None:
-        """Send the `start` of a process, with the values that only its node and this run know."""
+        """Send the `start` message of a process, with values that are known only to its node and this run."""
         node = self._roster.nodes[process.node_id]
         node.traces.use()
         self._roster.asked.add((process.node_id, process.name))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main phases of a job: start the pservers, then the trainers; watch until all trainers finish or the job fails.
 
-Failures that arrive together are judged together, so that the cause is reported and not a secondary failure.
+Failures that arrive together are judged together, so that the report names the cause rather than a secondary failure.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
 
 
 def silence(trainers: Sequence[ProcessRecord]) -> str:
-    """Return a notice if no trainer has written a line or reported a step by now, or ""."""
+    """Return a notice if no trainer has written a line or reported a step yet, else ""."""
     if any(record.has_output or record.stepped_at for record in trainers):
         return ""
     return (
@@ -244,7 +244,7 @@ _REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 class PathWatch:
-    """Watches the paths between the nodes of a running job, so that a broken one is named.
+    """Watches the network paths between the nodes of a running job, to report broken ones.
 
     A node probes its peers' listeners while one of its trainers reports no step. A refused connection counts as an
     answer. A broken path is reported only after a later message from its other end, so that a lost node is not reported

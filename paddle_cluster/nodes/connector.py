@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts agents on many nodes in parallel, by means of an engine.
+"""Starts agents on many nodes in parallel, through an engine.
 
 Each attempt runs on one of a bounded number of threads and ends in one event: `Connected` or `ConnectFailed`. The
 threads are daemons: the launcher can exit without waiting for a silent node. A separate thread prepares the
@@ -89,7 +89,7 @@ class ReconnectFailed:
     """An attempt to reconnect a link failed.
 
     Attributes:
-        is_final: whether it will get none, because the agent has exited.
+        is_final: whether further attempts are pointless, because the agent has exited.
     """
 
     node_id: int
@@ -121,7 +121,7 @@ class Connector:
         self._begun: dict[int, float] = {}
 
     def begin(self, nodes: Iterable[Node]) -> None:
-        """Begin to connect to nodes that `connect` will request; an engine waits for those requests."""
+        """Begin to connect to nodes early, before `connect` requests it, if the engine supports that."""
         for node in nodes if self.engine.connects_early else ():
             self._begun[node.node_id] = self.connect(node.node_id, node.label, node.host, node.python)
 
@@ -143,14 +143,14 @@ class Connector:
         return time.monotonic()
 
     def reconnect(self, link: Link, host: Host, python: str) -> None:
-        """Begin to give a link a new connection to its agent, which is still running; return immediately."""
+        """Begin to reconnect a link to its agent, which is still running; return immediately."""
         self._waiting.append(
             partial(self._attempt_reconnect, link, Target(link.node_id, link.name, host, python))
         )
         self._start_a_thread()
 
     def close(self) -> None:
-        """Start no further attempt; attempts in progress end now, or by their own timeouts."""
+        """Start no further attempts; those in progress end now, or at their own timeouts."""
         self._closed = True
         self.engine.interrupt()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects to every node, queries its properties and its routes to the others, chooses addresses, and judges.
+"""Connects to every node, queries its properties and its routes to other nodes, chooses addresses, and judges.
 
 A job begins with it, and `paddle.py doctor` consists of it. As much as possible runs in parallel: the greeting already
 contains the queries, and all nodes probe their routes simultaneously.
@@ -162,7 +162,7 @@ class Examination:
 
 
 def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
-    """Return the requirements of a plan, whose nodes have these addresses, for each node."""
+    """Return the requirements of a plan for each node, given the nodes' addresses."""
     settings = plan.settings
     is_sent = (
         settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE
@@ -192,7 +192,7 @@ FIRST = 8  # of the pservers and trainers, whose routes to each other are always
 def to_try(
     node_ids: Sequence[int], pservers: Sequence[int], trainers: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Return, by node, the other nodes that it probes: all of them if they are few, else O(log n).
+    """Return the nodes that each node probes: all others if there are few, else O(log n).
 
     With many nodes, node i probes nodes i+1, i+2, i+4, ... of the ring. Any partition into two halves breaks many of
     these probes, and an isolated node fails all of its own.

@@ -41,7 +41,7 @@ class Failure:
         log: the path of the whole log on the submitting machine, or empty.
         code, signal: the exit code or signal, if the process ended.
         at: when the failure was detected, in seconds since 1970 by this machine's clock.
-        addresses: the addresses at which others reach it, without ports.
+        addresses: the addresses at which other processes reach it, without ports.
         stacks: its stacks, if they could be obtained.
         late: whether it happened after the job was asked to stop.
     """

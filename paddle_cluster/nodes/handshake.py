@@ -68,7 +68,7 @@ def probe_of(
 
 
 def pace_s(nodes: int) -> float:
-    """Return for how many seconds a node collects lines before sending; the more nodes, the longer."""
+    """Return how long a node collects lines before sending, in seconds; the time grows with the number of nodes."""
     return max(
         _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
     )
@@ -80,12 +80,12 @@ class Introduction:
 
     Attributes:
         hostname: the node's own name.
-        answer: the answer to `probe`; its address is the job's once that is chosen.
+        answer: the answer to `probe`; its address is replaced by the one chosen for the job.
         routes: the results of its probes to other nodes.
         neighbours: the IDs of nodes with marks in its ROOT_DIR.
         clock: the current offset of its clock.
-        reading: bytes read of a checkpoint, and the total.
-        damaged: (path, problem) of the checkpoint's parts on it; None if it has not answered.
+        reading: the number of bytes read from a checkpoint, and the total.
+        damaged: (path, problem) of each damaged checkpoint part on the node; None: no answer yet.
     """
 
     hostname: str = ""

@@ -70,7 +70,8 @@ class Loop:
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Handle events until `done()`; return False if `timeout_s` passed first.
 
-        `done` takes at most a tenth of the time, so a check of thousands of processes does not run after every event.
+        Calls of `done` take at most a tenth of the time, so that a check of thousands of processes does not run after
+        every event.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         ask_at, is_due = 0.0, True

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requirements of a plan on each node besides disk and ports: descriptors, threads, memory. Conservative
-estimates."""
+"""Estimates what a plan needs on each node besides disk and ports (descriptors, threads, memory), conservatively."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class Need:
     """The needs of the processes on one node.
 
     Attributes:
-        files: descriptors of the process that needs most.
+        files: descriptors of the process that needs the most.
         threads: threads of all processes together.
         memory_bytes: memory of all processes together, without any model.
     """

@@ -27,7 +27,7 @@ class Contact:
 
     Attributes:
         error: why the node could not be reached, or why it was lost.
-        attempts: how many times a connection was attempted.
+        attempts: the number of connection attempts.
         began_at: the monotonic time of the last attempt.
         heard_at: the monotonic time of the last frame.
         login_s: seconds to the agent's greeting; 0 until then.
@@ -117,7 +117,7 @@ class Traces:
         self.parting += 1
 
     def parted(self) -> None:
-        """Record that the node, as far as it could, has stopped the processes."""
+        """Record that the node has stopped the processes, as far as possible."""
         self.parting = max(0, self.parting - 1)
 
     def miss(self, kind: str) -> bool:
@@ -174,7 +174,7 @@ class NodeRecord:
         self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Send a frame if there is a link. Losing the link is handled elsewhere."""
+        """Send a frame if there is a link; the loss of a link is handled elsewhere."""
         if self.link is not None:
             self.link.send(kind, body, **fields)
 
@@ -207,7 +207,7 @@ class NodeRecord:
         self.reports.hello(hello)
 
     def probed(self, probed: Probed, plan: Plan) -> None:
-        """Store its answers for preflight, and compare clocks: before, the agent was importing, and slow to answer."""
+        """Store the node's preflight answers, and ping for its clock again; imports delayed the earlier replies."""
         self.reports.probed(probed, plan)
         self._compare_clocks()
 

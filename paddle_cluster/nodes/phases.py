@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The duration of each phase of a job, on the monotonic clock, since the command was started."""
+"""Measures the duration of each phase of a job since the start of the command, on the monotonic clock."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class PreflightResult:
 
 
 def asked_modules(mode: Mode, wire: Wire, bootstrap: bool = False) -> tuple[str, ...]:
-    """Return the modules to ask a job's Python for: those that it needs, and those that make the job faster."""
+    """Return the modules to search for in a job's Python: those that the job needs, and those that make it faster."""
     needed = needed_modules(mode, bootstrap)
     return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
 
@@ -119,7 +119,7 @@ def _row(reply: Reply, result: str) -> tuple[str, ...]:
 
 
 def clock(reply: Reply) -> str:
-    """Return the offset of a node's clock, with its uncertainty."""
+    """Format the offset of a node's clock, with its uncertainty."""
     if reply.clock_error_s == float("inf"):
         return f"{reply.clock_offset_s:+.1f} s"
     if max(abs(reply.clock_offset_s), reply.clock_error_s) < 1:

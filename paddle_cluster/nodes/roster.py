@@ -20,7 +20,7 @@ from paddle_node.contract.records import RecordError
 
 
 class ProcessState(Enum):
-    """A process's state as status.json has it."""
+    """The state of a process, as written to status.json."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -115,7 +115,7 @@ class ProcessRecord:
         return self.facts.progress is None or self.facts.progress.samples_per_s != 0
 
     def move(self, stage: Stage, stall: Stall | None = None) -> bool:
-        """Enter a stage; return False, unchanged, if the table does not allow it, for example for a late message."""
+        """Enter a stage; return False and change nothing if the transition is not allowed, as after a late message."""
         if stage not in MOVES[self.stage]:
             return False
         self.stage, self.stall = stage, stall
@@ -128,11 +128,11 @@ class ProcessRecord:
         return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
 
     def learn(self, **parts: Any) -> None:
-        """Replace parts of the process's facts, given by their names in ProcessFacts."""
+        """Replace the given facts about the process, named as in ProcessFacts."""
         self.facts = self.facts._replace(**parts)
 
     def live(self, **known: Any) -> None:
-        """Replace facts about the process's start, output and end, given by their names in Life."""
+        """Replace the given facts about the process's start, output and end, named as in Life."""
         self.learn(life=self.facts.life._replace(**known))
 
     def answer_at(self, endpoints: Endpoints) -> None:
@@ -145,7 +145,7 @@ class ProcessRecord:
         self.learn(progress=progress)
 
     def note_points(self, values: Mapping[str, float]) -> None:
-        """Record the newest values of curves, by title; new titles beyond MAX_CURVES are left out."""
+        """Record the newest values of curves, by title; new titles beyond MAX_CURVES are ignored."""
         known = {} if self.facts.metrics is None else self.facts.metrics.metrics
         found = {**known, **values}
         self.learn(metrics=Metrics(dict(list(found.items())[:MAX_CURVES])))
@@ -217,7 +217,7 @@ class Roster:
         return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
 
     def gradients(self) -> dict[int, Gradients]:
-        """Return each trainer's gradients, summed over pservers, and largest lag; empty in synchronous training."""
+        """Return each trainer's gradient counts, summed over pservers, and largest lag; empty in synchronous jobs."""
         found: dict[int, Gradients] = {}
         lags: dict[int, int] = {}
         for record in self.pservers():
@@ -235,7 +235,7 @@ class Roster:
         (self.late if failure.late else self.failures).append(failure)
 
     def failure_of(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> Failure:
-        """Return a failure of a process, with everything known about the process."""
+        """Return a failure of a process, with all known facts about the process."""
         process = record.process
         log = self.collected / "log" / f"node_{process.node_id}" / Path(process.log).name
         endpoints = () if record.endpoints is None else (*record.endpoints.dense, *record.endpoints.sparse)

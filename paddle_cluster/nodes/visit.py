@@ -27,14 +27,14 @@ LEAVE_S = 2.0
 
 
 def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
-    """Examine the nodes of a plan, and release the agents in any case.
+    """Examine the nodes of a plan, then release the agents, even after an error.
 
     Args:
         enter: called with the name of each phase.
 
     Raises:
         ProtocolError: a node violates the protocol.
-        UsageError: this process must not open that many files.
+        UsageError: the limit on open files is too low for this number of nodes.
     """
     make_room(len(plan.nodes))
     visit = _Visit(plan)

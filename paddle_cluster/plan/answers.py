@@ -23,8 +23,9 @@ class Answer:
         placed: candidate addresses for the job's traffic, the likeliest first.
         listen_ports: address -> port of a listener that peers can probe.
         cpus: number of cores that the job may use.
-        busy_ports: on `address`; `busy_at`: by each candidate address. Once set apart, `busy_ports` contains only ports
-            configured for pservers, `busy_spare` their spare ones, and `busy_service` those of trainers.
+        busy_ports: occupied ports on `address`; `busy_at`: the same by candidate address. After they are set apart,
+            `busy_ports` contains only ports configured for pservers, `busy_spare` their spare ones, and `busy_service`
+            those of trainers.
         has_rdma: whether the node has devices for remote memory access, such as InfiniBand.
         variables: the requested variables of the node's environment.
         root: the disk of ROOT_DIR; `disks`: other examined disks.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of pservers that outlives them: its directory, and the checkpoints of a job's nodes. Pure.
+"""Locates pserver state that outlives its process: its directory, and the checkpoints on a job's nodes. Pure.
 
 This module decides which checkpoints are whole, and which one `--resume` uses. If a node's processes end, their state
 remains in the node's memory. If the node is lost, so is the state; only a checkpoint can then restore the job. A
-checkpoint is whole if all its parts exist and every serving node has one of them, in a folder that all share or in its
-own. A part that a node cannot read does not count.
+checkpoint is whole if all its parts exist and every serving node has one of them, in a shared folder or in its own. A
+part that a node cannot read does not count.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Checkpoint:
 
     @property
     def first(self) -> Part:
-        """Return any of its parts: all have its version, job and count."""
+        """Return one part of the checkpoint; all parts have the same version, job and count."""
         return next(part for found in self.parts.values() for part in found)
 
     @property
@@ -127,7 +127,7 @@ class Checkpoint:
 
     @property
     def without(self) -> tuple[int, ...]:
-        """Return the nodes that have no part, or none that is readable."""
+        """Return the nodes that have no readable part."""
         readable = self.readable
         return tuple(node for node in self.nodes if node not in readable)
 
@@ -149,7 +149,7 @@ class Checkpoint:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return the problems of its parts, without repetitions."""
+        """Return the problems of the checkpoint's parts, without duplicates."""
         return tuple(dict.fromkeys(p.problem for parts in self.parts.values() for p in parts if p.problem))
 
     def as_json(self) -> dict[str, Any]:
@@ -234,12 +234,12 @@ def choose(
 
 
 def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a result of `together`."""
+    """Return the newest whole checkpoint in a result of `together`."""
     return next((one for one in made if one.is_whole), None)
 
 
 def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
-    """Return the parts that each node verifies: each file one time, spread evenly over the nodes that see it."""
+    """Return the parts that each node verifies: each file once, spread evenly over the nodes that see it."""
     seen: dict[tuple[int, str], list[int]] = {}
     parts: dict[tuple[int, str], Part] = {}
     for node, found in sorted(one.parts.items()):
@@ -275,7 +275,7 @@ def marked(
 
 
 def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
-    """Return the nodes that cannot read any part although others can: their servers would start from scratch."""
+    """Return the nodes that cannot read any part although other nodes can; their servers would start from scratch."""
     if not any(found.get(node) for node in nodes):
         return ()
     return tuple(node for node in nodes if all(part.problem for part in found.get(node, ())))

@@ -45,7 +45,7 @@ class Endpoints:
 
 @dataclass(frozen=True)
 class SharedFacts:
-    """The inputs of the environments of a job; the parts common to all are computed once.
+    """The inputs of the environments of a job's processes; parts common to all processes are computed once.
 
     Attributes:
         addresses: node ID -> address for the job's traffic.
@@ -111,7 +111,7 @@ class SharedFacts:
 
     @cached_property
     def pserver_lists(self) -> Mapping[str, str]:
-        """Return the locations of the pservers: node-major, then port."""
+        """Return the pservers' endpoints in a dense and a sparse list, ordered by node, then by port."""
         dense = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].dense)
         sparse = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].sparse)
         return {
@@ -154,7 +154,7 @@ def endpoint(address: str, port: int) -> str:
 
 
 def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
-    """Return a pserver's environment; a script gets the location of its state here, because it has no flags for it."""
+    """Return a pserver's environment; in a Fluid script, it replaces the flag for the location of the state."""
     is_kept_script = job.settings.job.mode is Mode.FLUID and checkpoints.pserver_restarts(job.settings)
     kept = {"PADDLE_PSERVER_STATE_DIR": checkpoints.state_dir(job.settings)} if is_kept_script else {}
     own = job.endpoints[node_id].dense[0]
@@ -187,7 +187,7 @@ def of_trainer(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
 
 
 def trainer_ports(job: SharedFacts, place: TrainerPlace) -> tuple[int, ...]:
-    """Return the ports a trainer may listen on: that of its endpoint, and on rank 0 the master port."""
+    """Return the ports on which a trainer can listen: its endpoint's port and, on rank 0, the master port."""
     own = trainer_port(job.service_port, place)
     return (own, job.service_port) if place.rank == 0 else (own,)
 
@@ -240,7 +240,7 @@ class LongValues:
     Attributes:
         short: names and values that are sent unchanged.
         pieces: name -> digests of the value's pieces, in order.
-        in_files: the values that are too large for any environment, likewise.
+        in_files: the same, for values that are too large for any environment.
         texts: digest -> piece.
     """
 

@@ -89,9 +89,7 @@ def interfaces(network: Network) -> dict[str, str]:
 
 
 def rendezvous(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
-    """Return the variables by which JAX, TensorFlow and XGBoost find the other processes: rank 0 is at MASTER_ADDR
-    and MASTER_PORT.
-    """
+    """Return the variables by which JAX, TensorFlow and XGBoost find the other processes; rank 0 is the master."""
     size = len(job.trainer_places)
     address = job.addresses[job.trainer_places[0].node_id]
     master = endpoint(address, job.service_port)

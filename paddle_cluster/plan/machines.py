@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan's inputs from the nodes' answers besides addresses: cores, GPUs, interfaces, free ports."""
+"""The facts, besides addresses, that a plan takes from the nodes' answers: cores, GPUs, interfaces, free ports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddle_node.contract.probed import Busy, Part
 
 @dataclass(frozen=True)
 class Machines:
-    """What is known about the machines, by node ID; empty before any connection.
+    """The known facts about the machines, by node ID; empty before any connection.
 
     Attributes:
         cpus: number of cores; 1 if unknown.

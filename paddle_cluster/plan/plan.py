@@ -75,7 +75,7 @@ class Process:
         argv: never interpreted by a shell.
         env: complete except for the variables added on the node: `environment.ADDED_ON_NODE`.
         log: file for its stdout and stderr, relative to the job directory.
-        ports: TCP ports on which it is meant to listen.
+        ports: TCP ports on which it is expected to listen.
     """
 
     name: str
@@ -359,7 +359,7 @@ def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
 
 
 def values_in_files(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the names of variables whose values, which grow with the nodes, are too large for any environment.
+    """Return the names of variables whose values grow with the number of nodes and exceed any environment's limit.
 
     Args:
         addresses: node ID -> address; nodes without one are counted with the maximum length.

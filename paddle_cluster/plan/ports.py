@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of trainers, and the ports of a job: those for trainers, and those of parameter servers.
+"""Assigns trainers to places, and chooses the ports of a job: those for trainers, and those of parameter servers.
 
 Trainers use one port for MASTER_PORT, then one for each trainer of a machine. They form a run of adjacent ports, the
-same on every node. Its start is derived from the job's ID, so that two jobs that start together try different places;
-every node is asked about a few runs, and the first one that is free everywhere is used.
+same on every node. Its start is derived from the job's ID, so that two jobs that start simultaneously try different
+runs; every node is asked about a few runs, and the first one that is free everywhere is used.
 
 A `paddle pserver` finds free ports by itself and reports its endpoints. A Fluid script binds the port that its
-environment names, and every process gets all endpoints before it starts: one port that is free on all of its nodes.
+environment names, and every process gets all endpoints before it starts; a job therefore uses one port that is free on
+all pserver nodes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class ServicePorts:
 
     @cached_property
     def runs(self) -> tuple[int, ...]:
-        """Return the first ports of candidate runs, the best first; the master port is the first of a run."""
+        """Return the first ports of candidate runs, best first; the master port is the first port of a run."""
         size = 1 + max(place.slots for place in self.trainer_places)
         places = [
             at
@@ -104,7 +105,7 @@ class ServicePorts:
         return tuple(dict.fromkeys(places[at % len(places)] for at in tried))
 
     def asked(self, node_id: int) -> list[int]:
-        """Return the ports that a node is asked about."""
+        """Return the ports to query on a node."""
         return self._by_node.get(node_id, [])
 
     @cached_property
@@ -162,7 +163,7 @@ class PserverPorts:
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """Return the ports that a pserver's node is asked about."""
+        """Return the ports to query on a pserver's node."""
         return (*self.configured, *self.spare)
 
     def choose(self, busy: Mapping[int, Taken]) -> int:

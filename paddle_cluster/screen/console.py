@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The screen of a job: plain lines, or on a terminal log lines above and one line per node below.
 
-Events are separate from drawing: every method creates an event of `output_events`, a frozen value, and `show` draws
-it. Observers can follow: a tap passed to `watch` receives each event too, a view passed to `mirror` the drawn output.
-A console in another process shows the same through `show(from_fields(...))`, or through `rendered` and `facts`.
+Events are separate from drawing: every method creates an event of `output_events`, a frozen value, and `show` draws it.
+Observers can follow: a tap passed to `watch` receives each event too, a view passed to `mirror` the drawn output. A
+console in another process shows the same output through `show(from_fields(...))`, or through `rendered` and `facts`.
 
 No method ever waits for the reader or fails because of it. `close` writes the remaining output; it must be called last.
 """
@@ -51,7 +51,7 @@ Tap = Callable[[Event], None]
 
 
 class PlainView(View):
-    """Plain lines, for pipes, files and dumb terminals; omits node states, which would drown the other lines."""
+    """Plain lines, for pipes, files and dumb terminals, without the frequent changes of node states."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

@@ -3,7 +3,8 @@
 
 Up to half a screen of nodes have one line each; a larger number is summarized, and only troubled nodes are listed. One
 thread draws, a few times a second, each time with a single write that removes the lower part, adds the lines and
-restores it. Never hides the cursor: a killed or suspended launcher leaves a usable terminal. Respects NO_COLOR.
+restores it. The cursor is never hidden, so that a killed or suspended launcher leaves a usable terminal. NO_COLOR is
+respected.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WELL = frozenset(("running", "stopped", DISPATCH, "ready", "connecting", ""))
 
 
 class CostCurve:
-    """The costs of one trainer since this screen began, as a few averages over equal numbers of steps."""
+    """The costs of one trainer since this view was started, as a few averages over equal numbers of steps."""
 
     def __init__(self) -> None:
         self._points: list[float] = []
@@ -130,7 +131,7 @@ class JobFacts:
         """Return up to three lines: phase and states; progress of training or of sending; the slowest trainer.
 
         Args:
-            all_listed: every node has its own line below.
+            all_listed: whether every node has its own line below.
         """
         states = Counter(facts.get("state") or "waiting" for facts in self.nodes.values())
         counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -225,7 +226,7 @@ class LiveView(View):
         self._finished = False
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Add permanent lines, which scroll away above; of too many lines of processes, only the last are shown."""
+        """Add permanent lines, which scroll up; of a large number of process lines, only the last ones are shown."""
         self._waiting.extend((line, style) for line in lines)
         if style == PROCESS_STYLE:
             self._droppable += len(lines)
@@ -251,7 +252,7 @@ class LiveView(View):
         return self._sink.size()[0]
 
     def tick(self) -> float:
-        """Write pending output, immediately if it follows a pause; redraw also when only time has passed."""
+        """Write pending output, immediately after a pause; also redraw when only the time has changed."""
         if self._finished:
             return REDRAW_S
         now = time.monotonic()

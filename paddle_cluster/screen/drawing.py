@@ -77,7 +77,7 @@ _ROUTINE = regex(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # INFO lines of glog
 
 
 class View:
-    """How lines and the states of nodes appear; methods that a view does not override do nothing."""
+    """Presents lines and the states of nodes; methods that a view does not override do nothing."""
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
         """Show permanent lines."""
@@ -105,7 +105,7 @@ class Drawer:
     """Draws events on a view. Normal output of pservers stays in their logs.
 
     Args:
-        on_terminal: shorten bursts of lines.
+        on_terminal: whether to shorten bursts of lines.
     """
 
     def __init__(self, view: View, on_terminal: bool) -> None:
@@ -213,10 +213,10 @@ class _Shown:
 
 
 class Tracebacks:
-    """Shows a traceback that many processes write only once, with the processes that wrote it.
+    """Shows a traceback of many processes a single time, with the names of the processes that wrote it.
 
     Output that follows the start of a traceback is held until its process pauses, so that complete tracebacks are
-    compared; numbers in messages and paths can differ, as ranks and addresses do. Not thread-safe.
+    compared; numbers in messages and paths, such as ranks and addresses, can differ. Not thread-safe.
     """
 
     def __init__(self) -> None:

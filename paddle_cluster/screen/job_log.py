@@ -38,8 +38,8 @@ HOLD_S = 1.0
 class MergedLines:
     """Merges the output of many processes by time. Not thread-safe.
 
-    A block of lines is held for HOLD_S seconds, because an earlier block of another node may be under way; a block that
-    arrives later is appended. Blocks of the same source never change their order.
+    A block of lines is held for HOLD_S seconds, because an earlier block of a different node may still be in transit; a
+    block that arrives later is appended. Blocks of the same source never change their order.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class JobLog:
         self._queue.start()
 
     def take(self, event: Event) -> None:
-        """Add an event without waiting; a tap for `Console.watch`."""
+        """Add an event without waiting; used as a tap for `Console.watch`."""
         if isinstance(event, NodesNamed | NodeState | Transferred | Progressed | Plotted | Used):
             return
         if not isinstance(event, Printed):

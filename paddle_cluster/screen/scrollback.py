@@ -66,7 +66,7 @@ class Scrollback:
 
     @property
     def preflight(self) -> Tabled | None:
-        """Return the table of the preflight."""
+        """Return the preflight table."""
         return self._preflight
 
     def phase_before(self, position: int) -> list[Event]:
@@ -75,7 +75,7 @@ class Scrollback:
             return [self._phase] if self._phase.name and self._phase_at < position else []
 
     def take(self, event: Event) -> None:
-        """Store an event; a tap for `Console.watch`. States and progress replace their predecessors."""
+        """Store an event; used as a tap for `Console.watch`. States and progress replace their predecessors."""
         with self._lock:
             match event:
                 case NodeState():

@@ -32,7 +32,7 @@ _COLUMNS = regex(r"[1-9][0-9]{0,4}")
 
 
 class Sink:
-    """A stream whose writes are complete: any text, in the stream's encoding, with escapes for missing characters.
+    """A stream that writes any text completely, in its encoding, with escapes for characters that are missing in it.
 
     If a stream has a file descriptor, its own buffer is bypassed, so that a thread blocked in a write holds no lock
     that the interpreter needs to exit. Only one thread may use it at a time.

@@ -2,8 +2,8 @@
 """Host keys: the entries of known_hosts, their positions, and the handling of hosts without an entry.
 
 A key that differs from a known one is rejected, regardless of the options. A new one is rejected or, if the user asked
-for it, appended; no line is ever changed or removed. The files are read as by OpenSSH: hashed names, patterns,
-several keys per host, @revoked. Certificates (@cert-authority) cannot be checked, as the error says.
+for it, appended; no line is ever changed or removed. The files are read as by OpenSSH: hashed names, patterns, several
+keys per host, @revoked. Certificates (@cert-authority) cannot be checked, which the error states.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CertifiedHostError(HostKeyError):
 
 
 class ChangedHostKeyError(HostKeyError):
-    """known_hosts has other keys for the host."""
+    """known_hosts has different keys for the host."""
 
     def __init__(self, name: str, key: paramiko.PKey, lines: list[KnownLine]) -> None:
         super().__init__(name, key)
@@ -98,7 +98,7 @@ class KnownHosts:
     """The entries of known_hosts files; a file is read again only after a change. Thread-safe.
 
     Args:
-        accept_new: whether keys of hosts that none of the files names are appended to the user's first file.
+        accept_new: whether to append the keys of hosts that no file lists to the user's first file.
     """
 
     def __init__(self, accept_new: bool) -> None:

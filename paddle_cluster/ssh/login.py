@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over SSH: one paramiko connection per node, over our own transport.
+"""Byte streams to agents over SSH: one paramiko connection per node, over `ssh.transport`.
 
 Host keys are always verified, on jump hosts too. There is never a prompt for a password or a passphrase. Every step
 has a time limit. Import this module only if a node needs SSH.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains in one sentence why a login to a node failed, and in another what to do about it."""
+"""Explains why a login to a node failed and what to do about it, in one sentence each."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _NO_BANNER = ("banner", "EOF in transport thread", "No existing session")
 
 @dataclass(frozen=True)
 class Attempt:
-    """A login attempt, for messages.
+    """A login attempt, as described in messages.
 
     Attributes:
         node: the node as the user wrote it.
         hop: the login to a jump host or to the node itself.
         via: the jump host before it, or None.
-        is_jump: whether the hop is a jump host on the way.
+        is_jump: whether the hop is a jump host on the route.
         timeout_s: the timeout of each step.
     """
 

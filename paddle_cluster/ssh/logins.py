@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part that both SSH clients share: key checks, retries at busy servers, and the command to start on the node."""
+"""The code that both SSH clients share: key checks, retries at busy servers, and the command to start on the node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Logins(ABC):
             python: the job's interpreter; it runs the agent if the node's python3 is missing or too old.
 
         Raises:
-            ConnectError: the node cannot be reached; the error says why and what to do.
+            ConnectError: the node cannot be reached; the error states the reason and a remedy.
         """
         self.check_keys(host)
         deadline = time.monotonic() + self._settings.connect_timeout_s

@@ -2,7 +2,7 @@
 """Parses the standard error of `ssh`: the progress of a login, and why it failed.
 
 Before the login is complete, all lines are from `ssh`; afterwards its own lines end in CR LF, and others are from the
-node. All of them are untrusted: limited in length, and escaped before they are shown.
+node. All lines are untrusted: their length is limited, and they are escaped before they are shown.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SshOutput:
 
     @property
     def others(self) -> str:
-        """Return the last lines that are not messages of `ssh`, but output of the node."""
+        """Return the last lines that are output of the node rather than messages of `ssh`."""
         return (self._others + self._rest).decode("utf-8", "replace").strip()
 
     @property
@@ -132,7 +132,7 @@ _FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
 
 @dataclass(frozen=True)
 class FailedLogin:
-    """A login that failed, for messages.
+    """A failed login, as described in messages.
 
     Attributes:
         node: the node as the user wrote it.

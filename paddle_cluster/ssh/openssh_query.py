@@ -127,7 +127,7 @@ def _quoted(path: Path) -> str:
 
 
 def is_usable() -> bool:
-    """Return whether PATH has OpenSSH 8.0 or newer, and this user has an account, which it needs."""
+    """Return whether PATH has OpenSSH 8.0 or newer, and this user has an account, which `ssh` needs."""
     with contextlib.suppress(KeyError), _asking:  # one query, not one per thread
         return bool(pwd.getpwuid(os.getuid())) and _is_new_enough(shutil.which(PROGRAM) or "")
     return False

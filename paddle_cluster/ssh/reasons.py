@@ -12,7 +12,7 @@ OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
 class Reason(NamedTuple):
-    """One sentence on what happened, another on what to do next, or an empty string, and the result for tables."""
+    """The explanation of a failed login: what happened, what to do next (may be empty), and the result for tables."""
 
     what: str
     hint: str = ""
@@ -36,12 +36,12 @@ class Login(Protocol):
 
 
 def where(login: Login) -> str:
-    """Return the server as messages name it."""
+    """Return the server's name for messages."""
     return f"{login.host}:{login.port}"
 
 
 def unknown_key(login: Login, key: str) -> Reason:
-    """Explain that known_hosts has no key of the host, which presented this one."""
+    """Explain that known_hosts has no key for the host, and give the fingerprint of the presented key."""
     port = "" if login.port == 22 else f"-p {login.port} "
     return Reason(
         f"its host key is not in known_hosts: {key}.",
@@ -62,7 +62,7 @@ def certified(key: str, place: str) -> Reason:
 
 
 def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
-    """Explain that known_hosts has other keys of the host, in these places."""
+    """Explain that known_hosts has different keys for the host, at these positions."""
     if not is_same_type:
         return Reason(
             f"its host key {sent} is not known; {places} has a key of a different type.",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resident agents: those that earlier jobs left on the nodes, and those that this job requests (`RESIDENT_S`).
 
-A record of this user's (0600) has an agent's address, with the certificate and the key that both sides present. The key
-was created only for that agent and sent to its node inside SSH. A record is valid as long as a login would be the same:
-same ssh config, known hosts, settings and agent. If anything differs or fails, the launcher logs in to the node as
-usual.
+A record, accessible only to this user (0600), contains an agent's address, and the certificate and key that both sides
+present. The key was created only for that agent and sent to its node inside SSH. A record is valid as long as a login
+would be the same: same ssh config, known hosts, settings and agent. If anything differs or fails, the launcher logs in
+to the node as usual.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Residents:
         return stream, ""
 
     def wish(self, node_id: int) -> dict[str, Any] | None:
-        """Return the `hello` field that asks an agent to wait for the next job, or not to replace one that waits."""
+        """Return the `hello` field that asks an agent to wait for the next job, or not to replace a waiting agent."""
         if node_id not in self._nodes or node_id in self._busy:
             return None
         if node_id in self._reached:

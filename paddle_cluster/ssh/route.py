@@ -2,8 +2,8 @@
 """The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config, with tokens expanded.
 
 If OpenSSH 8.0 or newer is installed, `ssh -G` resolves the first host. The others are resolved by config_reader, which
-costs a fraction of a process per host, if it agrees with `ssh -G` about the first one and supports every line;
-otherwise `ssh -G` resolves each. It is not run if no line of the configuration has an effect.
+is much cheaper than a process per host, if it agrees with `ssh -G` about the first one and supports every line;
+otherwise `ssh -G` resolves each. `ssh -G` is not run if no line of the configuration has an effect.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class HostConfig:
         known_hosts: the user's files with host keys; new keys are added to the first.
         global_known_hosts: the system's files with host keys.
         key_alias: the name under which known_hosts lists the host (HostKeyAlias), or empty.
-        connect_timeout_s: ConnectTimeout, or None.
-        alive_s: ServerAliveInterval, or 0.
+        connect_timeout_s: ConnectTimeout in seconds, or None.
+        alive_s: ServerAliveInterval in seconds, or 0.
     """
 
     user: str

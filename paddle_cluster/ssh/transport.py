@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An SSH connection, and the byte stream to a command over one of its channels.
 
-It uses the cheapest algorithms that both sides support, and does almost no work while idle: the library's own
-connection wakes up ten times a second to check whether it was closed; this one sleeps until bytes arrive, and the end
-of its socket wakes it up. The library's handshake timer thread is not needed: the login has its own deadlines.
+It uses the cheapest algorithms that both sides support, and does almost no work while idle. The library's own
+connection wakes up ten times a second to check whether it was closed; this one sleeps until bytes arrive or its socket
+is closed. The library's handshake timer thread is not needed: the login has its own deadlines.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self.on_data()
 
     def start(self) -> None:
-        """Start the thread with the small stack that it needs: there may be thousands."""
+        """Start the thread with the small stack that it needs, because there can be thousands."""
         with _stack_size:
             before = threading.stack_size(STACK_SIZE)
             try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clocks: a common time line for a job's logs, and the offset of a node's clock from this one, measured by pings.
 
-The ping with the fastest round trip counts, and half of its time is the uncertainty: a node reads its clock at a moment
-between sending and receiving; assuming the midpoint is wrong by at most half the round trip in any case.
+The ping with the fastest round trip counts, and half of its time is the uncertainty: a node reads its clock between
+sending and receiving, so the midpoint is wrong by at most half the round-trip time.
 
 The time line is this machine's wall clock at the start, advanced by the monotonic clock. Therefore setting the clock
 while the job runs neither delays nor reorders lines. A node's clock is compared with it at every ping, because it may

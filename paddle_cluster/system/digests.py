@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests of files, computed in parallel on threads, and not again for files unchanged since the last job; and a cache
-of results of jobs, in files that begin with their digests, so that truncated files are ignored.
+"""Computes digests of files in parallel, and caches results of jobs.
+
+Files unchanged since the last job are not hashed again. A cached result begins with its digest, so that a truncated
+file is ignored.
 
 A file counts as unchanged if device, inode, size, mtime and ctime are the same, unless it was changed just before it
 was hashed: a change within a clock tick would not be visible. Every file that is sent is hashed once more.
@@ -43,7 +45,7 @@ class Digests:
 
     Args:
         memory: a file that stores the digests for the next job, or None.
-        clock: the wall clock, which files carry.
+        clock: the wall clock of the files' timestamps.
     """
 
     def __init__(self, memory: Path | None, clock: Callable[[], float] = time.time) -> None:
@@ -162,8 +164,7 @@ def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
 
 
 def load_cached(path: Path) -> bytes | None:
-    """Return the bytes that an earlier job cached there, or None. The file must belong to this user, because nodes
-    execute it."""
+    """Return the bytes that an earlier job cached in a file of this user, or None; nodes execute these bytes."""
     try:
         data = read_own_file(path)
     except OSError:
@@ -173,7 +174,7 @@ def load_cached(path: Path) -> bytes | None:
 
 
 def cache_file(path: Path, content: bytes) -> None:
-    """Cache bytes after their digest for later jobs; a failure to write is ignored."""
+    """Write bytes, preceded by their digest, for later jobs; ignore a failure to write."""
     with contextlib.suppress(OSError):
         own_directory(path.parent)
         replace_file(path, _digest(content) + content)

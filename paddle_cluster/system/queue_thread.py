@@ -21,7 +21,7 @@ class QueueThread(Generic[T]):
         most: maximum total size of the waiting items.
         at_once: number of items in one call.
         first_s: seconds until the first call without items.
-        is_patient: items do not wake the thread; they wait until the time has passed.
+        is_patient: whether items wait until the time has passed, without waking the thread.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only records which one arrived. The third one exits
 immediately; nodes then stop their processes by themselves, because their standard input closes. A SIGHUP that is
-ignored stays ignored, as nohup requires. A failing thread posts its error, so that the job ends with its cause and does
-not wait for it.
+ignored stays ignored, as nohup requires. A failing thread posts its error, so that the job ends with this cause instead
+of waiting for the thread.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _LEFT = f"{PROGRAM}: exited without waiting for the job to stop. Check with: {PR
 
 @dataclass(frozen=True)
 class SignalEvent:
-    """The `count`-th request of this process's user to stop.
+    """The user's `count`-th request to stop this process.
 
     Attributes:
-        by: who requested the stop, if it was not a signal.
+        by: the program that requested the stop, if it was not a signal.
     """
 
     signum: int

@@ -2,9 +2,9 @@
 """The directory with the state of jobs on this machine, and functions to read and write its files.
 
 There is one directory per job, accessible only to its user (0700), in `PADDLE_STATE_DIR` or ~/.paddle/jobs; if that is
-not writable, in a short directory of the user that does not survive a reboot. Files appear atomically, by rename. Small
-files named by others are read up to a limit, and never waited for indefinitely: a pipe, as in `--conf=<(command)`, has
-a deadline.
+not writable, in a short directory of the user that does not survive a reboot. Files are replaced atomically, by rename.
+Small files that users name are read up to a size limit and with a deadline, because they can be pipes, as in
+`--conf=<(command)`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StatePlaces:
 
 
 def places(environ: Mapping[str, str]) -> StatePlaces:
-    """Return the places that an environment names."""
+    """Return the directories that an environment specifies."""
     chosen = environ.get(STATE_VARIABLE)
     jobs = Path(chosen).absolute() if chosen else Path(_home(environ), ".paddle", "jobs")
     runtime = environ.get("XDG_RUNTIME_DIR", "")
@@ -152,7 +152,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def read_own_file(path: Path) -> bytes:
-    """Return the content of a file that only this user can have written, because its content is acted on.
+    """Return the content of a file that only this user can have written, because the program relies on the content.
 
     Raises:
         OSError: the file is unreadable, not a regular file, belongs to another user, or is writable by others.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks on a workspace, into which only one job at a time collects, and on the name of a job, which is unique.
 
-Two jobs would mix their logs and overwrite each other's model. These are locks of the operating system, so they are
-released by any end of the process that holds them.
+Two jobs would mix their logs and overwrite each other's model. The operating system releases the locks as soon as the
+process that holds them ends.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
-    """Hold a job's name within the context; without a state directory, no other job can be found by it.
+    """Hold a job's name within the context; without a usable state directory, the name is not locked.
 
     Raises:
         UsageError: a running job has the name.

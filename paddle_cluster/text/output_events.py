@@ -88,7 +88,7 @@ class Transferred:
     """The progress of the transfer of missing files to a node, about once a second; the last event reports completion.
 
     Attributes:
-        bytes_per_s: average of the last seconds.
+        bytes_per_s: average over the last few seconds.
     """
 
     node_id: int

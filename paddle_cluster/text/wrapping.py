@@ -43,7 +43,7 @@ def harmless(text: str) -> str:
 
 
 def end_of(text: str, most: int) -> tuple[str, ...]:
-    """Return the last lines of a text, `most` at most, each cut to MAX_LINE characters."""
+    """Return up to `most` last lines of a text, each cut to MAX_LINE characters."""
     found = text[-most * MAX_LINE :].replace("\r\n", "\n").rstrip("\n").split("\n")[-most:]
     return tuple(line[:MAX_LINE] for line in found) if text else ()
 
@@ -152,7 +152,7 @@ def event_lines(event: Event, width: int, job: str = "") -> list[tuple[str, str]
 
 
 def process_lines(label: str, data: bytes) -> list[str]:
-    """Return complete lines of a process, each labelled and of bounded length; a pipe may lead to a terminal, too."""
+    """Return complete lines of a process, each labelled, of bounded length, and with control characters escaped."""
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -252,7 +252,7 @@ def times(phases: Mapping[str, float]) -> str:
 
 
 def outcome(job: str, code: ExitCode, cause: str) -> str:
-    """Return the very last line; `cause` replaces the general meaning of the exit code."""
+    """Return the last line of a job's output; `cause` replaces the general meaning of the exit code."""
     shown = visible(cause)
     shown = crop(shown, _CAUSE) + (" ..." if cells(shown) > _CAUSE else "")
     said = f"{_OUTCOMES[code].partition(':')[0]}: {shown}" if cause else _OUTCOMES[code]

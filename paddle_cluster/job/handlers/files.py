@@ -77,7 +77,7 @@ class FileHandlers:
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 
     def notice(self, record: NodeRecord, notice: Notice) -> None:
-        """Show a notice of a node; too many are counted instead."""
+        """Show a notice from a node; notices above the rate limit are only counted."""
         self._remarks.show(record, f"{record.name}: {notice.text}")
 
 

@@ -101,7 +101,7 @@ class NodeHandlers:
         return {} if wish is None else {"resident": wish}
 
     def resident(self, record: NodeRecord, resident: Resident) -> None:
-        """Record that an agent will wait on a node for the next job."""
+        """Record that an agent stays on a node to wait for the next job."""
         self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
@@ -114,7 +114,7 @@ class NodeHandlers:
             self._dispatch.give_up(record, DispatchError(record.name, reason))
 
     def link_lost(self, event: LinkLost) -> None:
-        """Handle a broken connection: reconnect one time during dispatch; later, the node has failed."""
+        """Handle a broken connection: reconnect once during dispatch; in later phases, the node has failed."""
         record = self._roster.nodes[event.node_id]
         if record.link is None or (event.link is not None and event.link is not record.link):
             return
@@ -171,7 +171,7 @@ class NodeHandlers:
         self._context.node_state(record, "running")
 
     def lease_over(self, record: NodeRecord) -> None:
-        """Give up a node that sent no message for a whole lease; it stops its processes by itself."""
+        """Give up a node that sent no message for a whole lease; the node then stops its processes by itself."""
         reason = f"no message for {self._settings.limits.lease_s:g} s"
         if not record.contact.login_s:
             reason += (
@@ -214,7 +214,7 @@ class _Tries:
 
 
 class ReconnectHandlers:
-    """Repeats attempts to reconnect each broken link, triggered by the loop's clock, until the lease has expired."""
+    """Reconnects each broken link, with retries triggered by the loop's clock, until the lease has expired."""
 
     def __init__(self, context: JobContext, lost: Callable[[LinkLost], None]) -> None:
         """Start without attempts; `lost` is called for a link that does not get another connection."""
@@ -230,7 +230,7 @@ class ReconnectHandlers:
             self.doubt(record)
 
     def doubt(self, record: NodeRecord) -> None:
-        """React to two unanswered pings, or a broken connection: repeatedly try to open another connection."""
+        """Handle two unanswered pings or a broken connection: repeatedly try to open a new connection."""
         link = record.link
         if link is None or not link.can_reconnect:
             return
@@ -240,7 +240,7 @@ class ReconnectHandlers:
             self._context.connector.reconnect(link, record.node.host, record.node.python)
 
     def reconnected(self, event: Reconnected) -> None:
-        """Continue the conversation over another connection; messages sent in the meantime follow."""
+        """Continue the session over a new connection; messages queued in the meantime are sent next."""
         record = self._context.roster.nodes[event.node_id]
         tries = self._tries.pop(event.link, None)
         if record.link is event.link:

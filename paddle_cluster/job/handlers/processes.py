@@ -84,7 +84,7 @@ class ProcessHandlers:
             self._context.node_state(record, "running")
 
     def reported(self, record: NodeRecord, reported: Reported) -> None:
-        """Record a fact that a process reported; facts of pservers are ignored from other processes."""
+        """Record a fact that a process reported; ignore pserver facts from processes of other roles."""
         context = self._context
         name = self._roster.known(record, reported.proc)
         process = self._roster.process(record, name)
@@ -139,7 +139,7 @@ class ProcessHandlers:
         )
 
     def exited(self, record: NodeRecord, exited: Exited) -> None:
-        """Handle a process's end; only a trainer or a Fluid server may end by itself, with code 0."""
+        """Handle the exit of a process; only a trainer or a Fluid server may exit on its own, with code 0."""
         process = self._roster.process(record, exited.proc)
         code, signal = exited.code, exited.signal
         how = describe_exit(code, signal, exited.out_of_memory)
@@ -196,7 +196,7 @@ class StallHandlers:
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def stalled(self, record: NodeRecord, stalled: Stalled) -> None:
-        """Report a stall: a trainer without steps has already timed out, a frozen process gets a lease."""
+        """Report a stall: a trainer without steps has failed; a frozen process fails if it does not recover."""
         process = self._roster.process(record, stalled.proc)
         what, stacks = stalled.what, _limited(stalled.stacks)
         if process is None or process.stage is Stage.ENDING or self._context.stopping:

@@ -22,7 +22,7 @@ class Stopped(Exception):
 
 
 class StopHandlers:
-    """Handles the end of the job."""
+    """Handles requests to stop the job, and the nodes' reports afterwards."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -57,7 +57,7 @@ class StopHandlers:
         self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord) -> None:
-        """Handle the agent's last frame; during a job it is unexpected, and the node counts as lost."""
+        """Handle the agent's last frame; if it arrives during a job, the node counts as lost."""
         if not self._context.stopping:
             lost = LinkLost(record.node.node_id, "its agent exited in the middle of the run", record.link)
             self._context.events.put(lost)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a node's limits allow the planned processes (descriptors, threads, memory, cores, GPUs, long
-variables), and
-that its clock agrees.
-"""
+"""Checks that a node's limits (descriptors, threads, memory, cores, GPUs, long variables) and its clock fit the job."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Report too few descriptors or threads as problems; only warn about memory and cores: a model's use is unknown."""
+    """Report too few descriptors or threads as problems; only warn about memory and cores, whose use is unknown."""
     for name in demands.values_in_files:
         yield Finding("", "environment", too_long_message(name), serious=False)
     for reply in replies:

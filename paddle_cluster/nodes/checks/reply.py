@@ -15,7 +15,7 @@ class Reply:
 
     Attributes:
         error: why the node could not be queried, or empty.
-        outcome: the result in a word or two if there is an error.
+        outcome: the result in one or two words if there is an error.
         python: the job's interpreter on the node, as configured.
         answer: its answer to `probe`.
         routes: the results of its attempts to reach other nodes.
@@ -47,13 +47,14 @@ class Demands:
     """The requirements that every node must meet.
 
     Attributes:
-        modules: the modules that the job's Python must be able to import; with any, Python must be 3.11 or newer.
+        modules: the modules that the job's Python must be able to import; if there are any, Python must be 3.11 or
+            newer.
         port_is_explicit: whether a busy port is a problem rather than a reason to take the next one.
         allow_mismatch: whether nodes may differ in Python, module versions and code.
         bootstrap: whether the job brings its own packages: only Python 3.11 or newer is then required.
         use_gpu: whether the job computes on GPUs.
         deployed: whether the job runs in an existing directory of the nodes (--job_workspace).
-        kernels: the platforms for which compiled loops exist here; None: nothing is known about those of the nodes.
+        kernels: the platforms for which this installation has compiled kernels; None: unknown for the nodes.
         values_in_files: the names of variables whose values are too long for an environment.
     """
 

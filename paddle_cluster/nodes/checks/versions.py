@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the job's Python exists, is new enough, has the modules, and is the same on all nodes, as well as
-code that is already on the nodes (--job_workspace).
-"""
+"""Checks that the job's Python suits the job, and that all nodes have the same Python, modules and code."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _PACKAGES = {"zmq": "pyzmq"}
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Compare versions with those of most nodes. A job without required modules may be any script."""
+    """Compare each node's versions with those of most nodes. A job without required modules can run any script."""
     usual = usual_versions(replies)
     for reply in replies:
         is_any_script = not demands.modules and not demands.bootstrap
