@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks from which the annotations of records are built. Pure.
+"""The checks behind the annotations of records. Pure.
 
-Each returns a valid value, perhaps converted, or raises Misfit.
+Each check returns a valid value, possibly converted, or raises Misfit.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Limit:
 
 
 def optional(check: Check) -> Check:
-    """Return the check of a value or None."""
+    """Return a check that accepts None and the values that `check` accepts."""
     return lambda value: None if value is None else check(value)
 
 
 class Rows:
-    """The check of a list of any length; `make` builds the result from the checked rows."""
+    """Checks a list of any length; `make` builds the result from the checked rows."""
 
     def __init__(self, check: Check, make: Any = list) -> None:
         self._check = check
@@ -84,7 +84,7 @@ class Rows:
 
 
 def tuple_of(*checks: Any) -> Check:
-    """Return the check of a list with one value per check; of any length if the second one is `...`."""
+    """Return a check for a list with one value per check, or of any length if the second argument is `...`."""
     if checks[1:] == (...,):
         return Rows(checks[0], tuple)
 
@@ -100,7 +100,7 @@ def tuple_of(*checks: Any) -> Check:
 
 
 def dict_of(key_check: Check, check: Check) -> Check:
-    """Return the check of an object whose keys and values pass the given checks."""
+    """Return a check for an object whose keys and values pass the given checks."""
 
     def checked(value: Any) -> Any:
         if type(value) is not dict:
@@ -114,6 +114,6 @@ def dict_of(key_check: Check, check: Check) -> Check:
 
 
 def literal(*allowed: Any, convert: Optional[Callable[[Any], Any]] = None) -> Check:
-    """Return the check of one of several values."""
+    """Return a check that accepts only the given values."""
     what = "one of %s" % ", ".join(map(repr, allowed))
     return Limit(what, lambda value: type(value) is not bool and value in allowed, convert=convert)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NamedTuple`, `dataclass` and `regex` like those of the standard library, but almost free to define.
+"""`NamedTuple`, `dataclass` and `regex` as in the standard library, but with almost no cost of definition.
 
-The standard ones compile functions for every class. A process imports the records of a hundred messages and creates
-a tenth of them: a NamedTuple's constructor is compiled, by the standard library, when the first record is created, and
-dataclasses share their methods. The library of the standard ones takes longer than all records, and is imported only by
-its own functions, which accept these classes. A regular expression is compiled when it is first used.
+The standard library compiles functions for every class, but a process that imports the records of a hundred messages
+creates only a tenth of them. Here, the standard library compiles a NamedTuple's constructor when the first record is
+created, and dataclasses share their methods. Importing the standard `dataclasses` takes longer than defining all
+records, so it is imported only by calls of its functions, which accept these classes. A regular expression is compiled
+when it is first used.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ else:
             return tuple(self)
 
     def dataclass(cls: Optional[type] = None, /, *, frozen: bool = False, kw_only: bool = False) -> Any:
-        """Make a class a record, whose fields are compared, and hashed if it is frozen."""
+        """Turn a class into a record, compared by its fields, and also hashed by them if it is frozen."""
         return (lambda cls: _made(cls, frozen, kw_only)) if cls is None else _made(cls, frozen, kw_only)
 
     class regex:  # noqa: N801 - used as the function `re.compile`
@@ -97,11 +98,11 @@ else:
             return getattr(compiled, name)
 
     def field(**given: Any) -> Any:
-        """Describe a field, by arguments of the standard function: default, default_factory, init, repr, compare."""
+        """Describe a field by arguments of the standard function: default, default_factory, init, repr, compare."""
         return Field(**given)
 
     def replace(one: Any, /, **changes: Any) -> Any:
-        """Return a copy of a record with other values."""
+        """Return a copy of a record with some fields replaced."""
         for name, member in one.__fields__.items():
             if member.init and name not in changes:
                 changes[name] = getattr(one, name)

@@ -63,19 +63,19 @@ class Progress(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """The numbers by name of one `paddle_job.report`, which the agent converts to Progress and Points."""
+    """The numbers of one `paddle_job.report`, by name, which the agent converts to Progress and Points."""
 
     values: Dict[str, Finite]
 
 
 class Points(NamedTuple):
-    """The newest point of curves that a script draws: (title, step, value) each."""
+    """The newest point of each curve that a script draws, as (title, step, value)."""
 
     points: Tuple[Tuple[str, Finite, Finite], ...]
 
 
 class Pushes(NamedTuple):
-    """The gradients received by a server in asynchronous training: (trainer, pushed, discarded as too old) each."""
+    """The gradients that a server received in asynchronous training, as (trainer, pushed, discarded as too old)."""
 
     trainers: Tuple[Tuple[Trainer, Count, Count], ...]
 
@@ -96,7 +96,7 @@ class Queue(NamedTuple):
         rows_made: the number of rows created since the process began.
         rows_dropped: the number of rows evicted since then, as too old or below the lowest score.
         rows_asked: the number of distinct IDs in batches since then.
-        rows_found: how many of them had a row in memory.
+        rows_found: the number of these IDs with a row in memory.
     """
 
     version: Count = 0
@@ -191,7 +191,7 @@ class Life(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """The trainers that others are waiting for at a server, as text: "1, 5-7"."""
+    """The trainers that other trainers are waiting for at a server, as text: "1, 5-7"."""
 
     missing: str
 
@@ -258,7 +258,7 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
     """Return the record of a report line, or of the message that forwards it.
 
     Args:
-        faults: receives a message for each number of a `progress` that is left out; None: such a number raises.
+        faults: receives a message for each number of a `progress` that is omitted; None: such a number raises.
 
     Raises:
         RecordError: the line is not a report, or a field exceeds its limit.
@@ -299,7 +299,7 @@ def flat(facts: Any) -> Dict[str, Any]:
 
 
 def fitting_row(facts: Type[Any], row: Fields) -> Fields:
-    """Return the members of a row that are facts within their limits; the others are left out."""
+    """Return the members of a row that are facts within their limits; omit the others."""
     return {
         name: value
         for part in PARTS[facts]

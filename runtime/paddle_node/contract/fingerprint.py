@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The digest of a collected file, computed while it is sent; launcher and agent use the same module.
 
-Blocks of zeros are skipped, so holes cost nothing and equal zeros. Of every other block, the number and the bytes are
-hashed. The digest does not depend on the boundaries of the chunks.
+Blocks of zeros are skipped, so that holes cost nothing and count as zeros. For every other block, its number and its
+bytes are hashed. The digest does not depend on chunk boundaries.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class FrameError(ValueError):
 
 
 class Message(NamedTuple):
-    """One frame: its kind, the other header fields, its raw body."""
+    """One frame: its kind, the other header fields, and its raw body."""
 
     kind: str
     fields: Fields
@@ -52,7 +52,7 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
 
 
 def cost(body: bytes) -> int:
-    """Return how much of the window a collected frame (file, link, removed, moved, listed) uses."""
+    """Return the part of the window, in bytes, that a collected frame (file, link, removed, moved, listed) uses."""
     return len(body) + FRAME_COST
 
 

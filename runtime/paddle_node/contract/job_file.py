@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file with a node's record of a job, and the reports about it to visitors."""
+"""A node's record of a job, as stored in a file, and the job as reported in the answer to `jobs`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Submitter(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """The agent proper.
+    """The process of the agent itself.
 
     Attributes:
         outer: the pid and start time of its guard and its watcher.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first bytes of a stream: the marker line, and the framing of frames.
 
-Part of an agent's greeting, so it imports nothing.
+This module is part of an agent's greeting, so it imports nothing.
 """
 
 PROTOCOL_VERSION = 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a node's answers to `probe`, `reach`, `jobs` and `checkpoints`. Rows are lists of their fields."""
+"""The parts of a node's answers to `probe`, `reach`, `jobs` and `checkpoints`. Each row is a list of its fields."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class Part(NamedTuple):
     """One server's part of a checkpoint, as found on a node.
 
     Attributes:
-        nbytes: the size of its own files in bytes; it may depend on earlier parts.
+        nbytes: the size of its own files in bytes; the part may depend on earlier ones.
         problem: why it cannot be read, or empty.
-        identity: the identity of the manifest's file; nodes that see the same one share the folder.
+        identity: the identity of the manifest's file; nodes with the same identity share the folder.
     """
 
     version: Whole
@@ -117,7 +117,7 @@ class Part(NamedTuple):
 
 
 class Saves(NamedTuple):
-    """A directory that a script was given and has written to, on one node."""
+    """A directory that a script was given for its checkpoints and has written to, on one node."""
 
     name: OneLine
     files: Whole

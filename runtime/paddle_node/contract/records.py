@@ -11,12 +11,12 @@ A record is a NamedTuple (on the launcher a frozen dataclass works too) in a mod
 
     started = read(Started, checked_json.as_object(data), "started", "the agent of node-a")
 
-`read` returns the record, or raises RecordError: "the agent of node-a: started.pid must be a process id, got true".
-A member that is missing or null takes the field's default. Members that the record does not declare are ignored, so
-that a newer peer may send more. Within a record, another one may also be the list of its fields in order, as JSON
-has a NamedTuple; those with defaults may be missing at its end. An annotation is a name of LIMITS, another record, an
-enum, or one of Optional[X], X | None, Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X], Literal["a", "b"] and
-Union[A, B] of records, which a Literal `kind` distinguishes. To a type checker the names are aliases.
+`read` returns the record, or raises RecordError: "the agent of node-a: started.pid must be a process id, got true". A
+member that is missing or null takes the field's default. Members that the record does not declare are ignored, so that
+a newer peer can send more. A nested record can also be the list of its fields in order, which is the JSON form of a
+NamedTuple; fields with defaults can be missing at its end. An annotation is a name of LIMITS, another record, an enum,
+or one of Optional[X], X | None, Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X], Literal["a", "b"] and Union[A, B] of
+records, which a Literal `kind` distinguishes. To a type checker the names are aliases.
 """
 
 from __future__ import annotations
@@ -183,10 +183,10 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
 
 
 def read_text(record: Type[R], data: "bytes | str", name: str, sender: str) -> R:
-    """Return the record in a JSON text; a JSON list is the only field of its record.
+    """Return the record in a JSON text; a JSON list becomes the only field of its record.
 
     Raises:
-        RecordError: the text is not JSON, or as for `read`.
+        RecordError: the text is not JSON, or does not match the record.
     """
     try:
         value = checked_json.loads(data)
@@ -200,7 +200,7 @@ def read_fitting(record: Type[R], value: Fields, name: str, sender: str, faults:
     """Return the record of the valid members of a JSON object; like `read`, raise if a required field is invalid.
 
     Args:
-        faults: receives a message for each row of a list, and each other field, that is left out.
+        faults: receives a message for each row of a list, and each other field, that is omitted.
     """
     misfits: List[Misfit] = []
     found = fitting(record, value, misfits)
@@ -262,7 +262,7 @@ class Column(NamedTuple):
 
 
 class Plan:
-    """The plan by which values of one record are read; calling it checks a value."""
+    """The steps that check the values of one record; calling a plan checks one value."""
 
     def __init__(self, record: Type[Any]) -> None:
         module = vars(sys.modules[record.__module__])

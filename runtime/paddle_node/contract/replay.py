@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replay buffer of a stream: its unacknowledged bytes, from which another connection can continue.
+"""The replay buffer of a stream: its unacknowledged bytes, from which a new connection can continue.
 
 Positions count bytes from the start of the stream. Launcher and agent use the same code.
 """
@@ -38,7 +38,7 @@ class ReplayBuffer:
             self.end += len(data)
 
     def acknowledge(self, position: int) -> None:
-        """Discard all bytes before a position; one that was already acknowledged changes nothing.
+        """Discard all bytes before a position; a position that was already acknowledged has no effect.
 
         Raises:
             ValueError: the position was never reached.
@@ -50,7 +50,7 @@ class ReplayBuffer:
             self._first += len(self._chunks.popleft())
 
     def read(self, position: int, most: int) -> memoryview:
-        """Return up to `most` bytes from a position on; possibly fewer, but not empty unless it is the end.
+        """Return 1 to `most` bytes from a position; no bytes only at the end of the stream.
 
         Raises:
             ValueError: the position was acknowledged and discarded, or was never reached.

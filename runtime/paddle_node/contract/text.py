@@ -52,7 +52,7 @@ def relative_path(path: str) -> str:
 
 
 def is_local_path(path: Any) -> bool:
-    """Return whether a path is empty or could be opened, whether it exists or not."""
+    """Return whether a path is empty or well-formed; it need not exist."""
     if type(path) is not str or "\0" in path:
         return False
     try:
@@ -63,7 +63,7 @@ def is_local_path(path: Any) -> bool:
 
 
 def is_node_path(path: Any) -> bool:
-    """Return whether a path could be opened, and fits on one line."""
+    """Return whether a path is well-formed and fits on one line."""
     return is_local_path(path) and path != "" and not _CONTROL.search(path)
 
 

@@ -26,11 +26,11 @@ from paddle_node.contract.records import (
 
 
 class ReconnectKey(NamedTuple):
-    """How the launcher can reconnect.
+    """The data with which the launcher can reconnect.
 
     Attributes:
         at: the name of the agent's socket.
-        word: a secret that is sent over the encrypted connection only.
+        word: a secret that is sent only over the encrypted connection.
         spare_s: seconds beyond a lease, for the last ping before an interruption and a login after it.
     """
 
@@ -40,7 +40,7 @@ class ReconnectKey(NamedTuple):
 
 
 class Reconnect(NamedTuple):
-    """The first frame of another connection; it is passed to the running agent with the descriptors."""
+    """The first frame of a new connection; it is passed to the running agent with the descriptors."""
 
     at: str
     word: Secret
@@ -55,7 +55,7 @@ class Saved(NamedTuple):
 
 
 class ResidentRequest(NamedTuple):
-    """The agent that is to wait for the next job. The listening watcher replaces the key with an address and a port."""
+    """Asks for an agent that waits for the next job; the listening watcher replaces the key with its address."""
 
     name: str = ""
     wait_s: Seconds = 0.0
@@ -84,7 +84,7 @@ class Hello(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job request, one line, from a launcher to a resident agent; `wait_s` is for the job after it."""
+    """A job request, one line, from a launcher to a resident agent; `wait_s` applies to the job after it."""
 
     nonce: Nonce
     wait_s: Seconds
@@ -146,7 +146,7 @@ class Folder(NamedTuple):
 
 
 class File(NamedTuple):
-    """A regular file of a tree; its modification time in ns, 0: any."""
+    """A regular file of a tree; its modification time is in ns since 1970, or 0 for any."""
 
     path: RelativePath
     kind: Literal["f"]
@@ -172,7 +172,7 @@ class Entries(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """A piece of one file, or several whole small ones: (digest, size) each."""
+    """A piece of one file, or several small files: (digest, size) each."""
 
     tree: str
     digest: Optional[Digest] = None

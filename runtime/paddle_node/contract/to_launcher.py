@@ -103,7 +103,7 @@ class Lacking(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """The number of bytes received of everything that was lacking."""
+    """The number of bytes received so far of all lacking files."""
 
     bytes: Bytes
 
@@ -195,7 +195,7 @@ class Link(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Reports that a link was removed, or a file whose beginning was sent."""
+    """Reports the removal of a link, or of a file whose beginning was sent."""
 
     path: RelativePath
 
@@ -291,8 +291,7 @@ class JobEnded(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """Reports removed or removable directories: (bytes, name) each; the kept jobs and why; those removed only in
-    part."""
+    """Reports removed or removable directories as (bytes, name), kept jobs with the reason, and partly removed jobs."""
 
     jobs: Tuple[Tuple[Bytes, OneLine], ...]
     environments: Tuple[Tuple[Bytes, OneLine], ...]

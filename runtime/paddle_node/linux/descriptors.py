@@ -29,7 +29,7 @@ def identity(fd: Optional[int]) -> str:
 
 
 def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
-    """Return a descriptor of zeroed memory, which is freed with its last user; it is not inherited.
+    """Return a descriptor of zeroed memory, which is freed after its last use; child processes do not inherit it.
 
     Args:
         name: a name for people.
@@ -53,7 +53,7 @@ def is_fixed(fd: int) -> bool:
     """Return whether the size of another process's memory is sealed.
 
     Raises:
-        OSError: the descriptor is not such memory.
+        OSError: the descriptor does not refer to such memory.
     """
     return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _FIXED == _FIXED
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IP addresses as text: their usual form and kind; connections that detect a silent peer.
 
-Names are never looked up. `ipaddress` would serve too, but its import takes longer than everything that is done
-here.
+Names are never resolved. `ipaddress` is not used, because its import takes longer than all the work of this module.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsen
     Args:
         sock: a TCP socket.
         idle_s, pause_s, count: seconds without data before the first keepalive, seconds between them, and their number.
-        unsent_ms: how long sent data may stay unacknowledged; 0: the system's default.
+        unsent_ms: milliseconds for which sent data may stay unacknowledged; 0: the system's default.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

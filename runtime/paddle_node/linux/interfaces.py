@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """This machine's network interfaces and their addresses, from the kernel alone.
 
-Addresses with their prefix lengths are read from the routing socket, without a program or a name lookup; only those
-that peers can use: of interfaces that are up with a carrier, not link-local, not tentative.
+Addresses with their prefix lengths are read from the routing socket, without a program or a name lookup. Only addresses
+that peers can use count: those of interfaces that are up with a carrier, neither link-local nor tentative.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds other users who can replace files below a path, by owner, mode and access lists of each directory.
 
-A user who owns a directory, or can write to it, can replace its files, however well these are protected. The walk
-opens each directory by descriptor from the root and follows links itself, so that the
-directories judged are the directories used.
+A user who owns a directory, or can write to it, can replace its files, however well these are protected. The walk opens
+each directory by descriptor from the root and follows links itself, so that the checked directories are the ones that
+are used.
 
-POSIX access lists are read where the group may write, since the mode shows their mask, which limits all named
-entries. A default list applies to new files, thus on the last existing directory. Modes do not show
-named entries of NFSv4 lists, so these are read on every directory; deny entries are ignored.
+POSIX access lists are read where the group may write, since the mode shows their mask, which limits all named entries.
+A default list applies to new files, so it counts on the last existing directory. Modes do not show named entries of
+NFSv4 lists, so these are read on every directory; deny entries are ignored.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def problem(path: str, may_be_roots: bool = False) -> str:
 
     Every parent directory must belong to this user or to root, and must be closed to other users or sticky. Links must
     belong to one of the two. `path` itself must be closed, and must belong to this user or, with `may_be_roots`, to
-    root. Missing
-    directories are not checked.
+    root. Missing directories are not checked.
 
     Raises:
         OSError: a directory cannot be examined.
@@ -152,8 +151,7 @@ def _list(fd: int, name: str, parse: Callable[[bytes], List[Writer]]) -> Optiona
 
 
 def posix_writers(data: bytes) -> List[Writer]:
-    """Return the entries of a POSIX access list, in the form of its extended attribute, that grant writing under its
-    mask.
+    """Return the entries of a POSIX access list, given as its extended attribute, that grant writing under its mask.
 
     Raises:
         ValueError: the attribute does not have this form.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process relations: makes orphans children of this process, and sends this process a signal when its parent ends.
 
-The C module behind `ctypes` is called directly: an agent's start waits for this, and importing `ctypes` would take
-longer than all the rest. Elsewhere than on Linux this has no effect, and a grandchild may outlive a killed launch.
+The C module behind `ctypes` is called directly: an agent's start waits for these calls, and importing `ctypes` would
+take longer than all other steps. On systems other than Linux, the calls have no effect, and a grandchild may outlive a
+killed launch.
 """
 
 import sys

@@ -37,7 +37,7 @@ def is_ours(pid: int) -> bool:
 
 
 def age_s() -> float:
-    """Return the seconds since this process was started, to the resolution of clock ticks; 0 if /proc has no answer."""
+    """Return the seconds since this process was started, in steps of clock ticks; 0 if /proc is unavailable."""
     fields = stat("self")
     if len(fields) <= START:
         return 0.0

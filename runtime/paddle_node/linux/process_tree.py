@@ -95,7 +95,7 @@ def members(
     Args:
         marks: names and values in the environment, such as PADDLE_JOB_ID; without any, only the tree counts.
         root: the supervisor's pid; it is never a member, nor is one of its ancestors.
-        judged: remembers between scans which environments were read: that is most of the work.
+        judged: stores between scans which environments were read, because reading them is most of the work.
     """
     judged = {} if judged is None else judged
     seen = snapshot()
@@ -117,7 +117,7 @@ def has_marks(pid: int, marks: Dict[str, str]) -> bool:
 
 
 def named(left: List[FoundProcess], unsure: str) -> Dict[str, Any]:
-    """Return the fields that name remaining processes; of many, the first MOST_NAMED and the number of the others.
+    """Return the fields that name remaining processes: the first MOST_NAMED, and the number of the others.
 
     Args:
         unsure: a sentence on what else may remain, or an empty string.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the stacks of a process: of its Python threads, or else what /proc shows of it.
+"""Collects the stacks of a process's Python threads or, without them, the process's state from /proc.
 
-A process is signalled only if it has a handler for that very signal, which `paddle/hooks/sitecustomize.py` installs in
-every Python process of a job. The stacks are written to the process's log, from which they are extracted here.
+A process is signalled only if it has a handler for this signal, which `paddle/hooks/sitecustomize.py` installs in every
+Python process of a job. The stacks are written to the process's log, from which they are extracted here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _OF_A_STACK = regex(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  
 
 
 class Stacks:
-    """Asks one process and its descendants for their stacks, one after another, since all write to one log.
+    """Asks one process and its descendants for their stacks, one after the other because all write to the same log.
 
     Args:
         log: the process's log, to which Python writes its stacks.
-        done: called one time with the stacks as far as they are known, at most TEXT_LIMIT characters.
+        done: called once with the stacks obtained so far, at most TEXT_LIMIT characters.
     """
 
     def __init__(self, loop: Loop, pid: int, log: TappedLog, done: Callable[[str], None]) -> None:
@@ -93,7 +93,7 @@ def _ask(found: FoundProcess) -> Optional[str]:
 
 
 def describe(found: FoundProcess) -> str:
-    """Return what /proc shows of a process, on one line."""
+    """Return the state of a process from /proc, on one line."""
     children = sum(1 for one in process_tree.snapshot().values() if one.parent == found.pid)
     facts = [
         "state %s (%s)" % (found.state, _STATES.get(found.state, "running")),

@@ -2,8 +2,7 @@
 """Decides whether a process makes progress; pure: the clock and the facts from /proc are arguments.
 
 A process is frozen if it is stopped, stuck in the kernel, or no longer sends the heartbeats that it had begun to send.
-It is hung if it reported steps, and then none for too long. While a process is traced, in a debugging session, its
-timers are paused.
+It is hung if it has reported steps, but none for too long. While a debugger traces a process, the timers are paused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stops processes: TERM to their groups, a deadline, then KILL, until none of them or their descendants remain.
 
-The processes are searched again each time: one that forks during the stop is found in the next search.
+The search for processes is repeated, so that children forked during the stop are found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Scope:
     Args:
         marks: variables in the environment of every process of the job.
         leaders: the pids of processes that the agent started and has not reaped, which therefore are not reused.
-        sessions: pids, also of ended processes, that named a session to be stopped; None stops the whole job.
+        sessions: session IDs to stop: pids of their first processes, which may have ended; None: the whole job.
         names: the names of the processes to stop; used with sessions.
         more: finds further processes of the job; used without sessions.
     """
@@ -60,7 +60,7 @@ class Scope:
         ]
 
     def groups(self) -> Set[int]:
-        """Return the process groups whose numbers cannot belong to another program by now."""
+        """Return the process groups whose IDs cannot have been reused by an unrelated program."""
         leaders = self._leaders()
         return leaders if self._sessions is None else leaders & self._sessions
 

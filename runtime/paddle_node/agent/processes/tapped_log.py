@@ -45,7 +45,7 @@ class Tap:
         self._remove = remove
 
     def take(self, data: bytes) -> None:
-        """Save data as far as there is room."""
+        """Save as much of the data as the limit allows."""
         self.data += data[: self._limit - len(self.data)]
 
     def close(self) -> bytes:

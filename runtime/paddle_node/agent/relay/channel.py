@@ -30,7 +30,7 @@ class Channel:
         peer: a connected or connecting, non-blocking socket.
         opened: called once the peer is authenticated.
         received: called with received data, which stays unchanged until the call returns.
-        room: called while `wants_room` is set and nothing waits to be sent.
+        room: called while `wants_room` is set and no data is waiting to be sent.
         closed: called once, with the reason, unless `close` was called first.
 
     Attributes:
@@ -82,7 +82,7 @@ class Channel:
         self._flush()
 
     def want_room(self, wanted: bool) -> None:
-        """Set whether `room` is to be called."""
+        """Set whether `room` is called."""
         if wanted != self._wants_room:
             self._wants_room = wanted
             self._watch()

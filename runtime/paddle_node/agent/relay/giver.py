@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends one peer the files that it requests, even while they are still arriving here.
 
-Data is read from the disk, not kept in memory, so a slow peer delays no other. While the next bytes of a file have not
-arrived yet, the peer is asked to wait, every WAIT_S; it switches only from a node that is entirely silent.
+Data is read from the disk and not held in memory, so that a slow peer does not delay other peers. Until the next bytes
+of a file arrive, the peer is sent WAIT every WAIT_S seconds; it changes its source only when a node is entirely silent.
 """
 
 from __future__ import annotations

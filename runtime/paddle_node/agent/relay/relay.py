@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """File transfers between the nodes of one job while its trees are distributed: a listener, senders and a receiver.
 
-Only a peer with the job's certificate gets anything, and only files in the job's own manifests. The listener is closed
+Only peers with the job's certificate receive files, and only files in the job's own manifests. The listener is closed
 when the distribution has ended.
 """
 

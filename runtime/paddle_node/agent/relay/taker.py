@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receives files from other nodes: from the first source that responds, from the byte where the previous one stopped.
 
-A source that disconnects, is silent for STALL_S or sends wrong bytes is not asked again. Files that no source provides
-are left to the caller.
+A source that disconnects, is silent for STALL_S seconds or sends wrong bytes is not used again. Files that no source
+provides are left to the caller.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Taker:
         arrived: called with the digest and size of each file that is now in the cache.
         broken: called once if a file cannot be written; no other call follows.
         left: called with a message when a source is given up.
-        ended: called once, when no source can provide more.
+        ended: called once, when no source can provide further files.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Taker:
         self._next_source("")
 
     def close(self) -> None:
-        """Stop fetching; no callback is called any more."""
+        """Stop fetching; no further callback is called."""
         self._over = True
         self._hang_up()
 

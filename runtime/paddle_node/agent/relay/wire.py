@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages between two nodes inside TLS. Sans-IO.
 
-The receiving node sends the files it wants, and from which byte on: `!I length | JSON [[digest, offset], ...]`. The
-sending node answers with messages, `!BI kind, length | bytes`: the files' bytes, one file after another in the order
-requested (DATA, split anywhere), MISSING (this node will not send the current file), AGAIN (the current file restarts
-at byte 0), WAIT (nothing yet, but alive).
+The receiving node requests files, each from a byte offset: `!I length | JSON [[digest, offset], ...]`. The sending node
+answers with messages, `!BI kind, length | bytes`: the files' bytes, one file after another in the order requested
+(DATA, split anywhere), MISSING (this node will not send the current file), AGAIN (the current file restarts at byte 0),
+WAIT (nothing yet, but alive).
 """
 
 from __future__ import annotations
