@@ -91,7 +91,7 @@ def array_module(first: object = None, *others: object) -> Any:
 
 
 def from_host(array: Array, like: object) -> Array:
-    """Return a host array on `like`, a `Device` or an array's device; the array itself if that is the host."""
+    """Return a host array moved to the device of `like` (a `Device` or an array); unchanged if that is the host."""
     if isinstance(like, Device):
         if not like.is_gpu:
             return array
@@ -133,14 +133,13 @@ def first_moment(lane: int) -> int:
 
     Bits 0 to 39 of such a number are the step, 40 to 111 the iterations of up to three nested loops, the innermost
     lowest, and 112 to 127 the lane. No two runs of an operator have the same number if there are fewer than 2^40 steps,
-    2^24 iterations of a loop and four levels of loops; beyond, numbers repeat.
+    2^24 iterations of a loop and four levels of loops; beyond these limits, numbers repeat.
     """
     return lane << _STEP + _TURNS
 
 
 def within(moment: int, turn: int | None) -> int:
-    """Return the step number of one iteration of a loop that runs in the step `moment`; without an iteration, that of a
-    conditional block."""
+    """Return the step number for iteration `turn` of a loop in step `moment`; None: for a conditional block."""
     if turn is None:
         return moment
     lane, step = moment >> _STEP + _TURNS, moment & (1 << _STEP) - 1

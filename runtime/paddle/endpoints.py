@@ -84,7 +84,7 @@ def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1)
 
 
 def listed(endpoints: Iterable[str], most: int = 4) -> str:
-    """Return endpoints as text; of a long list, the first ones and the number of the others."""
+    """Return endpoints as text; a long list is cut to its first entries and the number of omitted ones."""
     every = list(endpoints)
     more = len(every) - most
     return ", ".join(every) if more <= 0 else f"{', '.join(every[:most])} and {more} more"

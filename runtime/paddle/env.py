@@ -100,9 +100,10 @@ class JobEnvironment:
         wire: "curve", "plain", or empty if not set.
         role: "TRAINER", "PSERVER" or empty.
         trainer_id: rank of this trainer, or None.
-        restart_count: how often this process was restarted.
-        pserver_patience_s: how long a parameter server may be unreachable, because it is being restarted.
-        pserver_state_dir: where the server of a program saves its state for its next process, or empty.
+        restart_count: number of restarts of this process so far.
+        pserver_patience_s: seconds for which a parameter server may be unreachable while it restarts.
+        pserver_state_dir: folder in which the server of a program saves its state for the process that replaces it, or
+            empty.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: "ip:port" of each server for sparse parameters.
         server_hosts, server_ports: hosts of servers and their ports, one port for all or one for each host; scripts

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of a job's own processes.
 
-Errors carry data (endpoint, name, expected, got); their text states what, where, expected, got and what to do
-next.
+Errors carry data (endpoint, name, expected, got); their text states what failed, where, what was expected, what was
+received, and what to do next.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the flags of `contract.flags`, which are those of `paddle.init`, `paddle train` and `paddle pserver`.
 
-The syntax is gflags': `--name=value`, `--name value`, `--bool`, `--nobool`; one dash or two; the last of several wins.
-An unknown name is an error that names the nearest known one.
+The syntax is gflags': `--name=value`, `--name value`, `--bool`, `--nobool`; one dash or two; the last value of a
+repeated flag wins. The error for an unknown name suggests the nearest known name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FALSE = frozenset({"0", "f", "false", "n", "no"})
 
 
 def parse_bool(text: str) -> bool:
-    """Parse one of gflags' words for true and false, in any case.
+    """Parse a boolean as gflags does: 1, t, true, y or yes, and 0, f, false, n or no, in either case.
 
     Raises:
         ValueError: the text is not one of them.
@@ -35,7 +35,7 @@ def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[s
     """Return the value of every flag of `table`: given values, parsed strictly, or defaults.
 
     Raises:
-        FlagError: a name is unknown, a value is invalid, or the ports exceed the last one.
+        FlagError: a name is unknown, a value is invalid, or a port would exceed the highest port number.
     """
     unknown = [name for name in given if name not in table]
     if unknown:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the C library retain freed memory, because training steps and messages need the same sizes repeatedly.
 
-This affects the whole process, so importing or constructing an object never does it: it happens at the first run of a
-program, at a server's start, and when a trainer connects to servers.
+This affects the whole process. It is therefore done at the first run of a program, at a server's start, and when a
+trainer connects to servers, but never by an import or a constructor.
 
-By default glibc returns large blocks to the system, which clears every page of the next ones: this takes a third of a
-step of a small network, and longer than receiving a message. mallopt(3) documents the parameters.
+By default glibc returns large blocks to the system, which then clears every page of the next blocks. This takes a third
+of a small network's step, and longer than receiving a message. mallopt(3) documents the parameters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RetainedMemory(NamedTuple):
 
     Attributes:
         blocks: maximum size of retained blocks; larger ones are returned to the system when they are freed.
-        free: how much of them may be unused at the heap's end.
+        free: maximum unused memory at the end of the heap.
     """
 
     blocks: int

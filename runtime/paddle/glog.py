@@ -3,10 +3,9 @@
 
 With GLOG_logtostderr set to 0, lines are written to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
 reachable through the symlink `<program>.INFO`, and errors also to stderr; otherwise everything is written to stderr.
-A file that reaches GLOG_max_log_size megabytes is followed by another, as in glog; a process retains the
-last three.
-A log that cannot be written never stops the program: lost lines are counted, and the count is logged when writing
-works again.
+When a file reaches GLOG_max_log_size megabytes, a new one is started, as in glog; a process keeps its last three files.
+A log that cannot be written never stops the program: lost lines are counted, and the count is logged when writing works
+again.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def attributes(
 
     Args:
         package: name of the package, or of a module.
-        parts: module -> its names that the package has too, or ""; a module that begins with a dot is a part of the
-            package, and its own name is one of the names.
+        parts: module -> the names that the package takes from it, separated by spaces, or "". A module that begins with
+            a dot is a submodule: its own name is available too.
         otherwise: called for any other name; None: raises AttributeError.
     """
     modules = {module.removeprefix("."): module for module in parts if module.startswith(".")}

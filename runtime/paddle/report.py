@@ -79,7 +79,7 @@ class Reporter:
             self._write(_line("ready", Ready(tuple(endpoints), tuple(sparse_endpoints))), _READY_TIMEOUT_S)
 
     def progress(self, progress: Progress) -> None:
-        """Report the progress of training; at most four lines a second are written, the newest wins."""
+        """Report the progress of training: at most four lines a second, with the newest values."""
         with self._lock:
             if self._descriptor is None:
                 return
@@ -88,7 +88,7 @@ class Reporter:
                 self._write_pending(0.0)
 
     def point(self, curve: str, step: float, value: float) -> None:
-        """Report a point of a curve; at most four lines a second are written, the newest point of each curve wins."""
+        """Report a point of a curve: at most four lines a second, with the newest point of each curve."""
         with self._lock:
             if self._descriptor is None or not _finite(float(step)) or not _finite(float(value)):
                 return
@@ -118,7 +118,7 @@ class Reporter:
                 self._told_pushes.update({each[0]: each for each in part})
 
     def queue(self, queue: Queue) -> None:
-        """Report the trainers that wait at a server, if they changed; if there are many lags, only the largest."""
+        """Report which trainers wait at a server, if that has changed; of many lags, report only the largest."""
         furthest = sorted(queue.lags, key=lambda each: -each[1])[:_MAX_TRAINERS]
         line = _line(
             "queue",

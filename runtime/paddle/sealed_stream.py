@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream's socket in jobs with a key: the handshake, then pieces in the format of `sealing`.
 
-Neither end blocks: what cannot be sent or received now is continued when the socket is ready. A piece is sealed when
-there is room to send it, into the one buffer that is sent next, and opened when it is complete, directly into its
-destination. Its claimed length is checked against the buffer, which is allocated before any data arrives.
+Neither end blocks: a transfer that has to wait continues when the socket is ready. A piece is sealed when there is room
+to send it, into the one buffer that is sent next, and opened when it is complete, directly into its destination. Its
+claimed length is checked against the buffer, which is allocated before any data arrives.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SealedSource:
 
     @property
     def has_more(self) -> bool:
-        """Return whether there may be bytes that polling does not report: already read, or too few."""
+        """Return whether there may be bytes that polling does not report: already read, or fewer than it waits for."""
         is_deaf = self._awaited > HEADER_BYTES
         return is_deaf or self._stop - self._start >= HEADER_BYTES or bool(self._plain)
 

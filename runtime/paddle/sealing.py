@@ -13,13 +13,13 @@
     nonce:  number of earlier pieces of this sender on this connection, 96 bits, big-endian; it is not sent
     associated data:  version B | sender B | token 16s | length I | kind B
 
-The key is one of the job's: the keys of its parameter servers and of its ranks are derived from different ones. The
-token identifies the connection within the job: it is a pserver's invitation, or a session of ranks and two of them.
-Each direction of each connection has its own key, so that a piece opens in one place only: not at its sender
-(reflection), not on another connection (splicing, replay of a whole one), not at another number (replay, reordering,
-loss). Both nonces are random: a peer without the key gets only a greeting, and an empty piece that it cannot forge.
-A key seals 2^22 pieces; then both ends derive the next one from it with HKDF at the same piece, so that earlier pieces
-stay sealed if that key is found out. No key seals 2^32 pieces. This module does not use sockets: see `sealed_stream`.
+`key` is one of the job's keys; its parameter servers and its ranks use different ones. The token identifies the
+connection within the job: it is a pserver's invitation, or a session of ranks and two of them. Each direction of each
+connection has its own key, so that a piece opens in one place only: not at its sender (reflection), not on another
+connection (splicing, replay of a whole one), not at another number (replay, reordering, loss). Both nonces are random:
+a peer without the key gets only a greeting, and an empty piece that it cannot forge. A key seals 2^22 pieces; then both
+ends derive the next one from it with HKDF at the same piece, so that earlier pieces stay secret if that key is
+disclosed. No key seals 2^32 pieces. This module does not use sockets: see `sealed_stream`.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Opener(_Counted):
     def open(self, piece: memoryview, into: memoryview) -> None:
         """Write the plaintext of a whole piece to `into`, which has exactly that length.
 
-        The library writes before it has checked the tag: if that is wrong, `into` is filled with zeros.
+        The library writes the plaintext before it checks the tag; if the tag is wrong, `into` is filled with zeros.
 
         Raises:
             SealError: the piece is not the next piece that the other side sealed for this one.

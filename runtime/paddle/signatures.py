@@ -67,7 +67,7 @@ def takes(arguments: str) -> Callable[[Callable[[dict[str, Any]], T]], Callable[
 
 
 def renamed(given: Mapping[str, Any], names: str) -> dict[str, Any]:
-    """Return arguments under the names of another function: "size act=gate_act" are `size`, and `gate_act` as `act`."""
+    """Return arguments renamed for another function: "size act=gate_act" passes `size`, and `gate_act` as `act`."""
     pairs = (each.partition("=") for each in names.split())
     return {name: given[source or name] for name, _, source in pairs}
 

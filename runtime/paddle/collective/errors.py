@@ -19,11 +19,11 @@ class CollectiveError(PaddleError):
 
 
 class PeerLost(CollectiveError):
-    """A rank ended, or its node cannot be reached any more."""
+    """A rank has exited, or its node is unreachable."""
 
 
 class PeerDiffers(CollectiveError):
-    """A rank does something else than this one: another model, other sizes, fewer batches, or another job."""
+    """A rank differs from this one: a different model, different sizes, fewer batches, or a different job."""
 
 
 class PeerLate(CollectiveError):

@@ -103,7 +103,7 @@ class Group(Ranks):
             raise self.fail(error) from None
 
     def name(self, rank: int) -> str:
-        """Return a rank's name for people."""
+        """Return a human-readable name of a rank."""
         return self._watch.name(rank)
 
     def fail(self, error: CollectiveError) -> CollectiveError:

@@ -50,7 +50,7 @@ class Membership:
         return len(self.endpoints)
 
     def name(self, rank: int) -> str:
-        """Return a rank's name for people."""
+        """Return a human-readable name of a rank."""
         return f"rank {rank} ({self.endpoints[rank]})"
 
     @classmethod

@@ -22,7 +22,7 @@ class Ranks(ABC):
     Attributes:
         rank: the rank of this process.
         size: the number of ranks.
-        ways: the routes of the data, as text for people; empty if there is one rank.
+        ways: the routes of the data, as human-readable text; empty if there is one rank.
         device: the device on which arrays to be summed must be.
     """
 

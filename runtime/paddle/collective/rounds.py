@@ -3,7 +3,7 @@
 
 A rank's arrays are the base plus the rank's progress since it last posted any. In a round, the posted progress of all
 ranks is summed and divided by their number; the base moves by that much, bit-equal on all ranks. A rank that has posted
-nothing contributes zeros, so no rank waits for another's steps. For each element, whenever the lock is free:
+nothing contributes zeros, so no rank waits for the steps of other ranks. For each element, whenever the lock is free:
 array + moved = base + the progress that is not in the base yet.
 
 A rank without batches continues to participate until no rank has batches (they settle), or until all ranks
@@ -108,7 +108,7 @@ class Rounds:
                 self._changed.notify_all()
 
     def take(self, arrays: Sequence[Array]) -> None:
-        """Add to the arrays the distance that the base has moved since the last call.
+        """Add the movement of the base since the last call to the arrays.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.
@@ -152,7 +152,7 @@ class Rounds:
             self._changed.notify_all()
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks wait or leave; arrays are then equal on all ranks, and states are their means."""
+        """Wait until all ranks wait here or leave; arrays are then equal on all ranks, and states are their means."""
         for mine, state in zip(self._states, states, strict=True):
             mine[...] = to_host(state)
         settled = self._settled

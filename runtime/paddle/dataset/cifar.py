@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CIFAR: 50,000 training and 10,000 test colour images of 10 or 100 classes.
 
-A sample is (pixels (3072,) float32 from 0 to 1, all of red, then green, then blue, label int). The files are
-pickles, which are parsed as data (`reader.pickled`).
+A sample is (pixels, label): pixels are (3072,) float32 from 0 to 1, all red, then all green, then all blue values; the
+label is an int. The files are pickles, which are parsed as data (`reader.pickled`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """CoNLL 2005, semantic role labelling: the Wall Street Journal test text; the training text is not public.
 
 A sample is one predicate of a sentence as nine lists, each as long as the sentence: the word ids; five lists that each
-repeat one word's id, of the words two before and one before the predicate, the predicate itself, and the words one
-after and two after it; the predicate's id; 1 at these five positions and 0 elsewhere; and the label ids.
+repeat one word's id, of the words at positions -2, -1, 0, 1 and 2 relative to the predicate; the predicate's id; 1 at
+these five positions and 0 elsewhere; and the label ids.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def train(word_idx: dict[str, int], n: int, data_type: DataType = DataType.NGRAM
 
     Args:
         word_idx: the result of `build_dict`.
-        n: NGRAM: the number of words per sample, shorter sentences are dropped; SEQ: the maximum number of words in a
-            sentence, <s> included, longer ones are dropped, 0 keeps all.
+        n: NGRAM: the number of words per sample; shorter sentences are dropped. SEQ: the maximum number of words in a
+            sentence, including <s>; longer ones are dropped, and 0 keeps all.
         data_type: NGRAM: a sample is n ids; SEQ: (<s> and the ids, the ids and <e>).
     """
     return _reader(TRAIN, word_idx, n, data_type)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MNIST: 60,000 training and 10,000 test images of handwritten digits.
 
-A sample is (pixels (784,) float32 from -1 black to 1 white, digit int).
+A sample is (pixels (784,) float32 from -1 (black) to 1 (white), digit int).
 """
 
 from __future__ import annotations

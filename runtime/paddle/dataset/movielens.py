@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MovieLens 1M: a million ratings of films, with data about users and films.
 
-A sample is [user id, gender (0 male, 1 female), index into age_table, job, movie id, [category ids],
-[title word ids], [2 * stars - 5]]. About every tenth rating, always the same ones, is for testing.
+A sample is [user id, gender (0 male, 1 female), index into age_table, job, movie id, [category ids], [title word ids],
+[2 * stars - 5]]. About one rating in ten is for testing; the selection never changes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ As in the original, `train(format=...)` and `test(format=...)` return a generato
 Queries without a relevant document are left out; the documents of a query are in order of decreasing
 relevance. The original yields only the first document of each query as pointwise and plain_txt samples.
 
-The archive is a RAR file: one of the commands bsdtar, unrar, unar or 7z unpacks it; or unpack it yourself.
+The archive is a RAR file: install bsdtar, unrar, unar or 7z, or unpack it yourself.
 """
 
 from __future__ import annotations
@@ -121,11 +121,12 @@ def gen_point(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, Fea
 def gen_pair(
     querylist: QueryList | Iterable[Query], partial_order: str = "full"
 ) -> Iterator[tuple[NDArray[np.int64], Features, Features]]:
-    """Yield (array([1]), features of the more relevant document, those of the other one) of pairs that differ.
+    """Yield (array([1]), features of the more relevant document, those of the less relevant one) for each pair.
 
     Args:
         querylist: the documents of one query.
-        partial_order: "full": all pairs; "neighbour": only pairs adjacent in order of relevance.
+        partial_order: "full": all pairs that differ in relevance; "neighbour": only those adjacent in order of
+            relevance.
     """
     if partial_order not in ("full", "neighbour"):
         raise ConfigError(f'gen_pair: partial_order: expected "full" or "neighbour", got {partial_order!r}')

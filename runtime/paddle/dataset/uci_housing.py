@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boston housing: 404 and 102 districts, 13 features and the price of a house in thousands of dollars.
+"""Boston housing: 404 training and 102 test districts, with 13 features and a house price in thousands of dollars.
 
 A sample is (features (13,) float64, price (1,) float64). Features are scaled by (x - mean) / (max - min) over
 all 506 rows.

@@ -2,8 +2,8 @@
 """PASCAL VOC 2012, segmentation: one class per pixel of a photograph.
 
 A sample is (pixels (height, width, 3) uint8: red, green, blue; classes (height, width) uint8: 0 background, 1 to 20
-objects, 255 borders). Reading the photographs needs cv2 or Pillow; libraries convert
-label images to colours, so their palette indices are read here. Source: PNG specification, W3C.
+objects, 255 borders). Reading the photographs needs cv2 or Pillow; those libraries convert label images to colours, so
+this module reads the palette indices itself. Source: PNG specification, W3C.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Ca
 
 
 def onto(value: Any, xp: Any) -> Any:
-    """Return a value with its arrays in the library `xp`; lists and tuples with those of their items."""
+    """Return a value with its arrays in the library `xp`, also inside lists and tuples."""
     if isinstance(value, np.ndarray | np.generic):
         return value if xp is np else xp.asarray(value)
     if isinstance(value, LoDArray):

@@ -204,7 +204,7 @@ class CompiledBody:
         return tuple((of(op.reads), of(op.writes)) for op in self.ops)
 
     def recorded(self) -> Sequence[Callable[[list[Any]], None]]:
-        """Return the calls, instrumented so that they report their durations while the profile is on."""
+        """Return the calls, instrumented to record their durations while profiling is on."""
         return PROFILE.recorded(self.calls, self.ops) if PROFILE.on else self.calls
 
     def at(self, step: int) -> BoundBody:

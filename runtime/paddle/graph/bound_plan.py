@@ -33,7 +33,7 @@ _MOST = 10_000  # cached sets of shapes
 
 
 class UnexpectedLod(Exception):
-    """A value in the scope has LoD, but the plan was compiled for one without LoD; raised before anything has run."""
+    """A value in the scope has LoD, but the plan was compiled for one without LoD; raised before any operator runs."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -56,7 +56,7 @@ class Program:
         return self.blocks[self.current_block_idx]
 
     def create_block(self, parent_idx: int | None = None) -> Block:
-        """Create a block inside the current one, or inside another, and make it the current one."""
+        """Create a block inside the current one, or inside block `parent_idx`, and make it the current one."""
         parent = self.current_block_idx if parent_idx is None else parent_idx
         block = self.block_class(self, len(self.blocks), parent)
         self.blocks.append(block)

@@ -3,8 +3,8 @@
 
 The executor holds references to cells instead of names, so that a step needs no lookup. Not thread-safe for writers.
 
-A run returns arrays to scripts that convert to a number wherever they hold only one element: before 2.4, numpy
-converted an array of one element of any rank, and most scripts use `"%.2f" % loss`, `float(row)` or `round(cost, 3)`.
+Arrays that a run returns convert to a number if they hold one element: numpy before 2.4 did so for any rank, and most
+scripts use `"%.2f" % loss`, `float(row)` or `round(cost, 3)`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Scope:
 
     @property
     def layout(self) -> int:
-        """A number that changes whenever a name may refer to another cell than before."""
+        """A number that changes whenever a name may refer to a different cell."""
         return self._layout[0]
 
     def get(self, name: str) -> Any:
@@ -90,7 +90,7 @@ class Scope:
 
 
 class Fetched(np.ndarray[Any, Any]):
-    """An array that converts to a number if it holds one element, as do its rows. Derived arrays may do so too."""
+    """An array that converts to a number if it holds one element; so do its rows, and arrays derived from it may."""
 
     def __float__(self) -> float:
         return float(self._number())

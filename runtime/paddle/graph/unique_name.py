@@ -40,7 +40,7 @@ def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
 
 @contextmanager
 def guard(new_generator: NameGenerator | str | None = None) -> Iterator[None]:
-    """Use another generator inside the block: a new one, a new one with this prefix, or the given one."""
+    """Use a different generator inside the block: a new one, a new one with this prefix, or the given one."""
     if not isinstance(new_generator, NameGenerator):
         new_generator = NameGenerator(new_generator or "")
     token = _current.set(new_generator)

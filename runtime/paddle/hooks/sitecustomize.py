@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets the agent ask any Python process of a job for the stacks of its threads, by a signal reserved for this.
+"""Lets the agent request the stacks of all threads from any Python process of a job, by a signal reserved for this.
 
-Its directory is first on PYTHONPATH, so that every interpreter of a job loads it, whatever the script imports. The
-sitecustomize that it hides, the user's or the distribution's, is loaded after it as if this one did not exist.
-Errors in this module never prevent the process from starting.
+Its directory is first on PYTHONPATH, so that every interpreter of a job loads it, whatever the script imports. A
+sitecustomize of the user or the distribution that it hides is loaded after it as usual. Errors in this module never
+prevent the process from starting.
 """
 
 import faulthandler

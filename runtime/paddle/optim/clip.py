@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient clipping: by value, by the norm of one gradient, by the norm of all together.
+"""Gradient clipping: by value, by the norm of one gradient, or by the global norm of all gradients.
 
 Clipping by value is elementwise, so it works on any piece of a gradient; updaters do it. Clipping by norm needs whole
 gradients, so trainers do it before they push. Nothing is changed in place; gradients within bounds are not copied.

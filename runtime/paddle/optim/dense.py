@@ -60,7 +60,7 @@ class DenseUpdater:
             value: (size,) float32, changed in place.
             grad: (size,) float32, summed over the batch and over trainers; not changed.
             learning_rate: the result of `LearningRate.at`.
-            changing: called before each range of elements, `start` to `stop`, of the value and the state changes.
+            changing: called with (start, stop) before that range of the value and the state is changed.
 
         Raises:
             ConfigError: a shape or dtype is not as above.

@@ -50,8 +50,8 @@ class LearningRate:
     def at(self, num_samples: int, pass_id: int, num_updates: int | None = None) -> float:
         """Return the rate after `num_samples` samples and `num_updates` updates, in pass `pass_id` (from 0).
 
-        Locally and in synchronous training num_samples includes the current batch, in asynchronous it does
-        not. num_updates never includes it; only Fluid's schedules need it.
+        num_samples includes the current batch in local and synchronous training, but not in asynchronous training.
+        num_updates never includes it, and is needed only by Fluid's schedules.
 
         Raises:
             ConfigError: the schedule overflowed, or needs a number of updates that was not given.

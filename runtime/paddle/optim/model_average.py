@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model averaging: the mean of a model's values over a window of the last updates.
 
-After each update sum1 += w. The window is too long when A ≥ min_window and A ≥ min(max_window, rate · U), A being the
-updates since the last cut and U all. Then sum3 = sum1 + sum2, sum1 = sum2 = 0, and A, saved as A', starts again. The
-mean is (sum1 + sum2 + sum3)/(A + A'). sum2 takes sum1 in every 16384 updates, so that float32 sums stay small enough.
+After each update, sum1 += w. A counts the updates since the window was last cut, U all updates. The window is cut when
+A ≥ min_window and A ≥ min(max_window, rate · U): sum3 = sum1 + sum2, sum1 = sum2 = 0, A' = A, A = 0. The mean is (sum1
++ sum2 + sum3)/(A + A'). Every 16384 updates, sum1 is added to sum2 and cleared, so that float32 sums stay small enough.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Learning rate schedules: v2's, functions of samples processed (n), or segments of samples or passes; and Fluid's,
 functions of t, the updates made so far, 0 for the first.
 
-Arguments of Fluid's are text, `name:number,...`; a piecewise schedule has `boundary:rate,...` and ends with
-`inf:rate`. Every schedule may be preceded by a linear warm-up: `lr_warmup_steps:n,start_lr:a,end_lr:b`. `noam_decay`
-and `piecewise_decay` give the rate itself; the others start from the optimizer's.
+The arguments of Fluid's schedules are text, `name:number,...`; a piecewise schedule has `boundary:rate,...` and ends
+with `inf:rate`. Every schedule may be preceded by a linear warm-up: `lr_warmup_steps:n,start_lr:a,end_lr:b`.
+`noam_decay` and `piecewise_decay` give the rate itself; all others start from the optimizer's rate.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def read_step_schedule(name: str, learning_rate: float, text: str) -> StepRate:
     """Return the rate as a function of the updates made so far.
 
     Raises:
-        ConfigError: an argument is unknown, missing, twice there or out of range.
+        ConfigError: an argument is unknown, missing, repeated or out of range.
     """
     pairs = _read_pairs(name, text)
     warm_up = {key: value for key, value in pairs if key in _WARM_UP}

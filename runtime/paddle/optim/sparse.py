@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse updates: rows with a gradient are updated, and the decay of other rows is deferred.
 
-A touched row gets its rule without decay and then the decay of all k batches since it was last decayed:
-w *= 1/(1 + ηλk), or a threshold of ηλ₁k. `catch_up` brings every row to the present. Momentum needs the
-rule "sparse_momentum", since a row's momentum would have to act on batches that do not touch it.
+A touched row is updated by its rule without decay, then decayed for all k batches since its last decay: w *= 1/(1 +
+ηλk), or soft thresholding by ηλ₁k. `catch_up` decays all rows up to the current batch. Momentum needs the rule
+"sparse_momentum", since a row's momentum would have to act on batches that do not touch it.
 
-`RowStep` is that step on rows which the caller has gathered.
+`RowStep` takes this step on rows that the caller has gathered.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class OptimizerSpec:
         rule: a key of `rules.table.RULES`.
         hyper: the rule's hyperparameters; missing ones get their defaults.
         schedule: one of `SCHEDULES`; decay_a, decay_b and schedule_args are its arguments.
-        discard_ratio: asynchronous only: how many times the number of trainers a gradient may lag.
+        discard_ratio: asynchronous only: the maximum lag of a gradient, in updates, as a multiple of the number of
+            trainers.
     """
 
     rule: str = "momentum"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jobs of `paddle train`: train, test, time and checkgrad; each is a function.
 
-Also their periodic work after batches and passes: dots, statistics of parameters, tests and saving.
+`Periods` does their periodic work after batches and passes: progress dots, statistics of parameters, tests and saving.
 """
 
 from __future__ import annotations
@@ -212,10 +212,10 @@ def time(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Compare gradients of one batch with differences of its cost.
+    """Compare the gradients of one batch with finite differences of its cost.
 
-    Each parameter is moved along its gradient, in both directions, until the cost changes by the share checkgrad_eps.
-    Numbers are float32, so a share below 1e-4 is raised to 1e-4.
+    Each parameter is moved along its gradient, in both directions, until the cost changes by the fraction
+    checkgrad_eps. Values are float32, so a fraction below 1e-4 is raised to 1e-4.
     """
     machine, feed = session.machine(), session.feed()
     share = max(float(session.flags["checkgrad_eps"]), _LEAST_STEP)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of a configuration file besides its layers: inputs, outputs, settings and data sources.
 
-The functions that configurations call change the `current` one.
+Functions that a configuration file calls change the `current` configuration.
 """
 
 from __future__ import annotations

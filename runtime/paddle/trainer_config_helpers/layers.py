@@ -36,7 +36,7 @@ def data_layer(
         depth: depth of a volume, 1 otherwise.
         height: height of an image.
         width: width of an image.
-        layer_attr: device, which has no effect, or dropout of numbers.
+        layer_attr: device, which has no effect, or dropout of float data.
     """
     if not size or size < 1:
         raise UsageError(f"data layer {name!r}: the size must be at least 1, got {size!r}")

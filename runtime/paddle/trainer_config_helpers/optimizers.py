@@ -142,7 +142,7 @@ class L2Regularization(regularization.L2Regularization, BaseRegularization):
 
 @dataclass(frozen=True)
 class ModelAverage(optimizer.ModelAverage, Optimizer):
-    """Save the mean of the last values, over a window of average_window times the number of updates so far."""
+    """Saves the mean of the latest values, over a window of average_window times the number of updates so far."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the arguments of model averaging by name."""

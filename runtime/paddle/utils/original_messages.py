@@ -3,7 +3,7 @@
 
 A row of `INPUTS` names the message in a layer's first input, and its fields in the order of their numbers. A field is
 ``field=source``: an attribute or a size of the layer, ``name[-1]`` an item of one, ``name*`` all of its items; without
-``=`` both have one name.
+``=``, both have the same name.
 """
 
 from __future__ import annotations

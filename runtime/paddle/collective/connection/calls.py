@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks connect: one rank listens on its endpoint and accepts connections; the other retries until it gets through.
+"""How ranks connect: one rank listens on its endpoint and accepts connections; the other retries until it is accepted.
 
 Unauthenticated peers cannot delay a rank, and are counted rather than logged one by one. All handshakes run
 concurrently. Their number is bounded: at the limit, the oldest connection of the address with the most connections is
@@ -68,7 +68,7 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
-    """Connect to a rank that listens now or soon; log the reason if this takes long.
+    """Connect to a rank that is listening or soon will be; log the reason if this takes long.
 
     Args:
         greet: the handshake to use instead of the rendezvous's.
@@ -151,7 +151,7 @@ class Callers(Generic[Note]):
         """Return the next authenticated connection and its first record, or None when the deadline has passed.
 
         Args:
-            absent: returns the ranks that have not called yet, which are logged now and then.
+            absent: returns the ranks that have not called yet; they are logged at intervals.
 
         Raises:
             CollectiveError: this process has no file descriptors left.

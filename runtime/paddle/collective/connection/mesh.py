@@ -4,9 +4,8 @@
 The lower rank of a pair connects to the higher rank's endpoint, so that no additional port is needed.
 
 These links are sealed in pieces (see `paddle.sealing`) if all ranks support it. Ranks agree on that at the rendezvous,
-whose connections are already encrypted and authenticated, so a man in the middle cannot downgrade them. The
-rendezvous also distributes the random session ID, which is part of the key: learning the job's secret later
-does not decrypt
+whose connections are already encrypted and authenticated, so a man in the middle cannot downgrade them. The rendezvous
+also distributes the random session ID, which is part of the key: a secret of the job that leaks later does not decrypt
 recorded traffic. A link's token names the caller and the called rank and can be checked only with the key, so a link
 reaches no other rank than intended, and links of an earlier attempt are refused.
 """

@@ -54,7 +54,7 @@ class Met:
         links: connections that stay open for control messages: rank 0's to all others, every other rank's to rank 0.
         nodes: an ID of each rank's node; ranks with the same ID can share memory.
         session: 16 random bytes, different for each rendezvous.
-        seals: whether all ranks can and want to seal the data between nodes.
+        seals: whether all ranks support and request sealed data between nodes.
     """
 
     links: dict[int, Stream]
@@ -69,7 +69,7 @@ def meet(me: Membership) -> Met:
     Raises:
         PeerLate: some ranks did not connect in time; the message names them.
         PeerDiffers: a rank has other endpoints, or two processes have the same rank.
-        CollectiveError: there is no communication with rank 0.
+        CollectiveError: communication with rank 0 failed.
     """
     deadline = time.monotonic() + me.timeout_s
     return _receive_all(me, deadline) if me.rank == 0 else _visit(me, deadline)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stream: a non-blocking connection to one rank, and how to wait on it while it is being set up."""
+"""Stream: a non-blocking connection to one rank, and functions that wait for it during setup."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Stream:
         return self.sock.fileno()
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """Send a prefix of these bytes and return its length; 0 if the connection takes none now.
+        """Send a prefix of these bytes and return its length; 0 if the connection accepts no bytes now.
 
-        After 0, the next call must begin with the same bytes: some may already be on their way.
+        After 0, the next call must begin with the same bytes: some may already have been sent.
 
         Raises:
             ConnectionError: the rank has exited or is unreachable.

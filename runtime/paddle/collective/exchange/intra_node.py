@@ -9,10 +9,10 @@ may write and when, so there are no locks:
   up to c-1, and a slot of `SLOTS` is overwritten only when all ranks have read its contents.
 - Sums are computed in the order of the ranks, so that all ranks have the same bits, in every run.
 
-For small data, and for any data between two ranks, each rank adds the posted chunks independently. Otherwise
-each rank sums
-its part and posts the sum; the other ranks copy it: in one step if it fits into the slots of a rank, else by chunks.
-Before all slots are used in one step, every rank must have read their contents, which is known after another such sum.
+For small data, and for any data between two ranks, each rank adds the posted chunks independently. Otherwise each rank
+sums its part and posts the sum, and the other ranks copy it: in one step if it fits into the slots of a rank, else by
+chunks. Before all slots are used in one step, every rank must have read their contents, which is known after another
+such sum.
 """
 
 from __future__ import annotations

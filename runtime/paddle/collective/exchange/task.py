@@ -69,7 +69,7 @@ class Task(NamedTuple):
             )
 
     def describe(self) -> str:
-        """Return the task in words, for messages."""
+        """Return a description of the task, for messages."""
         what = (
             f"sum of {self.nbytes} bytes"
             if self.kind == Kind.SUM
@@ -79,7 +79,7 @@ class Task(NamedTuple):
 
 
 def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, ...]:
-    """Return the words of a packed task."""
+    """Return the four integers of a packed task."""
     return _FORM.unpack_from(data, at)
 
 

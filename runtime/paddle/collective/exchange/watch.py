@@ -3,8 +3,8 @@
 
 Every rank has a control connection to rank 0. A rank that fails sends the reason before it closes, and rank 0 forwards
 it, so that all ranks name the one that failed first rather than the one they heard it from. A connection that breaks
-without a message means that its rank was lost. When a wait takes too long, rank 0 asks all ranks: those that are
-waiting too answer, and those that do not are late.
+without a message means that its rank was lost. When a wait takes too long, rank 0 asks all ranks which of them are
+waiting: ranks that do not answer are late.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Watch:
         self._await_notices(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
-        """Return why a rank sends nothing: the reason that it reports within a moment, else that it is lost or late."""
+        """Return why a rank sends nothing: the reason if it soon reports one, else that it is lost or late."""
         until = time.monotonic() + _GRACE_S
         while self._links and (left_s := until - time.monotonic()) > 0:
             try:
@@ -142,7 +142,7 @@ class Watch:
         self._links.clear()
 
     def name(self, rank: int) -> str:
-        """Return a rank's name for people."""
+        """Return a human-readable name of a rank."""
         return f"rank {rank} ({self._endpoints[rank]})"
 
     def _read_notices(self, rank: int) -> None:

@@ -129,7 +129,7 @@ elementwise(
 
 
 def clip(x: Any, *, min: float, max: float) -> Any:
-    """Return X clipped to [min, max]; of selected rows, the sums of equal rows are clipped, and absent rows stay 0."""
+    """Return X clipped to [min, max]; of selected rows, the sums of repeated rows are clipped; absent rows stay 0."""
     if isinstance(x, SelectedRows):
         merged = x.merged()
         return replace(merged, values=merged.values.clip(min, max))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor's interfaces to operators: `Body` (runs a block), `Tape` (backpropagates a run) and `Remote`."""
+"""The executor's interfaces to operators: `Body` runs a block, `Tape` backpropagates, `Remote` reaches servers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Body(Protocol):
 
 
 class Peers(Protocol):
-    """The places of all trainers that run one pass of a data-parallel program; all call the same operations."""
+    """The places of all trainers that run one pass of a data-parallel program; all must call the same operations."""
 
     def total(self, value: Array) -> Array:
         """Return the sum of all peers' values, which have one shape and dtype."""

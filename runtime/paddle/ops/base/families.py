@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lazy import of operator modules: a family's module is loaded when a program first names one of its operators.
 
-Most programs need a fifth of all operators. An operator's name is in quotes in the module that registers it and in the
-module of its gradient. A module that computes the names of operators is loaded for every name that occurs in no module.
+Most programs need a fifth of all operators. An operator's name appears in quotes in the module that registers it and in
+the module of its gradient. A module that computes the names of operators is loaded for every name that occurs in no
+module.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def modules() -> list[str]:
 
 
 def stages(op_type: str) -> Iterator[list[str]]:
-    """Yield the names of the modules that may register an operator: the likely ones, then further ones, then all."""
+    """Yield the names of the modules that may register an operator, in three groups: likely ones, further ones, all."""
     index = _index()
     quoted = {name for each in (op_type, op_type.partition("_grad")[0]) for name in index.get(each, ())}
     yield [name for name in modules() if name in quoted]

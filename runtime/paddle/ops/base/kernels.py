@@ -27,19 +27,19 @@ _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def are_served(*arrays: Array) -> bool:
-    """Return whether the compiled loops exist and accept such arrays: float32, contiguous, aligned, on the host."""
+    """Return whether the compiled loops exist and accept these arrays: float32, contiguous, aligned, on the host."""
     return KERNELS.loaded is not None and all(map(is_plain, arrays))
 
 
 def is_plain(array: Array) -> bool:
-    """Return whether the loops accept such an array: float32, contiguous, aligned, on the host."""
+    """Return whether the loops accept this array: float32, contiguous, aligned, on the host."""
     return (
         type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous and array.flags.aligned
     )
 
 
 def pay_off(*arrays: Array) -> bool:
-    """Return whether the compiled loops exist, accept such arrays, and are faster for them than numpy."""
+    """Return whether the compiled loops exist, accept these arrays, and are faster for them than numpy."""
     return arrays[0].size >= _LEAST and are_served(*arrays)
 
 
@@ -61,7 +61,7 @@ def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon:
 def adam(
     w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
 ) -> None:
-    """Update in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); rests are 1 − β."""
+    """Update in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); betas are β, rests 1 − β."""
     w_at, m_at, v_at = _written(w, m, v)
     g_at = address(g, _F32, w.size)
     KERNELS.loaded.adam(w_at, g_at, m_at, v_at, w.size, alpha, *betas, *rests, epsilon)

@@ -313,7 +313,7 @@ def find(op_type: str) -> OpDef | None:
 
 
 def attribute_of(keyword: str) -> str:
-    """Return the attribute of a kernel's keyword: one whose name is reserved in Python has a trailing `_`."""
+    """Return the attribute for a kernel's keyword: keywords that are reserved in Python have a trailing `_`."""
     return keyword[:-1] if keyword.endswith("_") and iskeyword(keyword[:-1]) else keyword
 
 

@@ -2,8 +2,8 @@
 """Threads shared by operators: they compute parts of one operator's work on several cores.
 
 They belong to the process, since executors of all threads run operators. The calling thread works too, and takes back
-pieces that no thread has started; while another operator uses the threads, it does all of its work itself. So pieces
-must give the same numbers whichever thread computes them.
+pieces that no thread has started; while another operator uses the threads, it does all of its work itself. A piece must
+therefore give the same result in every thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle.env import compute_threads
 
 
 class ComputeThreads:
-    """Worker threads, started with the first work of several pieces; they end with the process or `resize`."""
+    """Worker threads, started by the first call with several pieces; they end with the process or on `resize`."""
 
     def __init__(self, count: int | None = None) -> None:
         """Create the pool without starting threads.

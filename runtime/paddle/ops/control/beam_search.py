@@ -2,7 +2,7 @@
 """beam_search: one step of a beam search over sentences; beam_search_decode: whole sentences from all steps.
 
 The selection of a step has two levels of LoD: sentence -> prefixes of the previous step -> their continuations. A
-prefix that has reached end_id is carried over with end_id and its score as the only continuation.
+prefix that has reached end_id is carried over unchanged: its only continuation is end_id with the same score.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """feed and fetch: list the feeds and fetches of program files, in order; read: a reader's next batch; print.
 
-print: passes a value through unchanged and shows it on standard error.
+print: passes a value through unchanged and prints it to standard error.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def print_(
     names: Mapping[str, Sequence[str]],
     runs: Iterator[int],
 ) -> Any:
-    """Return X, and show its description and its first `summarize` values (-1: all), except in the other phase.
+    """Return X, and print its description and first `summarize` values (-1: all), unless print_phase excludes it.
 
     If `first_n` is positive, only the first `first_n` runs print.
     """

@@ -96,7 +96,7 @@ def generate(
     """Return log probabilities (samples, num_results), best first, and the words of all results, one vector.
 
     With one result per sample, the vector holds only the words; otherwise each result is its length, its words, and -1.
-    A result that was not found has the log probability -inf and no words.
+    A missing result has the log probability -inf and no words.
     """
     like = first[0] if first else statics[0]
     samples = [_Sample() for _ in range(count_of(like))]

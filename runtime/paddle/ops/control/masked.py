@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """split_lod_tensor and merge_lod_tensor: split rows by a mask, and merge both parts in the original order.
 
-For values with LoD, the mask selects sequences of one level; for plain values, and if it has as many rows as the value,
-it selects rows.
+For values with LoD, the mask selects sequences of one level. For plain values, and for masks with as many rows as the
+value, it selects rows.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def shuffle_channel(x: Array, *, group: int) -> Array:
 
 @gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
 def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
-    """Shuffle with as many groups as a group has channels, which is the inverse."""
+    """Apply the inverse shuffle: with as many groups as a group has channels."""
     return shuffle_channel(dout, group=dout.shape[1] // group)
 
 

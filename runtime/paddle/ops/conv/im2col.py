@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """im2col: convolution as matrix products over columns, forward, gradient of the images and gradient of the filters.
 
-Each image's windows become the columns of a matrix (C/groups · kernel, places); a few images at a time, so that their
-columns stay in the cache. Filters are (F, C/groups, *kernel), images (N, C, *sizes) with any number of sides.
+Each image's windows become the columns of a matrix (C/groups · kernel, places). A few images are processed at a time,
+so that their columns stay in the cache. Filters are (F, C/groups, *kernel), images (N, C, *sizes) with any number of
+spatial dimensions.
 
     image (C=1)     columns of a 2 x 2 kernel at stride 1, one per position
     a b c           a b d e     cell (0, 0) of each window

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """bilinear_interp, nearest_interp: resize images.
 
-The operator's name determines the method, whatever interp_method is.
+The operator's name determines the method; interp_method is ignored.
 
 OutSize (2,) takes precedence over `scale`, the factor for both height and width (0: not given), which takes precedence
 over out_h and out_w.

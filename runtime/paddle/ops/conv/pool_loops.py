@@ -34,7 +34,7 @@ def are_served(*arrays: Array) -> bool:
 
 
 def maxima(x: Array, window: Window, places: Sizes) -> Array:
-    """Return the maximum of each window, (N, C, *places); 0 for a window of nothing but padding."""
+    """Return the maximum of each window, (N, C, *places); 0 for a window that covers only padding."""
     out = np.empty((*x.shape[:2], *places), _F32)
 
     def work(x: Array, out: Array, geometry: int) -> None:

@@ -48,8 +48,8 @@ class Window:
     def places(self, size: Sizes, ceil_mode: bool = False) -> Sizes:
         """Return the number of windows along each axis; -1 where the size is unknown.
 
-        Division truncates towards zero, as in Paddle, so that a window which exceeds the image by less than a stride
-        has one position, beyond the edge. With ceil_mode this holds for less than two strides minus one.
+        Division truncates towards zero, as in Paddle: a window that exceeds the image by less than a stride has one
+        position, beyond the edge. With ceil_mode, the bound is two strides minus one.
 
         Args:
             size: (height, width) of the image, or (depth, height, width).

@@ -76,7 +76,7 @@ def rpn_target_assign(
     Args:
         anchor: (A, 4) in pixels of the scaled image.
         boxes: (objects, 4) in pixels before the image was scaled, one sequence per image.
-        crowd: (objects, 1) int32; objects with 1 do not count.
+        crowd: (objects, 1) int32; objects marked 1 are ignored.
         info: (N, 3) height, width and scale.
     """
     anchors = to_host(anchor)

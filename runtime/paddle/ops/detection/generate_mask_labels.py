@@ -41,7 +41,7 @@ def generate_mask_labels(
     Args:
         info: (N, 3) height, width and scale.
         classes: (objects, 1) int32, one sequence per image, as are all others.
-        crowd: (objects, 1) int32; objects with 1 have no mask.
+        crowd: (objects, 1) int32; objects marked 1 have no mask.
         segms: (points, 2) in pixels before the image was scaled, with three levels: images' objects,
             objects' polygons, polygons' points.
         rois: (rows, 4) in pixels of the scaled image, with labels (rows, 1) int32 classes.

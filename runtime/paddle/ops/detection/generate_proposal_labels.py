@@ -65,7 +65,7 @@ def generate_proposal_labels(
     Args:
         rois: (rows, 4) in pixels of the scaled image, one sequence per image, as are all others.
         classes: (objects, 1) int32 from 1 on.
-        crowd: (objects, 1) int32; an object with 1 is not sampled itself.
+        crowd: (objects, 1) int32; an object marked 1 is not sampled itself.
         boxes: (objects, 4) in pixels before the image was scaled.
         info: (N, 3) height, width and scale.
     """

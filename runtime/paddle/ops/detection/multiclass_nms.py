@@ -51,7 +51,8 @@ def _infer_both(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
 def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
     """Return the detections (found, 6) as label, score and box, one sequence per image, by label.
 
-    Rows with polygons are longer. If there is no detection in any image, the result is [[-1]], one sequence.
+    Polygons have more than 4 numbers, so their rows are longer. If there is no detection in any image, the result is
+    [[-1]], one sequence.
 
     Args:
         boxes: (N, M, 4) with scores (N, C, M): a box has a score for each class. Or (rows, C, 4) with scores

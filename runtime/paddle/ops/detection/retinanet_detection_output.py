@@ -57,8 +57,8 @@ def retinanet_detection_output(
     Args:
         boxes: for each level (N, M, 4) codes.
         scores: (N, M, C).
-        anchors: (M, 4) in pixels. All boxes of the last level count, and those of
-            other levels with scores above score_threshold.
+        anchors: (M, 4) in pixels. All boxes of the last level count, and those of other levels with scores above
+            score_threshold.
         info: (N, 3) height, width and scale.
     """
     dtype = boxes[0].dtype

@@ -170,8 +170,8 @@ def yolov3_loss(
         label: (N, B) int32 classes.
         score: (N, B) weight of each object; None: 1.
 
-    The second is (N, A, H, W): the object's score, 0 without an object, −1 where a cell has no cost; the third (N, B)
-    int32, −1 for an anchor of another map.
+    The weights are (N, A, H, W): the object's score, 0 without an object, −1 where a cell has no cost. The anchors are
+    (N, B) int32, −1 for an anchor of a different map.
     """
     maps, boxes = by_anchor(x, len(attrs["anchor_mask"])), to_host(box)
     seen = _unpaid(maps, boxes, attrs)

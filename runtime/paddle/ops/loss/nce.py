@@ -82,8 +82,8 @@ def nce(
     """Return the cost of each row (rows, 1), and the probabilities and classes of its samples, true ones first.
 
     With o = sigmoid(x W + b) and q = P(class) times the number of sampled classes: -ln(o / (o + q)) for true classes,
-    -ln(q / (o + q)) for sampled ones. With label_weight (rows, n), Label is (n, 1), the same for all rows, and each row
-    has the costs of these n true classes multiplied by its weights.
+    -ln(q / (o + q)) for sampled ones. With label_weight (rows, n), all rows share the true classes Label (n, 1), and
+    each row's costs of these n classes are multiplied by its weights.
     """
     xp, true = array_module(x), _rows(label, label_weight)
     require_within(true, num_total_classes, "Label")

@@ -127,7 +127,7 @@ def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
 def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
     """Return dX: for each pair of documents, the gain of swapping them, scaled down by their difference in score.
 
-    Only the size of dOut matters: dX is the gradient of a cost that is never computed.
+    dX is scaled by dOut. It is the gradient of a cost that is never computed, not of the NDCG.
     """
     dx = np.zeros(x.shape, np.float64)
     for rows, score, relevance in _lists(x, label):

@@ -42,7 +42,7 @@ def _infer_argsort(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
 
 @operator("argsort", "X -> Out Indices", attrs={"axis": -1}, infer=_infer_argsort)
 def argsort(x: Array, *, axis: int) -> tuple[Array, Array]:
-    """Return the values in ascending order, and the position of each before; the sort is stable."""
+    """Return the values in ascending order, and the position of each in X; the sort is stable."""
     xp = array_module(x)
     order = xp.argsort(x, axis=axis, kind="stable")
     return xp.take_along_axis(x, order, axis=axis), order.astype(_INT64, copy=False)

@@ -38,8 +38,8 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
 def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Array:
     """Return alpha X Y.
 
-    X (n,) is a row and Y (n,) a column, or X a column and Y a row where they are transposed: the product of a column
-    and a row is a matrix. A dimension of size one that came from a vector is removed.
+    A vector X (n,) counts as a row and a vector Y (n,) as a column, or the reverse where transposed: the product of a
+    column and a row is a matrix. Dimensions of size one that come from a vector are removed.
     """
     if x.ndim > 2 and y.ndim > 2:
         same(x.shape[:-2], y.shape[:-2], "the batches of X and Y")
@@ -174,7 +174,7 @@ def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
 def cos_sim_grad(
     x: Array, y: Array, out: Array, xnorm: Array, ynorm: Array, dout: Array
 ) -> tuple[Array, Array]:
-    """Return dX = dOut (Y / (|X| |Y|) - Out X / |X|²), and dY likewise."""
+    """Return dX = dOut (Y / (|X| |Y|) - Out X / |X|²); dY likewise."""
     both, shape = xnorm * ynorm, (-1, *(1,) * (x.ndim - 1))
     by_x, by_y = (dout / both).reshape(shape), (dout * out).reshape(shape)
     dx = by_x * y - by_y * x / (xnorm * xnorm).reshape(shape)

@@ -101,7 +101,7 @@ def sync_batch_norm(
 def batch_norm(
     *arrays: Array, is_test: bool, momentum: float, epsilon: float, data_layout: str, use_global_stats: bool
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Do the same as `sync_batch_norm` with the statistics of this place."""
+    """Normalise as `sync_batch_norm` does, with the statistics of this place only."""
     found: tuple[Array, Array, Array, Array, Array] = sync_batch_norm(
         *arrays,
         is_test=is_test,
@@ -158,7 +158,7 @@ def sync_batch_norm_grad(
 def batch_norm_grad(
     *arrays: Array, is_test: bool, data_layout: str, use_global_stats: bool, needs: frozenset[str]
 ) -> tuple[Array | None, Array, Array]:
-    """Do the same as `sync_batch_norm_grad` with the sums of this place."""
+    """Return the gradients as `sync_batch_norm_grad` does, with the sums of this place only."""
     found: tuple[Array | None, Array, Array] = sync_batch_norm_grad(
         *arrays,
         is_test=is_test,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dropout: zeroes each element with probability dropout_prob during training.
 
-`downgrade_in_infer` leaves the other elements unchanged and multiplies by 1 - p in test mode (also v2's rule);
+`downgrade_in_infer` (v2's rule) leaves the other elements unchanged and multiplies by 1 - p in test mode;
 `upscale_in_train` divides them by 1 - p and changes nothing in test mode.
 """
 

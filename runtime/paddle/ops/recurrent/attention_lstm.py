@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention_lstm: an LSTM whose every step attends to the whole sequence, given its cell.
 
-The original has no gradient for it either.
+It has no gradient, as in the original.
 """
 
 from __future__ import annotations

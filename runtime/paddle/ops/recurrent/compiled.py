@@ -27,7 +27,7 @@ _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def are_served(*arrays: Array) -> bool:
-    """Return whether the compiled steps exist and accept such arrays: float32, contiguous, on the host."""
+    """Return whether the compiled steps exist and accept these arrays: float32, contiguous, on the host."""
     return KERNELS.loaded is not None and kernels.are_served(*arrays)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """allreduce, broadcast: combine a value over all places of a data-parallel program's trainers.
 
-All of them must run these operators equally often. They have no gradient, as in the original.
+All trainers must run these operators the same number of times. The operators have no gradient, as in the original.
 """
 
 from __future__ import annotations

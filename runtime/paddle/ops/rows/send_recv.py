@@ -168,7 +168,7 @@ def checkpoint_notify(
     has_effect=True,
 )
 def listen_and_serv(x: list[Any]) -> tuple[()]:
-    """Serve the blocks of a program, which Fluid's executor does itself.
+    """Raise an error, because Fluid's executor itself serves the blocks of a program.
 
     Raises:
         OpError: always.

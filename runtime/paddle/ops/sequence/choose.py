@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sequence_best, sequence_cut, sequence_choose: positions of maxima; slices and sub-sequences at given positions.
 
-Positions are numbers (n, k) of any dtype, k per sequence or sub-sequence; -1 ends a row of them early.
+Positions are numbers (n, k) of any dtype, k per sequence or sub-sequence; -1 ends a row early.
 """
 
 from __future__ import annotations

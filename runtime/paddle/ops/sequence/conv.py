@@ -37,8 +37,8 @@ def sequence_conv(
 ) -> LoDArray:
     """Return context windows times Filter: the window of row t is contextLength rows from t + contextStart on.
 
-    Positions before or after the sequence are zero, or rows of PaddingData if given: first the rows for positions
-    before it, then those for positions after it.
+    Rows before or after the sequence are zero, or taken from PaddingData: first the rows before it, then those after
+    it.
     """
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)

@@ -55,7 +55,7 @@ def _infer_unpad(x: Spec, length: Spec) -> Spec:
 
 @operator("sequence_unpad", "X Length -> Out+", infer=_infer_unpad)
 def sequence_unpad(x: Array, length: Array) -> LoDArray:
-    """Return the first Length[i] steps of each X[i], with one level of LoD; steps of one number become (n, 1)."""
+    """Return the first Length[i] steps of each X[i], with one level of LoD; one-number steps become (n, 1)."""
     offsets = _offsets(x, length)
     rows = x[at(owners(offsets), x), at(positions(offsets), x)]
     return LoDArray(rows.reshape(len(rows), *(x.shape[2:] or (1,))), (offsets,))

@@ -111,7 +111,7 @@ def _infer_expand(x: Spec, y: Spec) -> Spec:
 
 @operator("sequence_expand", "X+ Y+ -> Out+", attrs={"ref_level": -1}, infer=_infer_expand)
 def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
-    """Repeat sequence i of X by the length of entry i of Y's level `ref_level`; row i unless X has one level.
+    """Repeat entry i of X (a sequence, or a row unless X has one level) by the length of entry i of Y's `ref_level`.
 
     Out has one level with an entry for each repetition; where rows are repeated, Out has Y's levels down to ref_level.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Padding and resizing of images by two small matrices: new rows and columns are weighted sums of old ones.
 
-The forward pass is A X Bᵀ, so the gradient is Aᵀ dOut B whatever the weights are.
+The forward pass is A X Bᵀ, so the gradient is Aᵀ dOut B for any weights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdaDelta: E = ρE + (1 − ρ)g²;  r = √((D + ε)/(E + ε));  D = ρD + (1 − ρ)(g r)²;  w −= η r (g + λw).
 
-Zeiler, 2012. E averages squared gradients, D squared steps. With momentum: Take one step of gradient descent with
-momentum, in place: m = μm − η r (g + λw); w += m.
+Zeiler, 2012. E averages squared gradients, D squared steps. With momentum: m = μm − η r (g + λw); w += m.
 """
 
 from __future__ import annotations

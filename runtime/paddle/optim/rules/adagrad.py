@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdaGrad: s += g²;  r = 1/√(s + ε);  m = μm − η r (g + λw);  w += m.
 
-Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored: s already slows learning down.
+Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored, because s already shortens the steps.
 """
 
 from __future__ import annotations

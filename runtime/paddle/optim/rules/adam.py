@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adam: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  α = η √(1 − β₂^t)/(1 − β₁^t);  w −= α m/(√v + ε).
 
-Kingma and Ba, 2014. L2 decay and the parameter's momentum do not enter. Rows are not supported: m and v of
-untouched rows would have to move as well.
+Kingma and Ba, 2014. L2 decay and the parameter's momentum are not used. Rows are not supported: m and v of untouched
+rows would have to change as well.
 """
 
 from __future__ import annotations

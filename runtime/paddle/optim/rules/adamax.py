@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adamax: m = β₁m + (1 − β₁)g;  u = max(β₂u, |g|);  w −= η/(1 − β₁^t) · m/u.
 
-Kingma and Ba, 2014, section 7.1. The learning rate schedule is ignored; L2 decay and the parameter's
-momentum do not enter.
+Kingma and Ba, 2014, section 7.1. The learning rate schedule is ignored; L2 decay and the parameter's momentum are not
+used.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 """Follow the regularised leader: n' = n + g²;  z += g − (n'^p − n^p)/η · w;  n = n';
 w = (λ₁ sign(z) − z)/(n^p/η + 2λ₂) where |z| > λ₁, else 0.
 
-McMahan and others, 2013. p is −lr_power, by default a half. λ₁ and λ₂ are the rule's own l1 and l2, not the
-parameter's. w follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, from the first
-batch on.
+McMahan and others, 2013. p is −lr_power, by default 0.5. λ₁ and λ₂ are the rule's own l1 and l2, not the parameter's. w
+follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, from the first batch on.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proximal steps: gradient descent, then towards 0 by L1 and L2 penalties (Duchi and Singer, 2009).
+"""Proximal steps: gradient descent, followed by shrinkage with L1 and L2 penalties (Duchi and Singer, 2009).
 
     p = w − ηg;  w = sign(p) max(|p| − η λ₁, 0)/(1 + η λ₂)
 
@@ -27,7 +27,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 )
 @dataclass(frozen=True)
 class ProximalGD(Rule):
-    """The rule of plain gradient steps; it has no state."""
+    """Proximal gradient descent; it has no state."""
 
     l1: float = 0.0
     l2: float = 0.0

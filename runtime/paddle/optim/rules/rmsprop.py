@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Centred RMSProp: G = ρG + (1 − ρ)g²;  F = ρF + (1 − ρ)g;  r = 1/√(G − F² + ε);  w −= η r (g + λw).
 
-Graves, 2013. With momentum: Take one step of gradient descent with momentum, in place: m = μm − η r (g + λw); w += m.
-The first g² enters G with weight 1. A row untouched for k batches has G and F decayed by ρ^k in one step.
+Graves, 2013. With momentum: m = μm − η r (g + λw); w += m. The first g² enters G with weight 1. A row untouched for k
+batches has G and F decayed by ρ^k in one step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-wise AdaGrad, for rows of sparse parameters: s += Σg²/width;  w −= η g/(√s + ε), with one s for a whole row.
 
-A table of width 16 then keeps 17 floats for each row where AdaGrad keeps 32. Naumov and others, 2019 (DLRM).
+With width 16, a table stores 17 floats per row, where AdaGrad stores 32. Naumov and others, 2019 (DLRM).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Step(NamedTuple):
     Attributes:
         eta: the learning rate η: the schedule's rate times the parameter's factor.
         l2: λ, or 0 where decay is applied after the rule.
-        mu: μ.
+        mu: the momentum factor μ.
         t: batches so far, counting this one.
         elapsed: for rows, (n, 1) float32: batches since the row was last touched, counting this one.
         first: whether this is the first update; for rows (n, 1) bool.

@@ -18,7 +18,7 @@ from paddle.optim.rules.table import Fluid, rule
     ),
 )
 class SGD(Rule):
-    """The rule of plain gradient steps; it has no state."""
+    """Plain gradient descent; it has no state."""
 
     handles_rows = True
     penalises_gradient = True

@@ -43,18 +43,18 @@ class Fluid(NamedTuple):
         optimizer: class without "Optimizer", and constructor, as Python writes it with literal defaults. An argument
             `exclude_from_X_fn(parameter)` sets the attribute X of some parameters to 0.
         says: the optimizer's docstring.
-        operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and the saved
-        state.
+        operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and the saved state.
         attrs: the operator's attributes: name -> default, or type where required.
-        kept: in the order of the outputs.
+        kept: the state arrays, in the order of the outputs.
         names: attribute -> the rule's field, where they differ; "": none.
         arguments: attribute -> the constructor's argument, where it is neither the attribute nor the field.
         powers: fields whose powers are in separate slots and are multiplied after the update.
-        rate: from slots to η, with the correction of averages in it, given a function from a slot to its number.
-        rows: True: of a sparse gradient only its rows move; an attribute: where that is true.
+        rate: returns η, including bias correction; called with a function that returns the number in a slot.
+        rows: True: a sparse gradient updates only its rows; an attribute's name: only where that attribute is true.
         served: the part of a parameter that a server can update: "slices", only the "whole", or "" if no server
-        supports the rule.
-        compiled: the numbers after η of the loop in `ops.base.kernels` that has the operator's name; None: no loop.
+            supports the rule.
+        compiled: returns the arguments after η for the loop in `ops.base.kernels` with the operator's name; None: no
+            loop.
     """
 
     optimizer: str
