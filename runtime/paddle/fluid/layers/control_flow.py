@@ -324,7 +324,7 @@ split_lod_tensor = several(
 )
 merge_lod_tensor = layer(
     "merge_lod_tensor(in_true, in_false, x, mask, level=0)",
-    "the rows of both, in the order of the mask",
+    "the rows of in_true and in_false, in the order of the mask",
     to="in_true=InTrue in_false=InFalse",
 )
 

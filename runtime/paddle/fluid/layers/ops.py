@@ -50,7 +50,7 @@ cumsum = layer(
 )
 uniform_random = layer(
     "uniform_random(shape, dtype='float32', min=-1.0, max=1.0, seed=0)",
-    "uniform random numbers in [min, max), new ones in each step",
+    "uniform random numbers in [min, max), drawn anew in each step",
 )
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")

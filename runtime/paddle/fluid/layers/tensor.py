@@ -82,10 +82,10 @@ zeros_like = layer(
 sums = layer(
     "sums(input, out=None)", "the sum of several variables; stored in `out` if given", "sum", to="out=Out"
 )
-concat = layer("concat(input, axis=0, name=None)", "variables joined along an axis")
+concat = layer("concat(input, axis=0, name=None)", "variables concatenated along an axis")
 tensor_array_to_tensor = several(
     "tensor_array_to_tensor(input, axis=1, name=None)",
-    "all values of an array joined along an axis, and the length of each along it, int32",
+    "all values of an array concatenated along an axis, and the length of each along it, int32",
     fixed="OutIndex",
 )
 argmax = layer("argmax(x, axis=0)", "the positions of the maxima along an axis, int64", "arg_max")
@@ -97,7 +97,7 @@ argsort = several(
 )
 isfinite = layer("isfinite(x)", "whether all values are finite, (1,) bool")
 has_inf = layer("has_inf(x)", "whether any value is infinite, (1,) bool", "isinf")
-has_nan = layer("has_nan(x)", "whether any value is not a number, (1,) bool", "isnan")
+has_nan = layer("has_nan(x)", "whether any value is NaN, (1,) bool", "isnan")
 _diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
 
 

@@ -44,7 +44,7 @@ class Adadelta(Rule):
     "fluid_adadelta",
     fluid=Fluid(
         "Adadelta(learning_rate, epsilon=1.0e-6, rho=0.95, regularization=None, name=None)",
-        "Steps as large as past steps were. The learning rate is accepted and ignored, as in the original.",
+        "Scales each step by the root mean square of past steps. The learning rate is ignored, as in the original.",
         "adadelta: Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
         {"rho": 0.95, "epsilon": 1e-6},
         (

@@ -41,7 +41,7 @@ class Adamax(Rule):
     "fluid_adamax",
     fluid=Fluid(
         "Adamax(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, regularization=None, name=None)",
-        "w −= η/(1 − β₁^t) m/n, with n the decayed largest gradient.",
+        "w −= η/(1 − β₁^t) m/n, with n the decayed maximum of |g|.",
         "adamax: Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
         {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
         (StateArray("m", "Moment", "moment"), StateArray("u", "InfNorm", "inf_norm")),

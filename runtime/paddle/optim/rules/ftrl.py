@@ -20,7 +20,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
     "ftrl",
     fluid=Fluid(
         "Ftrl(learning_rate, l1=0.0, l2=0.0, lr_power=-0.5, regularization=None, name=None)",
-        "Follow the regularised leader. l2 is used as l2 (the original passed l1 instead).",
+        "Follow the regularised leader (FTRL). The rule uses l2; the original used l1 in its place.",
         "ftrl: Param SquaredAccumulator LinearAccumulator Grad LearningRate "
         "-> ParamOut SquaredAccumOut LinearAccumOut",
         {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},

@@ -44,7 +44,8 @@ class RMSProp(Rule):
     fluid=Fluid(
         "RMSProp(learning_rate, rho=0.95, epsilon=1.0e-6, momentum=0.0, centered=False, regularization=None, "
         "name=None)",
-        "w −= d, d = μd + ηg/√(s + ε), s the decayed mean square; centred: less the square of the mean.",
+        "d = μd + ηg/√(s + ε);  w −= d.  s is the decayed mean of g², if centered minus the square of the decayed "
+        "mean of g.",
         "rmsprop: Param MeanSquare MeanGrad? LearningRate Grad Moment "
         "-> ParamOut MomentOut MeanSquareOut MeanGradOut?",
         {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},

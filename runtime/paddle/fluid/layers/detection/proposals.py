@@ -49,8 +49,8 @@ def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
 
 box_clip = layer(
     "box_clip(input, im_info, name=None)",
-    "the boxes (rows, 4), one sequence per image, clipped to the image, whose size is "
-    "(height, width) / scale, from its row of im_info",
+    "the boxes (rows, 4), one sequence per image, clipped to their image. Row i of im_info (images, 3) is the "
+    "height, width and scale of image i, whose size is (height, width) / scale",
 )
 generate_proposals = several(
     "generate_proposals(scores, bbox_deltas, im_info, anchors, variances, pre_nms_top_n=6000, post_nms_top_n=1000, "

@@ -28,7 +28,9 @@ log = layer("log(x, name=None)", "ln x of each element")
 relu = layer("relu(x, name=None)", "max(0, x) of each element")
 sign = layer("sign(x, name=None)", "-1, 0 or 1 for each element")
 softmax = layer(
-    "softmax(input, use_cudnn=False, name=None, axis=-1)", "e^x over its sum along an axis", to="use_cudnn="
+    "softmax(input, use_cudnn=False, name=None, axis=-1)",
+    "e^x divided by its sum along an axis",
+    to="use_cudnn=",
 )
 elu = layer("elu(x, alpha=1.0, name=None)", "x where it is positive, else α(e^x − 1)")
 relu6 = layer("relu6(x, threshold=6.0, name=None)", "min(max(0, x), threshold)")
@@ -105,7 +107,8 @@ similarity_focus = layer(
 )
 cos_sim = layer(
     "cos_sim(X, Y)",
-    "the cosine of the angle between rows (N, ...) as vectors, (N, 1); Y may have a single row for all",
+    "the cosine of the angle (N, 1) between rows of X and Y (N, ...), each as one vector; Y may have a single "
+    "row for all",
 )
 
 
@@ -148,7 +151,7 @@ logical_not = _logic("logical_not", "x", "the negation")
 
 gaussian_random = layer(
     "gaussian_random(shape, mean=0.0, std=1.0, seed=0, dtype='float32')",
-    "normal random numbers, new ones in each step",
+    "normal random numbers, drawn anew in each step",
 )
 uniform_random_batch_size_like = layer(
     "uniform_random_batch_size_like(input, shape, dtype='float32', input_dim_idx=0, output_dim_idx=0, min=-1.0, "

@@ -30,9 +30,10 @@ __all__ = [
 
 cross_entropy = layer(
     "cross_entropy(input, label, soft_label=False, ignore_index=-100)",
-    "−ln p of the label's class (..., 1): input has probabilities (..., classes), label "
-    "int64 classes (..., 1), and classes ignore_index cost nothing; with soft_label, "
-    "label has probabilities too, and the cost is −Σ label ln p",
+    """the cost (..., 1) of each row: −ln p of its class.
+
+    input holds probabilities (..., classes), label int64 classes (..., 1); the cost of class ignore_index is 0. With
+    soft_label, label holds probabilities (..., classes), and the cost is −Σ label ln p""",
 )
 
 
@@ -106,8 +107,9 @@ mean_iou = several(
 )
 teacher_student_sigmoid_loss = layer(
     "teacher_student_sigmoid_loss(input, label, soft_max_up_bound=15.0, soft_max_lower_bound=-15.0)",
-    "the cross entropy of sigmoid(input) with a click, and with a teacher's score where the label has one, (rows, 1): "
-    "-2 no click, -1 a click, q and 1 + q the same with the score q",
+    """the cross entropy (rows, 1) of sigmoid(input) with a click and, if the label has one, with a teacher's score.
+
+    Labels without a score: -2 is no click, -1 a click. With a score q in [0, 1]: q is no click, 1 + q a click""",
 )
 
 

@@ -19,9 +19,10 @@ __all__ = ["bilinear_tensor_product", "continuous_value_model", "embedding", "fc
 
 continuous_value_model = layer(
     "continuous_value_model(input, cvm, use_cvm=True)",
-    "embeddings whose first two numbers, the counts of shows and clicks, become ln(shows "
-    "+ 1) and ln(clicks + 1) − ln(shows + 1), or are removed; the gradient has the "
-    "counts of cvm (rows, 2) in their places",
+    """embeddings whose first two columns, counts of shows and clicks, become logarithms.
+
+    With use_cvm they are ln(shows + 1) and ln(clicks + 1) − ln(shows + 1), otherwise they are removed. Their gradient
+    is cvm (rows, 2), the counts themselves""",
     "cvm",
     to="cvm=CVM",
 )
@@ -105,7 +106,7 @@ def embedding(
 
 one_hot = layer(
     "one_hot(input, depth)",
-    "vectors of `depth` with a 1 at the id, float32; depth may be a variable (1,)",
+    "float32 vectors of length depth, 1 at the id and 0 elsewhere; depth may be a variable (1,)",
     to="depth=depth|depth_tensor",
 )
 

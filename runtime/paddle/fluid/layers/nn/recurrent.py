@@ -63,7 +63,7 @@ dynamic_lstmp = several(
     "dynamic_lstmp(input, size, proj_size, param_attr=None, bias_attr=None, "
     f"{_STEPS}, proj_activation='tanh', dtype='float32', name=None, h_0=None, c_0=None, cell_clip=None, "
     "proj_clip=None)",
-    """projections (rows, proj_size) and cells (rows, D) of an LSTM that sees its projections.
+    """projections (rows, proj_size) and cells (rows, D) of an LSTM whose steps read the previous projection.
 
     See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections. cell_clip and proj_clip limit cells and
     projections to ± that value; None or 0: no limit""",

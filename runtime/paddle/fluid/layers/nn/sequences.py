@@ -38,12 +38,12 @@ def sequence_last_step(input: Variable) -> Variable:
 
 add_position_encoding = layer(
     "add_position_encoding(input, alpha, beta, name=None)",
-    "alpha input + beta times sines and cosines of the position of each row in (N, "
-    "length, D), or in its sequence",
+    "alpha input + beta P, where P holds sines and cosines of each row's position in (N, length, D), or in "
+    "its sequence",
 )
 sequence_softmax = layer(
     "sequence_softmax(input, use_cudnn=False, name=None)",
-    "the softmax over each sequence with one number per row",
+    "the softmax over the rows of each sequence; input has one number per row",
     to="use_cudnn=",
 )
 sequence_expand = layer(
@@ -55,18 +55,21 @@ sequence_expand_as = layer(
     "sequence_expand_as(x, y, name=None)", "each row of x repeated once per row of the matching sequence of y"
 )
 sequence_concat = layer(
-    "sequence_concat(input, name=None)", "the sequences of several inputs, joined pairwise"
+    "sequence_concat(input, name=None)",
+    "the sequences of several inputs, concatenated: sequence i of the first input, then that of the second, ...",
 )
 sequence_reshape = layer(
     "sequence_reshape(input, new_dim)",
-    "sequences reshaped to rows of new_dim numbers; each keeps its numbers",
+    "sequences reshaped to rows of new_dim numbers; each sequence keeps its numbers",
 )
 sequence_unpad = layer(
     "sequence_unpad(x, length, name=None)",
     "the sequences that `sequence_pad` padded, from x (sequences, longest, ...) and "
     "their lengths (sequences, 1)",
 )
-sequence_reverse = layer("sequence_reverse(x, name=None)", "each sequence from its last row to its first")
+sequence_reverse = layer(
+    "sequence_reverse(x, name=None)", "x with the rows of each sequence in reverse order"
+)
 sequence_slice = layer(
     "sequence_slice(input, offset, length, name=None)",
     "`length` rows of each sequence, starting at row `offset`; both are (sequences, 1)",
@@ -75,10 +78,12 @@ sequence_enumerate = layer(
     "sequence_enumerate(input, win_size, pad_value=0, name=None)",
     "the windows of win_size consecutive ids (rows, win_size), one starting at each id",
 )
-sequence_erase = layer("sequence_erase(input, tokens, name=None)", "the ids that are not among the tokens")
+sequence_erase = layer(
+    "sequence_erase(input, tokens, name=None)", "the sequences without the ids in `tokens`"
+)
 sequence_scatter = layer(
     "sequence_scatter(input, index, updates, name=None)",
-    "the input; the updates of sequence i are added to row i, at the columns that sequence i of index names",
+    "input with the updates of sequence i added to row i, in the columns given by sequence i of index",
 )
 sequence_mask = layer(
     "sequence_mask(x, maxlen=None, dtype='int64', name=None)",

@@ -71,7 +71,7 @@ def reshape(
 
 transpose = layer(
     "transpose(x, perm, name=None)",
-    "x with its dimensions in another order",
+    "x with its dimensions reordered: dimension i is dimension perm[i] of x",
     "transpose2",
     to="perm=axis",
     prefix="transpose",
@@ -94,15 +94,16 @@ flatten = layer(
     "flatten2",
     prefix="flatten",
 )
-stack = layer("stack(x, axis=0)", "variables of one shape along a new axis")
+stack = layer("stack(x, axis=0)", "variables of equal shape, stacked along a new axis")
 gather = layer(
     "gather(input, index, overwrite=True)",
-    "the rows of input that index names; gradients of a repeated row are summed",
+    "the rows of input at the positions in index; gradients of a repeated row are summed",
     to="overwrite=",
 )
 scatter = layer(
     "scatter(input, index, updates, name=None, overwrite=True)",
-    "input with the rows that index names replaced with the updates, or increased by them with overwrite=False",
+    "input with the rows at the positions in index replaced with the updates; with overwrite=False, with the "
+    "sum of their updates",
 )
 pad = layer(
     "pad(x, paddings, pad_value=0.0, name=None)",
