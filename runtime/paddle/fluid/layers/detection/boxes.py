@@ -47,7 +47,7 @@ def box_coder(
 
 box_decoder_and_assign = several(
     "box_decoder_and_assign(prior_box, prior_box_var, target_box, box_score, box_clip, name=None)",
-    """the decoded boxes of each class (N, 4C) in pixels, and the box (N, 4) of the most probable class except the first.
+    """the decoded boxes of each class (N, 4C) in pixels, and the box (N, 4) of the most probable class except class 0.
 
     prior_box is (N, 4), prior_box_var (4,), target_box (N, 4C), box_score (N, C). The logarithm of a scale is at most
     box_clip""",
