@@ -113,7 +113,13 @@ class TranspiledJob:
         exe.run(main, scope=scope)
 
     def train(
-        self, trainer: int, batches: Sequence[Feed], places: int | None = 0, *, by_itself: bool = False
+        self,
+        trainer: int,
+        batches: Sequence[Feed],
+        places: int | None = 0,
+        *,
+        by_itself: bool = False,
+        strategy: fluid.BuildStrategy | None = None,
     ) -> list[float]:
         """Be a trainer: return the losses.
 
@@ -122,6 +128,7 @@ class TranspiledJob:
             batches: a feed for each step.
             places: over how many of them; 0: without places; None: as the environment says.
             by_itself: with a ParallelExecutor, whose places are those of the environment.
+            strategy: how to combine the gradients of the places.
         """
         _, main, startup, loss = self.transpiled(trainer)
         scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
@@ -129,7 +136,9 @@ class TranspiledJob:
         exe.run(startup, scope=scope)
         target: Any = main
         if places != 0:
-            target = fluid.CompiledProgram(main).with_data_parallel(loss, places=fluid.cpu_places(places))
+            target = fluid.CompiledProgram(main).with_data_parallel(
+                loss, strategy, places=fluid.cpu_places(places)
+            )
         run: Callable[..., list[Any]] = partial(exe.run, target, scope=scope)
         if by_itself:
             run = fluid.ParallelExecutor(False, loss, main, scope=scope).run

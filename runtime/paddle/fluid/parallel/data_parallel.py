@@ -9,12 +9,17 @@ those of place 0.
 With several trainers, gradients are also summed over the trainers, during the backward pass if there is one place.
 Alternatively, each trainer updates its own parameters, which are then averaged. All trainers start with the values of
 trainer 0.
+
+With gradient accumulation, each place computes its part of the batch in several repeats, one after the other, whose
+gradients are averaged before the updates. If the scope has `<name>.repeat.<n>` for a variable that a pass writes,
+repeat n uses that one instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -140,23 +145,58 @@ class DataParallel:
         early = [name for name in fetches if name in self._computed or name not in self._updated]
         late = [name for name in fetches if name not in early]
         taken = [] if self._posts else self._grads
+        by_place: list[list[list[Any]]] = [[] for _ in parts]
+        sums: dict[str, Any] = {}
         try:
-            results = self._passes(parts, [*early, *taken], scope)
+            for number, each in enumerate(self._repeated(parts)):
+                with self._own_variables(scope, number):
+                    results = self._passes(each, [*early, *taken], scope)
+                for place, found in zip(by_place, results, strict=True):
+                    place.append(found[: len(early)])
+                for at, name in enumerate(taken, len(early)):
+                    before = [sums[name]] if number else []
+                    sums[name] = _total([*before, *(found[at] for found in results)])
         except Exception as error:
             if self._exchange is not None:
                 self._exchange.abandon(error)
             raise
-        values = {name: joined([each[at] for each in results]) for at, name in enumerate(early)}
+        if self._repeats > 1:
+            sums = {name: _divided(total, self._repeats) for name, total in sums.items()}
+        ordered: list[list[Any]] = [found for place in by_place for found in place]
+        values = {name: joined([each[at] for each in ordered]) for at, name in enumerate(early)}
         if self._updates.global_block().ops:
-            sums = {
-                name: _total([each[len(early) + at] for each in results]) for at, name in enumerate(taken)
-            }
             fed = {name + _REDUCED: value for name, value in self._over_trainers(sums).items()}
             late_values = self._executors[0].run(self._updates, fed, late, scope)
             values.update(zip(late, late_values, strict=True))
             if self._local is not None:
                 self._local.step(scope)
         return [values[name] for name in fetches]
+
+    def _repeated(self, parts: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+        """Return the feeds of all places for each repeat; persistable variables are not divided."""
+        feeds: list[list[dict[str, Any]]] = [[] for _ in range(self._repeats)]
+        for part in parts:
+            kept = {name: value for name, value in part.items() if self._is_kept(name)}
+            batch = {name: value for name, value in part.items() if name not in kept}
+            for feed, each in zip(feeds, split_feed(batch, self._repeats, "repeat"), strict=True):
+                feed.append({**kept, **each})
+        return feeds
+
+    @contextmanager
+    def _own_variables(self, scope: Scope, number: int) -> Iterator[None]:
+        """Exchange the variables that a pass writes for those of its repeat, if the scope has them."""
+        own = {name: f"{name}.repeat.{number}" for name in self._kept if self._repeats > 1}
+        cells = [(scope.cell(name), scope.cell(other)) for name, other in own.items() if scope.has(other)]
+
+        def exchange() -> None:
+            for cell, other in cells:
+                cell.value, other.value = other.value, cell.value
+
+        exchange()
+        try:
+            yield
+        finally:
+            exchange()
 
     def _meet(self, scope: Scope) -> None:
         """Connect to the other trainers before the first step in a scope."""
@@ -189,6 +229,7 @@ class DataParallel:
 
     def _compile(self) -> None:
         self._version = self._source.version
+        self._repeats = self._strategy._finalize_strategy_and_create_passes().repeats
         summing = self._strategy.num_trainers if self._source._averaging is None else 1
         ranks = summing * self.device_count
         self._pass, self._updates = self._source.clone(), self._source.clone()
@@ -214,6 +255,7 @@ class DataParallel:
         self._buckets = bucketed(passes, set(self._grads), self._sizes())
         # Operators that meet use the group themselves, in an order that all trainers share.
         self._posts = summing > 1 and self.device_count == 1 and bool(self._grads) and not self._meets
+        self._posts = self._posts and self._repeats == 1
         self._pass.global_block().ops = self._posted([self._scaled(op, ranks) for op in passes])
         # Under another name, since decay may write the gradient, and what is fed is not computed.
         block = self._updates.global_block()
@@ -310,6 +352,12 @@ def _total(values: list[Any]) -> Any:
     for value in values[1:]:
         total = total + value
     return total
+
+
+def _divided(value: Any, count: int) -> Any:
+    if isinstance(value, SelectedRows):
+        return replace(value, values=_divided(value.values, count))
+    return value / value.dtype.type(count) if value.dtype.kind == "f" else value
 
 
 @dataclass(frozen=True)

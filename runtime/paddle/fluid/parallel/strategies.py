@@ -2,12 +2,25 @@
 """BuildStrategy and ExecutionStrategy: how a data-parallel program is built and run.
 
 Fields for the original's graph passes are accepted and ignored: the core always fuses operators and frees memory.
+Other names are refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import difflib
+import operator
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
+
+from paddle.errors import MissingNameError
+from paddle.fluid.errors import FluidError, FluidTypeError
+
+_MERGE, _REPEATS = "multi_batch_merge_pass", "num_repeats"
+
+
+def _closest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else f": expected one of {', '.join(known)}"
 
 
 class ReduceStrategy(IntEnum):
@@ -25,9 +38,105 @@ class GradientScaleStrategy(IntEnum):
     Customized = 2
 
 
+class Pass:
+    """The pass that accumulates gradients: each step runs the program's forward and backward pass several times."""
+
+    def __init__(self) -> None:
+        self.repeats: int | None = None
+
+    def type(self) -> str:
+        """Return the name of the pass."""
+        return _MERGE
+
+    def set(self, name: str, value: int) -> None:
+        """Set `num_repeats`: the number of parts of each place's batch, and of batches that a reader gives a step.
+
+        Raises:
+            FluidError: the pass has no such setting, or the number is smaller than 1.
+            FluidTypeError: the value is not a whole number.
+        """
+        if name != _REPEATS:
+            raise FluidError(f"{_MERGE} has no setting {name!r}{_closest(name, [_REPEATS])}")
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise FluidTypeError(f"{_MERGE}: {name}: expected a whole number, got {value!r}")
+        if operator.index(value) < 1:
+            raise FluidError(f"{_MERGE}: {name}: expected at least 1, got {value}")
+        self.repeats = operator.index(value)
+
+    set_int = set
+
+
+class PassBuilder:
+    """The passes that a script adds to a build strategy: only `multi_batch_merge_pass`, which accumulates gradients."""
+
+    def __init__(self) -> None:
+        self._passes: list[Pass] = []
+
+    def all_passes(self) -> list[Pass]:
+        """Return the passes that were added; those that the core always does are not listed."""
+        return list(self._passes)
+
+    def append_pass(self, pass_type: str) -> Pass:
+        """Add a pass by name and return it.
+
+        Raises:
+            FluidError: the pass is not supported, or was added before.
+        """
+        if pass_type != _MERGE:
+            raise FluidError(
+                f"the pass {pass_type!r} is not supported, only {_MERGE!r}: set the fields of BuildStrategy"
+            )
+        if self._passes:
+            raise FluidError(f"{_MERGE} was added twice: set {_REPEATS} of the first one")
+        self._passes.append(Pass())
+        return self._passes[0]
+
+    def insert_pass(self, index: int, pass_type: str) -> Pass:
+        """Add a pass by name and return it; the index is ignored, because there is only one pass."""
+        return self.append_pass(pass_type)
+
+    def remove_pass(self, index: int) -> None:
+        """Remove the pass at an index.
+
+        Raises:
+            FluidError: there is no such pass.
+        """
+        if not 0 <= index < len(self._passes):
+            raise FluidError(f"remove_pass: there is no pass {index} among {len(self._passes)} added passes")
+        del self._passes[index]
+
+    @property
+    def repeats(self) -> int:
+        """How often a step runs the forward and backward pass.
+
+        Raises:
+            FluidError: the pass was added without a number.
+        """
+        if not self._passes:
+            return 1
+        if self._passes[0].repeats is None:
+            raise FluidError(f"{_MERGE}: call .set({_REPEATS!r}, number) on the added pass")
+        return self._passes[0].repeats
+
+
+class _Options:
+    """Fields that are known by name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        known = [each.name for each in fields(self)]  # type: ignore[arg-type]
+        if name not in known:
+            public = [each for each in known if not each.startswith("_")]
+            raise MissingNameError(f"{type(self).__name__} has no field {name!r}{_closest(name, public)}")
+        super().__setattr__(name, value)
+
+
 @dataclass
-class BuildStrategy:
-    """Options of a data-parallel program; only num_trainers, trainer_id and gradient_scale_strategy have an effect."""
+class BuildStrategy(_Options):
+    """Options of a data-parallel program.
+
+    These have an effect: num_trainers, trainer_id, trainers_endpoints, gradient_scale_strategy, sync_batch_norm and
+    the passes that are added to `_finalize_strategy_and_create_passes()`.
+    """
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice
@@ -38,9 +147,13 @@ class BuildStrategy:
     trainer_id: int = 0
     trainers_endpoints: list[str] = field(default_factory=list)
     nccl_comm_num: int = 1
+    use_hierarchical_allreduce: bool = False
     use_hierarchical_allreduce_: bool = False
+    hierarchical_allreduce_inter_nranks: int = 0
     hierarchical_allreduce_inter_nranks_: int = 0
+    hierarchical_allreduce_exter_nranks: int = 0
     hierarchical_allreduce_exter_nranks_: int = 0
+    is_distribution: bool = False
     fuse_elewise_add_act_ops: bool = False
     fuse_relu_depthwise_conv: bool = False
     fuse_broadcast_ops: bool = False
@@ -52,6 +165,17 @@ class BuildStrategy:
     async_mode: bool = False
     memory_optimize: bool = False
     enable_inplace: bool = False
+    # In some releases of 1.0 to 1.5.
+    enable_data_balance: bool = False
+    enable_parallel_graph: bool = False
+    memory_early_delete: bool = False
+    cache_expected_kernel: bool = False
+    mkldnn_enabled_op_types: set[str] = field(default_factory=set)
+    _passes: PassBuilder = field(default_factory=PassBuilder, repr=False)
+
+    def _finalize_strategy_and_create_passes(self) -> PassBuilder:
+        """Return the passes, to which scripts can add gradient accumulation before the program is first run."""
+        return self._passes
 
 
 BuildStrategy.ReduceStrategy = ReduceStrategy  # type: ignore[attr-defined]
@@ -59,7 +183,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 
 
 @dataclass
-class ExecutionStrategy:
+class ExecutionStrategy(_Options):
     """Options for running a data-parallel program. They are ignored: each place always runs on its own thread."""
 
     num_threads: int = 0
@@ -67,6 +191,9 @@ class ExecutionStrategy:
     allow_op_delay: bool = False
     num_iteration_per_drop_scope: int = 1
     num_iteration_per_run: int = 1
+    use_event: bool = True
+    use_experimental_executor: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> d
     return others
 
 
-def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
-    """Return one feed per part; the last part gets the remainder.
+def split_feed(feed: Mapping[str, Any], parts: int, kind: str = "place") -> list[dict[str, Any]]:
+    """Return one feed per part, such as a place; the last part gets the remainder.
 
     Raises:
         FluidError: a value has fewer samples than there are parts.
@@ -114,7 +114,8 @@ def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
         count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(np.atleast_1d(value))
         if count < parts:
             raise FluidError(
-                f"{name!r} has {count} samples for {parts} places: feed at least one per place, or a list of feeds"
+                f"{name!r} has {count} samples for {parts} {kind}s: feed at least one per {kind}"
+                + (", or a list of feeds" if kind == "place" else "")
             )
         size = count // parts
         for at, each in enumerate(split):
