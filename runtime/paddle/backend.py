@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The array library of computations: numpy on the processor, cupy on a GPU.
 
-This is the only module that imports cupy, and only when a GPU is requested. Code that must run on both takes
-its functions from `array_module(x)`. Random numbers always come from the host, so that a run gives the same
-masks and the same initial weights on either device.
+This is the only module that imports cupy, and only when a GPU is requested. Code for both devices takes its functions
+from `array_module(x)`. Random numbers always come from the host, so that a run gives the same masks and the same
+initial weights on either device.
 """
 
 from __future__ import annotations

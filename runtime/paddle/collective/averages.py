@@ -28,8 +28,8 @@ _JOIN_S = 10.0
 class Averages:
     """One rank's side of model averaging; all ranks create theirs at the same time. Not thread-safe.
 
-    Ranks may have different numbers of batches: a rank that finishes early keeps taking part until all have finished.
-    A rank that ends with an exception reports it to all others.
+    Ranks may have different numbers of batches: a rank that finishes early takes part in exchanges until all ranks have
+    finished. A rank that ends with an exception reports it to all others.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Downloads the original files of data sets into the cache, `DATA_HOME/<module>/<file>`.
 
-A file is renamed into place only after its md5 was verified. A file that the user placed there is used whatever its
-md5, after a warning. DATA_HOME is the environment's PADDLE_DATA_HOME, else ~/.cache/paddle/dataset.
+A file is renamed into place only after its md5 was verified. A file that the user placed there is used after a warning,
+even if its md5 differs. DATA_HOME is the environment's PADDLE_DATA_HOME, else ~/.cache/paddle/dataset.
 
 If an archive is damaged or lacks a file, the error names it.
 """

@@ -3,7 +3,7 @@
 
 As in the original, `train(format=...)` and `test(format=...)` return a generator of samples:
 
-    pairwise     (array([1]), features (46,) of the more relevant document, those of the other one)
+    pairwise     (array([1]), features (46,) of the more relevant document, those of the less relevant one)
     listwise     (relevance (documents, 1), features (documents, 46)) of one query
     pointwise    (relevance, features (46,)) of each document
     plain_txt    (query id, relevance, features (46,)) of each document

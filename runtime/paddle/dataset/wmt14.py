@@ -35,7 +35,7 @@ def train(dict_size: int) -> Reader[Sample]:
     """Return a reader of the training pairs.
 
     Args:
-        dict_size: the number of words from the top of each dictionary; all others are <unk>.
+        dict_size: the number of words from the top of each dictionary; all other words become <unk>.
     """
     return _reader("train/train", dict_size)
 

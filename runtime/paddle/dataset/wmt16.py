@@ -38,7 +38,7 @@ def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reade
         src_lang: the source language, "en" or "de"; the target is the other one.
 
     Raises:
-        ConfigError: src_lang is another language, or a dictionary has no room for the special words.
+        ConfigError: src_lang is not "en" or "de", or a dictionary is too small for the special words.
     """
     return _reader("train", src_dict_size, trg_dict_size, src_lang)
 

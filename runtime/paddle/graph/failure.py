@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports a failed operator with its position, inputs and their values; also fails operators on NaN and infinity."""
+"""Reports a failed operator with its position, inputs and values; also raises an error for NaN and infinity."""
 
 from __future__ import annotations
 

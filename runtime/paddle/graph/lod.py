@@ -27,7 +27,7 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[
 
     Args:
         sources: the variables that have LoD beforehand.
-        never: variables that never have LoD, whichever operator writes them.
+        never: variables that never have LoD, regardless of the operator that writes them.
     """
     found = {*sources}
     for op in ops:

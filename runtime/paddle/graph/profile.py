@@ -41,7 +41,7 @@ class Profile:
 
     Attributes:
         on: whether runs are recorded; a change does not affect a run in progress.
-        waits: whether an operator's duration lasts until the GPU has finished, not only until the launch.
+        waits: whether durations include the GPU's work, rather than only the launch of the operator.
         events: the events in the order in which the operators ended.
         since_ns: the time of the last start or reset.
     """

@@ -41,7 +41,7 @@ class Scope:
         return self._layout[0]
 
     def get(self, name: str) -> Any:
-        """Return the value of a name from this scope or a parent: the scope's own array, not a copy.
+        """Return a name's value from this scope or a parent: the stored array, not a copy.
 
         Raises:
             NotInitialisedError: there is no value.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates one dense parameter, or the blocks of it that one server holds.
+"""Updates one dense parameter, or those blocks of it that one server holds.
 
-A parameter split into blocks gets the same values as a whole one, unless its rule needs it whole (LARS, LAMB).
+Splitting a parameter into blocks does not change its values, unless its rule needs the whole parameter (LARS, LAMB).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class DenseUpdater:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The names that `columns` will have after the first step."""
+        """The names of the arrays that `columns` contains after the first step."""
         return self._rule.states(self._parameter.momentum)
 
     def count(self) -> None:

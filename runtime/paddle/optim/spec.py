@@ -2,7 +2,7 @@
 """Specifications of optimizers and parameters: plain values that are also sent to servers.
 
 Both are immutable and validated when created. `from_json` accepts only what `to_json` returns: an unknown or missing
-field, or one of another type, is an error that names it.
+field, or a field of the wrong type, raises an error that names it.
 """
 
 from __future__ import annotations

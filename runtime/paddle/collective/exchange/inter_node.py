@@ -3,13 +3,13 @@
 
 Recursive doubling: in round k a rank exchanges its partial sum with the rank 2^k away. Both ranks of a pair add the
 same two numbers, and x + y is bit-equal to y + x, so all ranks end with the same bits. If the number of ranks is not a
-power of two, each surplus rank first gives its values to a partner, and gets the sum back at the end.
+power of two, each surplus rank first gives its values to a partner, and receives the sum at the end.
 
 Ring: each rank sends to the next one and receives from the previous one. A sum takes 2(n-1) steps. In the first n-1, a
-rank adds the received values to its own part of a segment; in the others, finished segments travel around the ring.
-Each step sends the bytes that the previous step received, so a byte can be forwarded as soon as it arrives: receiving,
-adding and sending overlap in one thread. Each segment is summed once, in a fixed order, so the result is bit-equal on
-all ranks and in every run.
+rank adds the received values to its own part of a segment; in the remaining steps, finished segments travel around the
+ring. Each step sends the bytes that the previous step received, so a byte can be forwarded as soon as it arrives:
+receiving, adding and sending overlap in one thread. Each segment is summed once, in a fixed order, so the result is
+bit-equal on all ranks and in every run.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Watch:
     """Exchanges notices between this rank and the others. Not thread-safe.
 
     Attributes:
-        left: the ranks that left without error, and how many operations each had done.
+        left: rank -> number of operations it had done, for ranks that left without error.
         number: the number of the current operation of this rank.
         timeout_s: how long ranks wait for each other.
         called: the highest round that any rank has called for; see `await_call`.

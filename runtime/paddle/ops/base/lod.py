@@ -54,7 +54,7 @@ class LoDArray:
 
     @classmethod
     def unchecked(cls, data: Array, lod: Lod) -> LoDArray:
-        """Return an array with the LoD of another one that has the same number of rows."""
+        """Return an array of these rows with the given LoD, which must fit them: offsets are not checked."""
         made = object.__new__(cls)
         made.__dict__.update(data=data, lod=lod)
         return made

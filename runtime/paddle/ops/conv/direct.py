@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Direct convolutions, without im2col, on several cores: prepares the arguments of the loops in `lines` by piece.
 
-Large float32 images on the host with one group use this path, all others use `im2col`. The division into pieces depends
+Large float32 images on the host with one group use this path; all others use `im2col`. The division into pieces depends
 only on shapes, and pieces are added in order, so results do not depend on the number of threads.
 """
 

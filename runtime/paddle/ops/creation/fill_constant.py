@@ -49,5 +49,5 @@ def _infer_nothing(x: list[Spec]) -> tuple[()]:
 
 @operator("delete_var", "X* ->", infer=_infer_nothing)
 def delete_var(x: list[Any]) -> tuple[()]:
-    """Do nothing and never run: values are freed after their last reader anyway."""
+    """Do nothing: values are freed after their last reader, so this operator never runs."""
     return ()

@@ -40,7 +40,7 @@ def generate_mask_labels(
 
     Args:
         info: (N, 3) height, width and scale.
-        classes: (objects, 1) int32, one sequence per image, as are all others.
+        classes: (objects, 1) int32, one sequence per image; the same for all other inputs.
         crowd: (objects, 1) int32; objects marked 1 have no mask.
         segms: (points, 2) in pixels before the image was scaled, with three levels: images' objects,
             objects' polygons, polygons' points.

@@ -63,7 +63,7 @@ def generate_proposal_labels(
     codes in the columns of the class, and both weights 1 there.
 
     Args:
-        rois: (rows, 4) in pixels of the scaled image, one sequence per image, as are all others.
+        rois: (rows, 4) in pixels of the scaled image, one sequence per image; the same for all other inputs.
         classes: (objects, 1) int32 from 1 on.
         crowd: (objects, 1) int32; an object marked 1 is not sampled itself.
         boxes: (objects, 4) in pixels before the image was scaled.

@@ -104,8 +104,9 @@ def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tup
 def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
     """Return boxes and their variances (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
 
-    A size of density d gives d × d boxes of each ratio, evenly spaced. Without `clip`, each side is limited
-    only in its own direction (left, top, right, bottom), so a box outside the image may end before it begins.
+    A size of density d gives d × d boxes of each ratio, evenly spaced. Without `clip`, each side is limited only in its
+    own direction (left, top, right, bottom), so a box outside the image may have its right or bottom end before its
+    left or top end.
     """
     step = int(sum(_steps(features, image, attrs)) * 0.5)
     shifts, sides = [], []

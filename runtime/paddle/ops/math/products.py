@@ -140,7 +140,7 @@ def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | Non
 def bilinear_tensor_product_grad(
     x: Array, y: Array, weight: Array, bias: Array | None, dout: Array
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Return the gradient of each factor: the product of the others."""
+    """Return the gradient of each factor: the product of the other factors."""
     einsum = array_module(x).einsum
     return (
         einsum("nk,kab,nb->na", dout, weight, y, optimize=True),

@@ -37,7 +37,7 @@ def _infer(x: Spec, *, pooltype: str) -> tuple[Spec, Spec]:
 def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Array | None]:
     """Return the pooled rows (n, ...), pad_value for empty sequences, and the row numbers of the maxima (MAX only).
 
-    The last level of LoD is removed; one before it stays.
+    The last level of LoD is removed; the levels before it are kept.
     """
     data, offsets = sequences(x, "X")
     index = None

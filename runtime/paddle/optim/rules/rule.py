@@ -127,7 +127,7 @@ def decay(w: Array, l1: Any, l2: Any) -> None:
 
 
 def penalised(g: Array, w: Array, l1: float, l2: float) -> Array:
-    """Return g + λ₁ sign(w) + λ₂w; g itself if both are 0. There is no factor ½."""
+    """Return g + λ₁ sign(w) + λ₂w; g itself if both are 0. L2 has no factor ½."""
     if l1:
         signs: Any = np.sign(w)
         g = g + l1 * signs
