@@ -31,6 +31,7 @@ from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import regex, replace
 
 _CONFIG = regex(r"--?config(=|$)")
+_RESUME = regex(r"latest|auto|[0-9]+(\.[\w.-]+)?")
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
 
@@ -328,7 +329,7 @@ def _wrong_resume(arguments: Arguments) -> str:
         return ""
     if not arguments.flag("checkpoint_dir"):
         return "needs --checkpoint_dir=DIR, the directory of the checkpoints"
-    if resume not in ("latest", "auto") and not resume[0].isdecimal():
+    if not _RESUME.fullmatch(resume):
         return f"expected latest, auto or a batch number, got {resume!r}"
     return ""
 

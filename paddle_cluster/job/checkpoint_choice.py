@@ -2,7 +2,8 @@
 """The phase in which nodes verify the checkpoint that a job resumes from; it changes nothing on the nodes.
 
 All nodes read the newest complete checkpoint in parallel. If a checksum differs, the next older one is tried. Servers
-resume from a checkpoint that is intact on all nodes; without one, the job ends with the reasons.
+resume from a checkpoint that is intact on all nodes; without one, the job ends with the reasons. A checkpoint that
+`--resume` names is verified in the same way.
 """
 
 from __future__ import annotations
@@ -16,11 +17,18 @@ from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan import checkpoints, machines, plan
 from paddle_cluster.plan.checkpoints import Checkpoint
 from paddle_cluster.screen.console import Console
+from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import size_text
-from paddle_node.contract.probed import Part
+from paddle_node.contract.probed import MOST_VERSIONS, Part
 
 PROGRESS_S = 5.0  # seconds until the first report; the interval then doubles
 RAREST_S = 60.0
+
+_NONE = (
+    "--resume={resume}: no {what} in {folder} on any node. To start from scratch, omit --resume, and choose "
+    "a --checkpoint_period of fewer batches than the job trains. `{program} checkpoints --checkpoint_dir={folder}` "
+    "lists the checkpoints in a directory"
+)
 
 
 def choose(
@@ -32,14 +40,23 @@ def choose(
         enter: called with the name of the phase, if there is something to verify.
 
     Raises:
-        PreflightError: no checkpoint is intact; starting from scratch would discard the training progress.
+        PreflightError: none exists, or none is intact and starting from scratch would discard the training progress.
     """
     nodes = job.pserver_nodes
-    found = {
+    if not nodes or (folder := checkpoints.resumed_from(job.settings, job.node(nodes[0]).job_dir)) is None:
+        return
+    resume = dict(job.settings.job.flags)["resume"]
+    listed = {
         node_id: answer.parts
         for node_id in nodes
         if (answer := roster.nodes[node_id].reports.answer) is not None
     }
+    if resume not in ("latest", "auto") and any(map(_is_cut, listed.values())):
+        return  # it may be older than the listed ones; the servers search for it
+    found = {node_id: checkpoints.selected(resume, parts) for node_id, parts in listed.items()}
+    if resume != "auto" and not any(found.values()):
+        what = "checkpoint" if resume == "latest" else "such checkpoint"
+        raise PreflightError(_NONE.format(resume=resume, what=what, folder=folder, program=PROGRAM))
     is_damaged = False
     best = checkpoints.newest_whole(checkpoints.together(found, nodes))
     if best is not None:
@@ -55,6 +72,11 @@ def choose(
         raise PreflightError(f"{told}. No server was started, because it would train from scratch")
     if told:
         console.note(told)
+
+
+def _is_cut(parts: tuple[Part, ...]) -> bool:
+    """Return whether a node may have more checkpoints than it listed."""
+    return len({part[:2] for part in parts}) >= MOST_VERSIONS
 
 
 def _verify(

@@ -45,14 +45,10 @@ def checkpoint_dir(settings: Settings) -> str | None:
 
 
 def resumed_from(settings: Settings, job_dir: str) -> str | None:
-    """Return the folder in which a node's pserver searches for the newest checkpoint; None if it does not resume."""
+    """Return the folder in which a node's pserver searches for its checkpoint; None if it does not resume."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
-    if (
-        not settings.job.mode.has_pserver_command
-        or flags.get("resume") not in ("latest", "auto")
-        or not folder
-    ):
+    if not settings.job.mode.has_pserver_command or not flags.get("resume") or not folder:
         return None
     return folder if folder.startswith("/") else f"{job_dir}/{folder}"
 
@@ -209,14 +205,12 @@ class ResumeChoice:
 def choose(
     resume: str, found: Mapping[int, Sequence[Part]], nodes: Sequence[int], names: Mapping[int, str]
 ) -> ResumeChoice:
-    """Choose the checkpoint for `--resume=latest|auto` if the newest one is not whole on all nodes.
+    """Choose the checkpoint for `--resume` if the newest one that it selects is not whole on all nodes.
 
     Args:
         names: node names for messages.
     """
-    if resume not in ("latest", "auto"):
-        return ResumeChoice()
-    all_there = together(found, nodes)
+    all_there = together({node: selected(resume, parts) for node, parts in found.items()}, nodes)
     best = newest_whole(all_there)
     if not all_there or best is all_there[0]:
         return ResumeChoice()  # each server finds the same one
@@ -231,6 +225,14 @@ def choose(
         f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the "
         "newest one complete on all nodes",
     )
+
+
+def selected(resume: str, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts that a value of `--resume` selects: all for latest and auto, none if it is empty."""
+    if resume in ("latest", "auto"):
+        return tuple(parts)
+    version, _, job = resume.partition(".")
+    return tuple(part for part in parts if str(part.version) == version.lstrip("0") and job in ("", part.job))
 
 
 def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
-from paddle_cluster.config.options import Mode
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
     Plan,
@@ -62,9 +61,9 @@ def opening(plan: Plan) -> str:
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
     entry = plan.settings.job.entry.text
     lines = [host_sources_text(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
-    if plan.mode is Mode.COLLECTIVE and "resume" in dict(plan.settings.job.flags):
+    if not plan.mode.has_pserver_command and "resume" in dict(plan.settings.job.flags):
         lines.append(
-            f"--resume is only passed on to {entry}: in collective mode, the script itself loads what it saved in "
+            f"--resume is only passed on to {entry}: in {plan.mode} mode, the script itself loads what it saved in "
             "PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on the nodes"
         )
     return "\n".join(lines)

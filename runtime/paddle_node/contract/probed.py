@@ -18,6 +18,8 @@ from paddle_node.contract.records import (
     Whole,
 )
 
+MOST_VERSIONS = 100  # checkpoints that a node lists, the newest ones
+
 
 class NodeAddress(NamedTuple):
     """An address of a node; `prefix` is the number of its network bits."""

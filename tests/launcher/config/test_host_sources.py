@@ -86,6 +86,7 @@ def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolv
     [
         (["--resume=latest"], "--resume: needs --checkpoint_dir=DIR"),
         (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
+        (["--resume=7x", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
     ],
 )
 def test_a_resumption_that_cannot_be_is_told_before_anything_starts(

@@ -33,9 +33,18 @@ def test_jobs_are_not_mixed_that_wrote_the_same_batch() -> None:
     assert choice.resume == "10.A"
 
 
-@pytest.mark.parametrize("resume", ["", "20"])
+@pytest.mark.parametrize("resume", ["", "10", "010", "10.A", "10.B", "30", "0"])
 def test_what_the_user_named_stays(resume: str) -> None:
     assert chosen(resume, [part(20, 0), part(10, 0)], [part(10, 1)]) == ResumeChoice()
+
+
+def test_a_named_checkpoint_must_be_complete_and_is_that_of_one_job() -> None:
+    choice = chosen("20", [part(20, 0), part(10, 0)], [part(10, 1)])
+    assert choice.resume == ""
+    assert "batch 20 is not on node-b" in choice.told
+    assert "batch 10" not in choice.told
+    assert chosen("10", [part(10, 0, "B"), part(10, 0, "A")], [part(10, 1, "A")]).resume == "10.A"
+    assert chosen("10.B", [part(10, 0, "A"), part(10, 0, "B")], [part(10, 1, "A")]).resume == ""
 
 
 def test_servers_look_for_themselves_where_all_see_the_same_or_the_newest_is_everywhere() -> None:

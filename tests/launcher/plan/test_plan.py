@@ -258,9 +258,10 @@ def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planne
     assert opening(planned(LOCAL, "--", "x" * 600)).endswith("x ... (100 more characters)")
 
 
-def test_resume_is_explained_in_collective_mode(planned: Planned) -> None:
-    assert "PADDLE_CHECKPOINT_DIR" in opening(planned(LOCAL, "--mode=collective", "--resume=latest"))
-    assert "PADDLE_CHECKPOINT_DIR" not in opening(planned(LOCAL, "--mode=collective"))
+@pytest.mark.parametrize("mode", ["collective", "fluid"])
+def test_resume_is_explained_where_the_script_itself_resumes(planned: Planned, mode: str) -> None:
+    assert "PADDLE_CHECKPOINT_DIR" in opening(planned(LOCAL, f"--mode={mode}", "--resume=latest"))
+    assert "PADDLE_CHECKPOINT_DIR" not in opening(planned(LOCAL, f"--mode={mode}"))
 
 
 def test_a_stopped_job_with_kept_files_says_how_to_continue(planned: Planned) -> None:

@@ -15,10 +15,9 @@ from typing import Any, Dict, List, Optional, Tuple
 from paddle_node.agent.files import saved_files
 from paddle_node.contract import checked_json
 from paddle_node.contract.classes import NamedTuple, regex
-from paddle_node.contract.probed import Part, Saves
+from paddle_node.contract.probed import MOST_VERSIONS, Part, Saves
 from paddle_node.contract.records import LAST_MOMENT, RecordError, Whole, fields_of, read
 
-MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
 MOST_FILES = 10000  # entries listed of one directory
 _MANIFEST = "manifest.json"

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ DENSE = "paddle.layer.fc(input=x, size=1, act=paddle.activation.Linear())"
 SPARSE = """paddle.layer.fc(size=1, act=paddle.activation.Linear(), input=[x, paddle.layer.embedding(
     input=paddle.layer.data(name="word", type=paddle.data_type.integer_value(5000)), size=8,
     param_attr=paddle.attr.Param(name="table", sparse_update=True))])"""
+SHORT = ("--passes=1", "--batches=4", "--pause=0")
 DAMAGED = r"batch 28 is damaged on root@node-b \(v000000000028\.\S+/part-\d-of-\d/\S+\.bin: damaged: expected checksum"
 
 
@@ -54,11 +56,43 @@ def states(folders: Iterable[Path], *batches: int) -> list[Path]:
     ]
 
 
-def trained(job: JobRunner, oracle: Oracle, *args: str) -> list[str]:
-    """Train with checkpoints of the batches 7, 14, 21 and 28; the parameters at the end."""
-    launch = job.start(*TRAIN, *KEPT, *args)
-    oracle.check(launch, 0, within_s=60)
-    return learnt(launch.output)
+class Trained:
+    """A job with checkpoints of the batches 7, 14, 21 and 28, which runs for the first scenario that asks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._parameters: list[str] = []
+        self._files: list[dict[Path, bytes]] = []  # of each folder
+
+    def into(
+        self, folders: Sequence[Path], job: JobRunner, oracle: Oracle, kept: Sequence[str] = KEPT
+    ) -> list[str]:
+        """Put the checkpoints into folders, where `kept` has a job write them; the parameters at the end."""
+        with self._lock:
+            if not self._parameters:
+                launch = job.start(*TRAIN, *kept)
+                oracle.check(launch, 0, within_s=60)
+                self._parameters = learnt(launch.output)
+                self._files = [
+                    {
+                        path.relative_to(folder): path.read_bytes()
+                        for path in folder.rglob("*")
+                        if path.is_file()
+                    }
+                    for folder in folders
+                ]
+        for folder, files in zip(folders, self._files, strict=True):
+            for path, data in files.items():
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_bytes(data)
+        return self._parameters
+
+
+on_hosts, in_one_folder = Trained(), Trained()
+
+
+def folders_of(cluster: Cluster) -> list[Path]:
+    return [host.path(FOLDER) for host in cluster.hosts]
 
 
 def resumed(job: JobRunner, oracle: Oracle, how: str, batch: int, *says: str) -> list[str]:
@@ -81,8 +115,9 @@ def one_bit_on_one_node_costs_that_batch_alone(
     how: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     prepare(job)
-    expected = trained(job, oracle)
+    expected = on_hosts.into(folders_of(cluster), job, oracle)
     flip(states([cluster["node-b"].path(FOLDER)], 28)[0])
+    refused(job, oracle, "28", DAMAGED)
     assert resumed(job, oracle, how, 21, DAMAGED) == expected
 
 
@@ -91,8 +126,8 @@ def bits_on_all_nodes_in_all_batches_but_one_leave_that_one(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     prepare(job)
-    expected = trained(job, oracle)
-    for path in states([host.path(FOLDER) for host in cluster.hosts], 14, 21, 28):
+    expected = on_hosts.into(folders_of(cluster), job, oracle)
+    for path in states(folders_of(cluster), 14, 21, 28):
         flip(path)
     says = "batch 28 is damaged on root@node-a, root@node-b, root@node-c"
     assert resumed(job, oracle, "latest", 7, says) == expected
@@ -103,8 +138,8 @@ def a_job_without_a_checkpoint_that_is_whole_stops_before_anything_runs(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     prepare(job)
-    trained(job, oracle)
-    folders = [host.path(FOLDER) for host in cluster.hosts]
+    folders = folders_of(cluster)
+    on_hosts.into(folders, job, oracle)
     for path in states(folders[1:2], 7) + states(folders[2:], 21, 28):
         flip(path)
     for how in ("latest", "auto"):
@@ -121,7 +156,7 @@ def files_that_later_checkpoints_build_upon_are_verified(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     prepare(job)
-    expected = trained(job, oracle)
+    expected = on_hosts.into(folders_of(cluster), job, oracle)
     bases = states([cluster["node-b"].path(FOLDER)], 14)
     names = [str(path.relative_to(cluster["node-b"].path(FOLDER))) for path in bases]
     manifests = [
@@ -142,9 +177,7 @@ def in_a_shared_folder_all_servers_pass_over_the_same(
     job.conf["HOSTS"] = ["local"] * 3
     shared = job.workspace.parent / "shared"
     kept = (f"--checkpoint_dir={shared}", *KEPT[1:])
-    launch = job.start(*TRAIN, *kept)
-    oracle.check(launch, 0, within_s=60)
-    expected = learnt(launch.output)
+    expected = in_one_folder.into([shared], job, oracle, kept)
     flip(states([shared], 28)[0])
     launch = job.start(*TRAIN, *kept, f"--resume={how}")
     oracle.check(
@@ -159,6 +192,24 @@ def in_a_shared_folder_all_servers_pass_over_the_same(
     oracle.check(
         job.start(*TRAIN, *kept, f"--resume={how}"), 3, "no checkpoint is complete", never=["end of pass"]
     )
+
+
+@scenarios.add
+def a_job_whose_checkpoint_does_not_exist_stops_before_anything_runs(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.learn()
+    job.conf["HOSTS"] = ["local"]
+    folder, missing = job.workspace.parent / "checkpoints", job.workspace.parent / "missing"
+    oracle.check(job.start(*SHORT, f"--checkpoint_dir={folder}", "--checkpoint_period=100"), 0)
+    never = ["^== pservers", "end of pass", "Traceback"]
+    for where, how in ((folder, "latest"), (missing, "latest"), (missing, "3"), (missing, "3.JOB-1")):
+        launch = job.start(*SHORT, f"--checkpoint_dir={where}", "--checkpoint_period=3", f"--resume={how}")
+        oracle.check(launch, 3, rf"--resume={how}: .* in {where} .*--checkpoint_period", never=never)
+    kept = (f"--checkpoint_dir={missing}", "--checkpoint_period=3")
+    oracle.check(job.start(*SHORT, *kept, "--resume=auto"), 0, "end of pass 0")
+    oracle.check(job.start(*SHORT, *kept, "--resume=3"), 0)
+    oracle.check(job.start(*SHORT, *kept, "--resume=2"), 3, rf"--resume=2: .* in {missing} ", never=never)
 
 
 @pytest.mark.parametrize("scenario", scenarios)
