@@ -22,7 +22,7 @@ from tests.cluster.processes import HostProcess
 STARTED_S = 30.0
 ACTS = Path(__file__).with_name("workspaces") / "acts"
 LEARN = ACTS.with_name("learn")
-_over_ssh: list[tuple[list[str], list[str]]] = []
+_over_ssh: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}  # by arguments
 _one_over_ssh = threading.Lock()
 
 
@@ -117,18 +117,18 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def learnt_over_ssh(job: JobRunner, oracle: Oracle) -> tuple[list[str], list[str]]:
-    """What the learning job ends with over SSH, and its logs; only the first scenario that asks runs it.
+def learnt_over_ssh(job: JobRunner, oracle: Oracle, *args: str) -> tuple[list[str], list[str]]:
+    """What the learning job ends with over SSH, and its logs; only the first scenario that asks runs it with `args`.
 
     The workspace is then that of the learning job, without results.
     """
     with _one_over_ssh:
-        if not _over_ssh:
+        if args not in _over_ssh:
             job.learn()
-            end = oracle.check(job.start(), 0)
-            _over_ssh.append((learnt(end.output), files(job.workspace / "log")))
+            end = oracle.check(job.start(*args), 0)
+            _over_ssh[args] = (learnt(end.output), files(job.workspace / "log"))
     job.learn()
-    return _over_ssh[0]
+    return _over_ssh[args]
 
 
 def cut_off(host: Host) -> None:

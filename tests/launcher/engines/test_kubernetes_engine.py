@@ -206,7 +206,7 @@ def test_what_a_pod_waits_for_is_told_when_the_time_is_over(bench: Bench) -> Non
 
 
 def test_a_queue_that_does_not_admit_the_job_is_told(bench: Bench) -> None:
-    engine = bench.engine(K8S_QUEUE="gpus", K8S_START_TIMEOUT_S=8)
+    engine = bench.engine(K8S_QUEUE="gpus", K8S_START_TIMEOUT_S=3)
     assert "no queue has admitted it yet" in bench.why(engine)
     assert ("patch", "jobs") not in bench.server.asked
 

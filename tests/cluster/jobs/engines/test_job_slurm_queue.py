@@ -14,7 +14,7 @@ import pytest
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
-from tests.cluster.jobs.job import LEARN, JobRunner, learnt
+from tests.cluster.jobs.job import LEARN, JobRunner, learnt, learnt_over_ssh
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.slurm import PORT, Slurm, missing_slurm, slurm
@@ -115,8 +115,7 @@ def a_job_stops_before_its_time_is_over(cluster: Cluster, job: JobRunner, oracle
 def a_batch_job_begins_again_at_its_time_limit_and_learns_the_same(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    job.learn()
-    over_ssh = learnt(oracle.check(job.start(), 0).output)
+    over_ssh, _ = learnt_over_ssh(job, oracle)
     go_on = "/root/go-on"
     with slurm(cluster) as running, tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         oracle.allow("slurmd", PORT)

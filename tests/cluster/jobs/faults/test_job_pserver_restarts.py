@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shutil
 import signal
 from functools import partial
@@ -16,10 +15,9 @@ import pytest
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
-from tests.cluster.jobs.job import JobRunner
+from tests.cluster.jobs.job import JobRunner, learnt, learnt_over_ssh
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
-from tests.cluster.launch import Launch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
@@ -61,11 +59,10 @@ def hold(cluster: Cluster) -> None:
         host.path(GO_ON).unlink(missing_ok=True)
 
 
-def parameters(launch: Launch) -> set[str]:
-    """What the trainers ended with, in hexadecimal digits."""
-    found = re.findall(r"trainer \d parameters (.*)$", launch.output, re.M)
-    assert len(found) == 3, launch.output
-    return set(found)
+def values(parameters: list[str]) -> set[str]:
+    """The different values that the three trainers ended with."""
+    assert len(parameters) == 3, parameters
+    return {line.partition(" parameters ")[2] for line in parameters}
 
 
 def state_left(cluster: Cluster) -> str:
@@ -77,11 +74,9 @@ def state_left(cluster: Cluster) -> str:
 def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
+    expected, _ = learnt_over_ssh(job, oracle, *SHORT)
     prepare(job)
-    launch = job.start(*SHORT)
-    oracle.check(launch, 0, within_s=60)
-    expected = parameters(launch)
-    assert len(expected) == 1
+    assert len(values(expected)) == 1
     rng = random.Random(5)
     for _ in range(2):
         hold(cluster)
@@ -97,7 +92,7 @@ def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
             never=["FIRST ERROR"],
             within_s=60,
         )
-        assert parameters(launch) == expected
+        assert learnt(launch.output) == expected
     wait_for("no state left in memory", lambda: not state_left(cluster), 5)
 
 
@@ -110,7 +105,7 @@ def all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner, orac
     kill(job, "node-a", "node-b", "node-c")
     let_go_on(cluster)
     oracle.check(launch, 0, r"restart 1 of 3", never=["FIRST ERROR"], within_s=60)
-    assert len(parameters(launch)) == 1
+    assert len(values(learnt(launch.output))) == 1
 
 
 @scenarios.add
@@ -141,10 +136,8 @@ def a_pserver_that_dies_again_and_again_ends_the_job(
 def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
+    expected, _ = learnt_over_ssh(job, oracle, *SHORT)
     prepare(job)
-    launch = job.start(*SHORT)
-    oracle.check(launch, 0, within_s=60)
-    expected = parameters(launch)
     kept = ("--checkpoint_dir=/root/checkpoints", "--checkpoint_period=7", "--checkpoint_keep=10")
     hold(cluster)
     launch = job.start(*HELD, *kept, "--state_dir=")
@@ -172,7 +165,7 @@ def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
         never=["FIRST ERROR", r"end of pass 0"],
         within_s=60,
     )
-    assert parameters(launch) == expected
+    assert learnt(launch.output) == expected
 
 
 @pytest.mark.parametrize("scenario", scenarios)
