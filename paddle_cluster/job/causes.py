@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the failure that caused the others. Pure.
 
-When one process dies or freezes, others fail too, because their connections to it break or time out. Failures that
-arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
+When one process dies or freezes, other processes also fail, because their connections to it break or time out. Failures
+that arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
 broken connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop
 the job was ended by the launcher, unless its last output is that of an echo or of the cause.
 

@@ -328,7 +328,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def report_departure(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
-    """Inform the pservers that a trainer has left for good, so that no trainer waits for it.
+    """Inform the pservers that a trainer has left permanently, so that no trainer waits for it.
 
     A short-lived process on the first pserver's node, which has the job's key, connects in place of the lost trainer
     and leaves immediately. Its exit is reported like that of any process.

@@ -78,7 +78,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True)
 class Reconnected:
-    """A link continues over another connection."""
+    """A link continues over a new connection."""
 
     node_id: int
     link: Link

@@ -86,7 +86,7 @@ class Traces:
         used: whether a process was started there, so that something may need cleaning.
         stopped: whether the agent reported that all processes have exited, except those in `left`.
         left: (pid, command) of processes that could not be stopped.
-        unsure: what may remain although the agent cannot tell, or empty.
+        unsure: a sentence on what else may remain, or empty.
         parting: the number of unanswered requests to stop some of its processes.
         left_out: whether it was lost, and the job continued without it.
         unread: the number of its unreadable messages, by kind.
@@ -157,7 +157,7 @@ class NodeRecord:
 
     @property
     def spare_s(self) -> float:
-        """Return how long after its lease the node can still reconnect, in seconds; 0 if it cannot."""
+        """Return the time in seconds for which the node can still reconnect after its lease; 0 if it cannot."""
         return self.link.key.spare_s if self.link is not None and self.link.key is not None else 0.0
 
     @property

@@ -78,7 +78,7 @@ class ProcessRecord:
     """One requested process.
 
     Attributes:
-        restarts: how many times it was restarted.
+        restarts: the number of its restarts.
         endpoints: the endpoints that a pserver reported when it answered on all its ports.
         stall: why it makes no progress; set only while FROZEN.
         stacks: its stacks when last requested.

@@ -2,8 +2,9 @@
 """The screen of a job: plain lines, or on a terminal log lines above and one line per node below.
 
 Events are separate from drawing: every method creates an event of `output_events`, a frozen value, and `show` draws it.
-Observers can follow: a tap passed to `watch` receives each event too, a view passed to `mirror` the drawn output. A
-console in another process shows the same output through `show(from_fields(...))`, or through `rendered` and `facts`.
+Observers can follow: a tap passed to `watch` receives each event, and a view passed to `mirror` receives the drawn
+output. A console in another process shows the same output through `show(from_fields(...))`, or through `rendered` and
+`facts`.
 
 No method ever waits for the reader or fails because of it. `close` writes the remaining output; it must be called last.
 """
@@ -125,7 +126,7 @@ class Console:
         self._writer = Writer(self._sink, self._tick, self._note_dropped)
 
     def watch(self, tap: Tap, *kinds: type[Event]) -> None:
-        """Pass every later event, or those of the given kinds, to `tap` too, on the caller's thread.
+        """Also pass every later event, or those of the given kinds, to `tap`, on the caller's thread.
 
         A tap must not wait or raise.
         """
@@ -136,7 +137,7 @@ class Console:
         self._taps = tuple(pair for pair in self._taps if pair[0] != tap)
 
     def show(self, event: Event) -> None:
-        """Show an event, of this job or of a job that another process runs."""
+        """Show an event of this job, or of a job that another process runs."""
         for tap, kinds in self._taps:
             if not kinds or isinstance(event, kinds):
                 tap(event)

@@ -32,8 +32,8 @@ HELD_SIZE = 1 << 16
 class OpenLines:
     """Joins lines that arrive in parts: prompts, progress bars, lines longer than a frame. Not thread-safe.
 
-    An incomplete line is held until it ends, for at most OPEN_S seconds, and never more than HELD_SIZE bytes of it: a
-    progress bar that redraws itself becomes one line every OPEN_S seconds.
+    An incomplete line is held until it ends, up to OPEN_S seconds and HELD_SIZE bytes: a progress bar that redraws
+    itself becomes one line every OPEN_S seconds.
     """
 
     def __init__(self) -> None:

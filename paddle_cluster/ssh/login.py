@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte streams to agents over SSH: one paramiko connection per node, over `ssh.transport`.
 
-Host keys are always verified, on jump hosts too. There is never a prompt for a password or a passphrase. Every step
+Host keys are always verified, also on jump hosts. There is never a prompt for a password or a passphrase. Every step
 has a time limit. Import this module only if a node needs SSH.
 """
 
@@ -54,7 +54,7 @@ class Jumps:
     """Shared connections to jump hosts, by their hops; thread-safe.
 
     Args:
-        wait_s: how many seconds to wait for another thread's attempt.
+        wait_s: the number of seconds to wait for another thread's attempt.
     """
 
     def __init__(self, wait_s: float) -> None:

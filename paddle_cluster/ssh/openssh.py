@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte streams to agents over the user's own `ssh`: one process per node, with all settings of ~/.ssh/config.
 
-Host keys are always verified, on jump hosts too. There is never a prompt. A failed login is reported with the texts of
+Host keys are always verified, also on jump hosts. There is never a prompt. A failed login is reported with the texts of
 `paddle_cluster.ssh.reasons`, like those of the library.
 """
 
@@ -33,7 +33,7 @@ FAILED = 255  # the exit status of an `ssh` that lost its connection, or never h
 
 
 class OpenSshStream:
-    """A byte stream to a command on a node; one thread at a time reads, one writes, any closes.
+    """A byte stream to a command on a node; one thread at a time may read, one may write, and any may close it.
 
     Args:
         argv: the command line of `ssh`.
@@ -126,7 +126,7 @@ class OpenSshStream:
             return None
 
     def write(self, data: bytes) -> int:
-        """Return how many bytes of `data` were accepted within about TURN_S.
+        """Write data for at most about TURN_S seconds; return the number of accepted bytes.
 
         Raises:
             OSError: `ssh` has ended, or `close` was called.

@@ -42,7 +42,7 @@ class _KeyFile:
 
 
 class KeyRing:
-    """The user's private keys. Each file is read one time; thread-safe."""
+    """The user's private keys. Each file is read once; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -261,7 +261,7 @@ STDERR_KEPT = 1000
 
 
 class SshStream:
-    """A byte stream to a command on a node; one thread at a time reads, one writes, any closes.
+    """A byte stream to a command on a node; one thread at a time may read, one may write, and any may close it.
 
     Args:
         channel: the SSH library's channel on which the command runs.
@@ -341,7 +341,7 @@ class SshStream:
         return data
 
     def write(self, data: bytes) -> int:
-        """Return how many bytes of `data` the node accepted within about TURN_S.
+        """Write data for at most about TURN_S seconds; return the number of bytes that the node accepted.
 
         Raises:
             OSError: the node is unreachable, or `close` was called.

@@ -40,5 +40,5 @@ COMMAND = "python paddle.py" if PROGRAM == "paddle.py" else PROGRAM
 
 
 def argv() -> list[str]:
-    """Return the command line with which another process can start this program."""
+    """Return the command line that starts this program in another process."""
     return [sys.executable, str(_SCRIPT)] if IS_CHECKOUT else [sys.executable, "-P", "-m", "paddle_cluster"]

@@ -52,7 +52,7 @@ class ProcessHandlers:
         self._dispatch = dispatch
 
     def failed(self, record: NodeRecord, failed: Failed) -> None:
-        """Handle a request that could not be carried out: for a tree, a process, or the node."""
+        """Handle a failed request for a tree, a process or the node."""
         if failed.tree:
             self._dispatch.answered(record, failed)
             return

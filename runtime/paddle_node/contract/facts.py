@@ -87,7 +87,7 @@ class Queue(NamedTuple):
         version: the number of batches applied so far.
         requests: the number of requests since the process began.
         waiting: the number of trainers that are waiting.
-        missing: the trainers that they wait for.
+        missing: the trainers for which they are waiting.
         waited_s: seconds since a batch was last applied.
         lags: in asynchronous training, (trainer, pushes of all trainers since its own last one) each.
         rows: the number of rows in growing tables.

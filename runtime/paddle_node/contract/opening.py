@@ -20,7 +20,7 @@ def frame(header: bytes) -> bytes:
 
 
 def body_start(data: "bytes | bytearray") -> int:
-    """Return the offset of the body of the frame at the start of the data."""
+    """Return the offset at which the body of the first frame in the data starts."""
     return PREFIX_SIZE + int.from_bytes(data[:4], "big")
 
 

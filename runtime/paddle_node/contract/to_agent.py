@@ -207,7 +207,7 @@ class Fetch(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """A request for files from another node's relay, a list: (digest, first byte) each."""
+    """A request for files from another node's relay: a list of (digest, first byte)."""
 
     wants: Tuple[Tuple[Digest, Bytes], ...]
 

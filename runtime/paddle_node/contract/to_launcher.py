@@ -208,7 +208,7 @@ class Moved(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The collected files and links, after all of them were sent."""
+    """Lists the collected files and links after all of them were sent."""
 
     last: bool = True
 
@@ -266,7 +266,7 @@ class Resident(NamedTuple):
 
 
 class ResidentFound(NamedTuple):
-    """A resident agent: how long it waits for a job, and whether it is serving one now."""
+    """A resident agent, how long in seconds it waits for a job, and whether it is serving one now."""
 
     pid: Pid
     port: PortOrZero

@@ -28,7 +28,7 @@ class Channel:
 
     Args:
         peer: a connected or connecting, non-blocking socket.
-        opened: called once the peer is authenticated.
+        opened: called when the peer has been authenticated.
         received: called with received data, which stays unchanged until the call returns.
         room: called while `wants_room` is set and no data is waiting to be sent.
         closed: called once, with the reason, unless `close` was called first.
