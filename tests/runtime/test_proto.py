@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import copy
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from paddle import protobuf
 from paddle.errors import ConfigError, ModelFileError, PaddleError
 from paddle.proto import (
     DataConfig_pb2,
@@ -145,6 +147,12 @@ def test_a_message_prints_its_set_fields() -> None:
         (lambda: parameter().CopyFrom(network()), "expected a ParameterConfig"),
         (lambda: parameter().HasField("sizes"), "no field 'sizes'"),
         (lambda: parameter(name="w").SerializeToString(), "size"),
+        (lambda: parameter(size=10**5000), "size is a number of 16610 bits"),
+        (lambda: parameter(learning_rate=10**400), "learning_rate.*double"),
+        (lambda: ModelConfig_pb2.MESSAGES["ROIPoolConfig"](spatial_scale=1e300), "spatial_scale.*float"),
+        (lambda: parameter(name="\ud800"), "name.*UTF-8"),
+        (lambda: parameter(dims=[3]).dims.__iadd__([1.5]), "dims has the type uint64, got 1.5"),
+        (lambda: parameter().MergeFromString(6), "ParameterConfig.*bytes"),
     ],
 )
 def test_what_does_not_fit_is_refused(mistake: Callable[[], object], says: str) -> None:
@@ -157,6 +165,38 @@ def test_unknown_fields_cannot_be_set() -> None:
         parameter().sizes = 3
     with pytest.raises(AttributeError, match="append"):
         parameter().dims = [3]
+
+
+def test_a_shallow_copy_is_made_from_bytes_as_a_pickle_is() -> None:
+    again = copy.copy(network())
+    assert again == network()
+    again.layers[0].inputs[0].input_layer_name = "y"
+    again.parameters[0].dims.append(5)
+    assert again != network()
+    dims = copy.copy(network().parameters[0].dims)
+    assert dims == [3, 2]
+    with pytest.raises(PaddleError, match="dims"):
+        dims.append(1.5)
+
+
+def test_packed_floats_are_read() -> None:
+    boxes = ModelConfig_pb2.MESSAGES["PriorBoxConfig"]()
+    boxes.MergeFromString(b"\x1a\x08" + struct.pack("<2f", 1.5, 2))
+    assert list(boxes.aspect_ratio) == [1.5, 2]
+
+
+def test_only_a_hundred_messages_may_nest() -> None:
+    def nested(depth: int) -> bytes:
+        raw = b""
+        for _ in range(depth):
+            raw = protobuf.bytes_field(24, raw)  # sub_data_configs
+        return raw
+
+    data = DataConfig_pb2.MESSAGES["DataConfig"]()
+    data.MergeFromString(nested(100))
+    assert data.SerializePartialToString() == nested(100)
+    with pytest.raises(ModelFileError, match="100"):
+        data.MergeFromString(nested(5000))
 
 
 def test_damaged_bytes_change_nothing() -> None:

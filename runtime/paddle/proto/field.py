@@ -8,11 +8,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from paddle import protobuf
 from paddle.errors import ConfigError, ModelFileError, PaddleError
 
 ZEROS: Mapping[str, Any] = {"string": "", "bytes": b"", "bool": False, "double": 0.0, "float": 0.0}
 _FLOAT = struct.Struct("<f")
+_PACKED: Mapping[str, struct.Struct] = {"double": struct.Struct("<d"), "float": _FLOAT}
 _RANGES: Mapping[str, tuple[int, int]] = {
     "int32": (-(1 << 31), 1 << 31),
     "uint32": (0, 1 << 32),
@@ -44,8 +47,16 @@ class Field(NamedTuple):
 
         Raises:
             MessageTypeError: it has another type.
-            ConfigError: it is outside the range of the type.
+            ConfigError: it is outside the range of the type, or its text cannot be written as UTF-8.
         """
+        try:
+            return self._checked(value)
+        except OverflowError as error:  # a number too large for a float; its digits may be thousands
+            raise ConfigError(f"{self.name} is outside the range of {self.kind}") from error
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{self.name} is {value!r:.80}, which cannot be written as UTF-8") from error
+
+    def _checked(self, value: Any) -> Any:
         kind, found = self.kind, value
         if isinstance(kind, type):
             fits, found = isinstance(value, kind), value
@@ -55,16 +66,18 @@ class Field(NamedTuple):
                 found = protobuf.text(value, self.name)
             elif fits and kind == "bytes" and isinstance(value, str):
                 found = value.encode("utf-8")
+            elif fits:
+                value.encode("utf-8")  # a lone surrogate has no encoding
         elif kind in ("double", "float"):
             fits = isinstance(value, numbers.Real)
             found = float(value) if fits else value
             found = _FLOAT.unpack(_FLOAT.pack(found))[0] if fits and kind == "float" else found
         else:
-            fits = isinstance(value, (numbers.Integral, bool))
+            fits = isinstance(value, (numbers.Integral, np.bool_))
             found = bool(value) if kind == "bool" else int(value) if fits else value
             low, end = _RANGES.get(kind, (0, 1 << 64))
             if fits and kind != "bool" and not low <= found < end:
-                raise ConfigError(f"{self.name} is {value}, which is outside the range of {kind}")
+                raise ConfigError(f"{self.name} is {_short(found)}, which is outside the range of {kind}")
         if not fits:
             name = kind if isinstance(kind, str) else kind.__name__
             raise MessageTypeError(f"{self.name} has the type {name}, got {value!r:.80}")
@@ -112,12 +125,17 @@ def decoded(field: Field, raw: int | float | bytes) -> Any:
 
 def unpacked(field: Field, raw: bytes) -> Iterator[Any]:
     """Yield the values of a packed repeated field."""
-    if field.kind == "double":
-        if len(raw) % 8:
-            raise ModelFileError(f"{field.name} holds {len(raw)} bytes, not a multiple of 8")
-        yield from (value for (value,) in struct.iter_unpack("<d", raw))
+    form = _PACKED.get(field.kind)
+    if form is not None:
+        if len(raw) % form.size:
+            raise ModelFileError(f"{field.name} holds {len(raw)} bytes, not a multiple of {form.size}")
+        yield from (value for (value,) in form.iter_unpack(raw))
     else:
         yield from (decoded(field, value) for value in protobuf.varints(raw))
+
+
+def _short(value: int) -> str:
+    return str(value) if abs(value) < 1 << 128 else f"a number of {value.bit_length()} bits"
 
 
 def shown(value: Any) -> str:

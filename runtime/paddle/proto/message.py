@@ -10,11 +10,13 @@ reading an unset field returns its default.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar, Self, SupportsIndex
 
 from paddle import protobuf
 from paddle.errors import ConfigError, ModelFileError
 from paddle.proto.field import ZEROS, Field, MessageTypeError, decoded, encoded, shown, unpacked
+
+_DEEPEST = 100
 
 
 class Repeated(list[Any]):
@@ -34,6 +36,13 @@ class Repeated(list[Any]):
         super().extend(_copied(each) if isinstance(each, Message) else each for each in found)
 
     MergeFrom = extend
+
+    def __iadd__(self, values: Iterable[Any]) -> Self:  # type: ignore[misc]
+        self.extend(values)
+        return self
+
+    def __reduce__(self) -> Any:
+        return Repeated, (self._field, list(self))
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
         """Insert a value."""
@@ -107,6 +116,9 @@ class Message:
 
     def __deepcopy__(self, memo: Any) -> Message:
         return _copied(self)
+
+    def __reduce__(self) -> Any:
+        return _restored, (type(self), self.SerializePartialToString(), self._is_set)
 
     def ListFields(self) -> list[tuple[Field, Any]]:  # noqa: N802 - protobuf's names, from here on
         """Return the fields that are set and their values, by number."""
@@ -192,12 +204,16 @@ class Message:
         return len(serialized)
 
     def MergeFromString(self, serialized: bytes) -> int:  # noqa: N802
-        """Set the fields of a serialized message; return its length. Unknown fields are skipped."""
-        by_number = {field.number: field for field in self.FIELDS.values()}
-        for number, raw in protobuf.fields(bytes(serialized)):
-            if number in by_number:
-                self._take(by_number[number], raw)
-        self._is_set = True
+        """Set the fields of a serialized message; return its length. Unknown fields are skipped.
+
+        Raises:
+            ModelFileError: the bytes are damaged, or nest more than 100 messages, protobuf's limit.
+        """
+        if not isinstance(serialized, (bytes, bytearray, memoryview)):
+            raise MessageTypeError(
+                f"a serialized {type(self).__name__} must be bytes, got {serialized!r:.80}"
+            )
+        self._merge(bytes(serialized), 0)
         return len(serialized)
 
     @classmethod
@@ -232,14 +248,23 @@ class Message:
         if type(other) is not type(self):
             raise MessageTypeError(f"expected a {type(self).__name__}, got {other!r:.80}")
 
-    def _take(self, field: Field, raw: int | float | bytes) -> None:
+    def _merge(self, serialized: bytes, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise ModelFileError(f"{type(self).__name__}: more than {_DEEPEST} messages inside each other")
+        by_number = {field.number: field for field in self.FIELDS.values()}
+        for number, raw in protobuf.fields(serialized):
+            if number in by_number:
+                self._take(by_number[number], raw, depth)
+        self._is_set = True
+
+    def _take(self, field: Field, raw: int | float | bytes, depth: int) -> None:
         kind = field.kind
         if isinstance(kind, type):
             if not isinstance(raw, bytes):
                 raise ModelFileError(f"{field.name} should be a message, but is a number")
             inner = getattr(self, field.name).add() if field.is_repeated else getattr(self, field.name)
-            inner.MergeFromString(raw)
-        elif field.is_repeated and isinstance(raw, bytes) and kind not in ("string", "bytes", "float"):
+            inner._merge(raw, depth + 1)
+        elif field.is_repeated and isinstance(raw, bytes) and kind not in ("string", "bytes"):
             getattr(self, field.name).extend(unpacked(field, raw))
         else:
             value = decoded(field, raw)
@@ -302,6 +327,13 @@ def _parsed(line: str, kinds: Mapping[str, Any], values: Mapping[str, Any]) -> F
 def _given(field: Field, value: Any) -> Any:
     is_inner = isinstance(field.kind, type) and isinstance(value, Mapping)
     return field.kind(**value) if is_inner else value
+
+
+def _restored(kind: type[Message], serialized: bytes, is_set: bool) -> Message:
+    found = kind()
+    found.MergeFromString(serialized)
+    found._is_set = is_set
+    return found
 
 
 def _copied(message: Message) -> Message:

@@ -61,7 +61,7 @@ class LoDTensor:
         Raises:
             FluidError: the offsets do not fit the rows or each other.
         """
-        self._set_levels(tuple(np.asarray(level, np.int64) for level in lod))
+        self._set_levels(tuple(np.atleast_1d(np.asarray(level, np.int64)) for level in lod))
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         """Return the lengths of the sequences at each level, such as [[2, 3]]."""
@@ -83,7 +83,8 @@ class LoDTensor:
     def _set_levels(self, levels: tuple[npt.NDArray[np.int64], ...]) -> None:
         value = plain(self._cell.value)
         if value is None and levels:  # scripts before 1.0 set sequences first, and then their rows
-            value = np.zeros((max(int(levels[-1][-1]), 0), 1), np.float32)
+            rows = max(int(levels[-1][-1:].sum()), 0)
+            value = np.broadcast_to(np.float32(0), (rows, 1))  # takes no memory until they come
         try:
             self._cell.value = with_lod(value, levels)
         except OpError as error:

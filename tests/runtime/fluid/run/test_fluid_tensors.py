@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.errors import FluidError
 from paddle.graph.errors import ExecutionError
 
 
@@ -23,6 +24,19 @@ def test_lengths_and_offsets_say_the_same() -> None:
 def test_lengths_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="add up to the 5 rows"):
         fluid.create_lod_tensor(np.zeros((5, 1)), [[2, 2]], fluid.CPUPlace())
+
+
+@pytest.mark.parametrize("offsets", [[[]], [5], [[0, -3]], [[0, 3, 2]]])
+def test_offsets_set_before_any_rows_are_checked(offsets: list[Any]) -> None:
+    with pytest.raises(FluidError, match="level 0"):
+        fluid.LoDTensor().set_lod(offsets)
+
+
+def test_offsets_set_before_any_rows_take_no_memory() -> None:
+    tensor = fluid.LoDTensor()
+    tensor.set_lod([[0, 10**12]])
+    assert tensor.recursive_sequence_lengths() == [[10**12]]
+    assert tensor.shape() == [10**12, 1]
 
 
 def test_lists_of_ids_become_a_column() -> None:
