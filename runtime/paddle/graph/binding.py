@@ -158,14 +158,16 @@ def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Ca
 
 
 def onto(value: Any, xp: Any) -> Any:
-    """Return a value with its arrays in the library `xp`, also inside lists and tuples."""
+    """Return a value with its arrays in the library `xp`, itself if they are; of lists and tuples, a copy."""
     if isinstance(value, np.ndarray | np.generic):
         return value if xp is np else xp.asarray(value)
     if isinstance(value, LoDArray):
-        return LoDArray(onto(value.data, xp), value.lod)
+        data = onto(value.data, xp)
+        return value if data is value.data else LoDArray.unchecked(data, value.lod)
     if isinstance(value, SelectedRows):
         rows, values = onto(value.rows, xp), onto(value.values, xp)
-        return replace(value, rows=rows, values=values)
+        same = rows is value.rows and values is value.values
+        return value if same else replace(value, rows=rows, values=values)
     if type(value) in (list, tuple):
         return type(value)(onto(each, xp) for each in value)
     return backend.to_host(value) if xp is np and backend.array_module(value) is not np else value

@@ -189,8 +189,10 @@ def test_a_table_may_be_a_cache_of_rows() -> None:
     expected = executor.run(build.program, feed, [loss, *names], whole)
     rows = np.unique(np.concatenate([feed[f"word_{n}"] for n in range(4)]))
     cached = filled_scope(build.program)
-    cached.set("table", SelectedRows(rows, whole.get("table")[rows], 30))
+    table = SelectedRows(rows, whole.get("table")[rows], 30)
+    cached.set("table", table)
     assert all(map(_equal, executor.run(build.program, feed, [loss, *names], cached), expected))
+    assert cached.get("table") is table
     feed["word_0"][3, 0] = np.setdiff1d(np.arange(30), rows)[0]
     with pytest.raises(
         ExecutionError, match=rf"lookup_table.*row {feed['word_0'][3, 0]} is not among the {len(rows)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,7 @@ def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -
 @operator("reduce_sum", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Return the sum of X over the given dimensions."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.sum(axis=_axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+    return _sum(x, x.dtype, dim, keep_dim, reduce_all)
 
 
 @gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
@@ -38,7 +38,7 @@ def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: 
 @operator("reduce_mean", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Return the mean of X over the given dimensions."""
-    total = reduce_sum(_wide(x), dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+    total = _sum(x, _wide(x.dtype), dim, keep_dim, reduce_all)
     return _shared(total, _count(x, dim, reduce_all)).astype(x.dtype, copy=False)
 
 
@@ -78,9 +78,15 @@ def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...],
     return _spread(dout * out, x, dim, reduce_all) / x
 
 
-def _wide(x: Array) -> Array:
-    """Return integers as int64, whose sum does not overflow; floats unchanged."""
-    return x.astype(np.int64) if x.dtype.kind in "iu" else x
+def _sum(x: Array, dtype: Any, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    total: Array = x.sum(axis=_axes_of(x.ndim, dim, reduce_all), dtype=dtype)
+    return total.reshape(shape)
+
+
+def _wide(dtype: Any) -> Any:
+    """Return the dtype of sums for means: int64 for integers, in which they do not overflow."""
+    return np.int64 if dtype.kind in "iu" else dtype
 
 
 def _shared(total: Array, count: int) -> Array:
@@ -131,7 +137,7 @@ def _infer_mean(x: Spec) -> Spec:
 @operator("mean", "X -> Out", infer=_infer_mean)
 def mean(x: Array) -> Array:
     """Return the mean; 0 for no elements, so that an empty batch has zero cost."""
-    total = x.sum(dtype=_wide(x).dtype).reshape(1)
+    total = x.sum(dtype=_wide(x.dtype)).reshape(1)
     return (_shared(total, x.size) if x.size else total).astype(x.dtype, copy=False)
 
 
