@@ -114,7 +114,7 @@ def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> No
         names = os.listdir(package)
     except OSError as error:
         raise WorkspaceError(
-            f"--job_dispatch_package: {package} cannot be read: {error.strerror}; make it readable for your user"
+            f"--job_dispatch_package: {package} cannot be read: {error.strerror}; make it readable by your user"
         ) from error
     if not names:
         raise WorkspaceError(

@@ -307,8 +307,8 @@ def find(where: StatePlaces, word: str) -> KnownJob:
             if word and word in problem.partition(":")[0]:
                 raise UsageError(problem)
         raise UsageError(
-            f"unknown job {word!r}; `{PROGRAM} status` lists the known jobs, `{PROGRAM} status "
-            "--nodes` queries the nodes of conf.py"
+            f"unknown job {word!r}; `{PROGRAM} status` lists the known jobs, and `{PROGRAM} "
+            "status --nodes` queries the nodes in conf.py"
         )
     if len(found) > 1:
         names = ", ".join(job.job_id for job in found[:5])

@@ -69,7 +69,7 @@ def choose(
         roster.nodes[node_id].reports.take_parts(parts)
     told = plan.aligned(job, machines.Machines(parts=found)).told
     if best is None and (is_damaged or checkpoints.unreadable(found, nodes)):
-        raise PreflightError(f"{told}. No server was started, because it would train from scratch")
+        raise PreflightError(f"{told}. No server was started, because the job would train from scratch")
     if told:
         console.note(told)
 

@@ -121,7 +121,7 @@ class DatasetBase:
 
 
 class QueueDataset(DatasetBase):
-    """Streams its files during training, again in each pass."""
+    """Streams its files during training and rereads them in each pass."""
 
     feed_name = "MultiSlotDataFeed"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profile: records the run time of each operator in this process while it is on.
+"""Profile: while it is on, records the run time of each operator in this process.
 
-There is one per process, since executors of all threads run operators. While it is off, a run checks it only once;
-while it is on, an operator takes about 1 µs longer.
+There is one profile per process, because the executors of all threads run operators. While the profile is off, a run
+checks it only once; while it is on, each operator takes about 1 µs longer.
 """
 
 from __future__ import annotations

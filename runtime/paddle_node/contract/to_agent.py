@@ -182,7 +182,7 @@ class Blob(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Asks for a tree to be built and published, with `Extras`."""
+    """Asks the agent to build and publish a tree; `files` and `collect` are those of `Extras`."""
 
     tree: str
     dest: str = ""

@@ -132,7 +132,9 @@ def _saved_by_trainers(tables: Collection[str]) -> Callable[[Variable], bool]:
 
 def _folder(dirname: str) -> Path:
     if not Path(dirname).is_dir():
-        raise ModelFileError(f"folder {dirname!r} does not exist: save_persistables of trainer 0 creates it")
+        raise ModelFileError(
+            f"folder {dirname!r} does not exist: trainer 0 creates it when it calls save_persistables"
+        )
     return Path(dirname)
 
 

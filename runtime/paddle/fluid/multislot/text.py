@@ -74,7 +74,7 @@ def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
         if bad.any():
             row = int(np.argmax(bad))
             where = int(at[row])
-            got = f"got {tokens.text(where)!r:.60}" if where < ends[row] else "the line ends"
+            got = f"got {tokens.text(where)!r:.60}" if where < ends[row] else "but the line ends"
             number = block.first_line + int(lines[row])
             raise DataLineError(block.source, number, slot.name, f"expected {expected}, {got}")
 

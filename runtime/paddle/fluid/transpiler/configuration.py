@@ -39,7 +39,7 @@ class PSDispatcher(ABC):
 
 
 class RoundRobin(PSDispatcher):
-    """Assigns the servers in turn, starting where the last call ended."""
+    """Assigns variables to the servers in turn, continuing after the last server of the previous call."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
         """Return the server of each variable: the next one in turn."""

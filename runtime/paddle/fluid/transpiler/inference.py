@@ -103,7 +103,9 @@ def _value(scope: Scope, name: str) -> npt.NDArray[Any]:
     handle = scope.find_var(name)
     value = None if handle is None else handle.get_tensor().value()
     if value is None:
-        raise FluidError(f"{name!r} has no value in the scope: load the model there before transpile")
+        raise FluidError(
+            f"{name!r} has no value in the scope: load the model into it before calling transpile()"
+        )
     return np.asarray(to_host(value))
 
 

@@ -14,8 +14,8 @@ _ATTRS = {"dim": 0, "power_iters": 1, "eps": 1e-12}
 def _infer(weight: Spec, u: Spec, v: Spec, *, dim: int, power_iters: int) -> Spec:
     if len(weight.shape) < 2 or dim not in (0, 1) or power_iters < 0:
         raise AttrError(
-            f"expected a Weight of at least two dimensions, dim 0 or 1 and power_iters >= 0, got {weight.shape}, "
-            f"{dim=} and {power_iters=}"
+            f"expected a Weight with at least two dimensions, dim=0 or dim=1, and power_iters >= 0; got shape "
+            f"{weight.shape}, {dim=} and {power_iters=}"
         )
     height = weight.shape[dim]
     width = product([size for axis, size in enumerate(weight.shape) if axis != dim])

@@ -37,7 +37,7 @@ def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
         OpError: rows may have to be created, with values given by (seed, id), which only servers can do.
     """
     if not is_test:
-        raise OpError("lookup_sparse_table with is_test=False runs only on servers of paddle.fluid")
+        raise OpError("lookup_sparse_table with is_test=False runs only on parameter servers of Fluid jobs")
     if not isinstance(w, SelectedRows):
         raise InputError(f"lookup_sparse_table: expected selected rows in W, got an array {w.shape}")
     xp = array_module(ids)

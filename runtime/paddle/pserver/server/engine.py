@@ -175,7 +175,7 @@ class Engine:
         self.take_up_sessions(facts)
 
     def take_up_sessions(self, facts: Mapping[str, Any]) -> None:
-        """Resume the trainers' sessions of an earlier process; the service already has its state."""
+        """Resume the trainers' sessions from this server's earlier process; the service must already have its state."""
         sessions_from_json(self._sessions, facts["sessions"], self._service.values, self.stamp)
 
     def miss_everyone(self) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the rows to evict from a growing table that exceeds its memory; records recently dropped rows.
+"""Selects the rows to evict from a growing table that exceeds its memory limit; records recently dropped rows.
 
 As in the CLOCK algorithm, a hand moves around the 1024 segments. When a batch creates more rows than fit, the hand
 passes segments until they contain 8 times the number of rows to evict, or the whole table. The worst eighth of their
-rows is evicted, which also makes room for later batches. A small table thus drops its worst rows, and a large table the
-worst of a sample; each eviction inspects eight rows. The choice depends only on rows, clock and hand, not on memory
-locations or threads.
+rows is evicted, which also makes room for later batches. A small table thus drops its worst rows, and a large table
+drops the worst rows of a sample; eight rows are inspected for each row evicted. The choice depends only on the rows,
+the clock and the hand, not on memory locations or threads.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class ServedTable:
         states = rows.states
         if states is not None and (states.shape != (n, size) or states.dtype != np.float32):
             raise PserverError(
-                f"table {name}: states of rows: its optimizer stores {size} numbers for each row, "
+                f"table {name}: row states: the table's optimizer stores {size} numbers for each row; "
                 f"expected ({n}, {size}) float32, got {states.shape} {states.dtype}"
             )
         if states is not None and not np.isfinite(states).all():

@@ -95,9 +95,9 @@ class TableSpec:
         if self.is_half and not (fits := np.abs(values) < OVERFLOW).all():
             row = int(np.flatnonzero(~fits.all(axis=1))[0])
             raise PserverError(
-                f"table {self.name}, row {ids[row]}: {values[row][~fits[row]][0]:g} is beyond {MOST:g}, the largest "
-                "number of dtype float16; nothing was changed. Use a lower learning rate or clip, or set "
-                'dtype="float32"'
+                f"table {self.name}, row {ids[row]}: {values[row][~fits[row]][0]:g} is outside the range of "
+                f"float16 (-{MOST:g} to {MOST:g}); nothing was changed. Lower the learning rate or the optimizer's "
+                'clip, or set dtype="float32"'
             )
 
     def check_scored(self) -> None:

@@ -74,8 +74,8 @@ def to_sections(values: Mapping[str, Value]) -> list[Section]:
         if value.dtype not in DTYPES or value.ndim > MAX_DIMS:
             known = ", ".join(map(str, DTYPES))
             raise ConfigError(
-                f"variable {name!r}: expected at most {MAX_DIMS} dimensions of {known}, "
-                f"got {value.shape} {value.dtype}"
+                f"variable {name!r}: expected at most {MAX_DIMS} dimensions and one of the dtypes {known}, "
+                f"got shape {value.shape} and dtype {value.dtype}"
             )
         sections.append(Section(_WHOLE + name, np.ascontiguousarray(value).reshape(value.shape)))
     return sections

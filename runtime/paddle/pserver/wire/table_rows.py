@@ -52,8 +52,10 @@ def read_scores(message: Message) -> dict[str, float]:
     """Return the minimum score by table name. Raises WireError: a score is not (1,) non-negative float32."""
     for each in message.sections:
         if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
-            got = f"{each.array.shape} {each.array.dtype}"
-            raise WireError(f"shrink: a score of {each.name}: expected one float32 of 0 or more, got {got}")
+            raise WireError(
+                f"shrink: the minimum score of table {each.name}: expected one finite float32 of at least 0, got "
+                f"{each.array.dtype} {each.array.ravel()[:3].tolist()} of shape {each.array.shape}"
+            )
     return {each.name: float(each.array[0]) for each in message.sections}
 
 

@@ -131,7 +131,7 @@ def memory(
 
 
 def memories_of(group: str) -> dict[str, str]:
-    """Return the layer of each memory of a group whose step has been declared.
+    """Return the layer of each memory in a group, by memory name; the group's step must have been declared.
 
     Raises:
         UsageError: the step does not declare a memory's layer.

@@ -49,7 +49,9 @@ class Incoming:
             OSError: for example, the disk is full.
         """
         if offset != self.size:
-            raise DigestError("%s: received bytes at %d instead of %d" % (self.digest, offset, self.size))
+            raise DigestError(
+                "%s: received bytes at offset %d, expected offset %d" % (self.digest, offset, self.size)
+            )
         self._hash.update(data)
         starts = range(0, len(data), _ZERO_SIZE)
         if all(data[start] for start in starts):  # no block is all zeros

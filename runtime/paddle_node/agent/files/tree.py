@@ -72,7 +72,7 @@ class Tree:
         """Return the digest of the tree's only file.
 
         Raises:
-            ManifestError: the tree has more files.
+            ManifestError: the tree does not consist of exactly one file.
         """
         digests = [entry.digest for entry in self.entries.values() if isinstance(entry, File)]
         if len(digests) != 1 or len(self.entries) != 1:

@@ -147,9 +147,9 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
     ),
     "table unknown": (PullTable(), (Section.text("name", "x"),), "unknown sparse parameter 'x'"),
     "table unnamed": (PullTable(), (), "without a section named 'name'"),
-    "a score NaN": (Shrink(), (Section("t", np.full(1, np.nan, np.float32)),), "a score of t: expected"),
-    "two scores": (Shrink(), (Section("t", np.ones(2, np.float32)),), "got (2,) float32"),
-    "a score of int64": (Shrink(), (Section("t", np.ones(1, np.int64)),), "got (1,) int64"),
+    "a score NaN": (Shrink(), (Section("t", np.full(1, np.nan, np.float32)),), "score of table t: expected"),
+    "two scores": (Shrink(), (Section("t", np.ones(2, np.float32)),), "of shape (2,)"),
+    "a score of int64": (Shrink(), (Section("t", np.ones(1, np.int64)),), "int64 [1] of shape (1,)"),
     "a score of a dense one": (
         Shrink(),
         (Section("fc.w", np.ones(1, np.float32)),),

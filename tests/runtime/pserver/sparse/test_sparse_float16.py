@@ -71,7 +71,7 @@ def test_a_batch_that_would_overflow_is_refused_whole(name: str, folder: bool, t
     for _ in range(3):
         table.update([gradient(ids, 0.3), gradient(ids[::2], -0.1)], 0.1)
     before = content(table.snapshot()), table.clock, len(table)
-    with pytest.raises(PserverError, match=r"table emb, row \d+: .* beyond 65504, .* float16; nothing was"):
+    with pytest.raises(PserverError, match=r"table emb, row \d+: .* float16 .*65504.*; nothing was"):
         table.update([gradient([*ids, 1000], 0.5), gradient([2000], 1.0)], rate)
     assert (content(table.snapshot()), table.clock, len(table)) == before
     table.update([gradient(ids, 0.3)], 0.1)
@@ -106,7 +106,7 @@ def test_the_limit_is_what_rounds_to_infinity(sign: int) -> None:
     assert np.nextafter(below, above) == above
     for optimizer in (SGD, OptimizerSpec("adadelta")):
         table = HashTable(SPEC, optimizer)
-        with pytest.raises(PserverError, match=rf"row 7: {'-' if sign < 0 else ''}65520 is beyond 65504"):
+        with pytest.raises(PserverError, match=rf"row 7: {'-' if sign < 0 else ''}65520 is .* 65504"):
             table.assign(np.array([7]), np.full((1, WIDTH), sign * above))
         table.assign(np.array([7]), np.full((1, WIDTH), sign * below))
         assert (table.lookup(np.array([7])) == sign * 65504).all()
@@ -169,7 +169,7 @@ def test_states_that_no_step_leaves_do_not_get_past_the_check(rule: str, states:
     served.put(rows)
     with pytest.raises(PserverError, match="row 7: "):
         served.update([gradient([7], 1.0 if rule == "fluid_adagrad" else 0.0)], 0.1)
-    with pytest.raises(PserverError, match="row 7: 70000 is beyond"):
+    with pytest.raises(PserverError, match="row 7: 70000 is"):
         served.put(rows._replace(rows=np.full((1, WIDTH), 7e4, np.float32)))
 
 
