@@ -81,7 +81,12 @@ def test_a_ring_sends_strangers_away(tmp_path: Path) -> None:
 def test_ddp_learns_the_spirals_on_two_processes(tmp_path: Path) -> None:
     python = python_with("torch")
     port = free_range(1)
-    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    environ = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "PYTHONPATH": str(ROOT / "runtime"),  # paddle_job
+    }
     processes = [
         start(
             "torch_ddp.py", tmp_path, {**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, python=python

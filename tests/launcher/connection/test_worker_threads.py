@@ -48,7 +48,7 @@ def test_after_idleness_work_is_done_although_the_machine_refuses_more_threads(
     workers.expect(True)
     for _ in range(3):
         workers.ask(Task(lambda: not gate.wait(20)))
-    assert count() == before + 3
+    assert before + 3 <= count() <= before + 4  # a thread that has started may not be idle yet
     monkeypatch.setattr(threading.Thread, "start", refused)
     gate.set()
     deadline = time.monotonic() + 20
