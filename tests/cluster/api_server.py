@@ -287,6 +287,10 @@ class ApiServer:
             env = {"JOB_COMPLETION_INDEX": str(index)}
             for variable in container["env"]:
                 wanted = variable.get("valueFrom", {}).get("secretKeyRef")
+                if wanted and ("secrets", wanted["name"]) not in self._objects:  # deleted, as is the job
+                    del self._objects["pods", pod["metadata"]["name"]]
+                    self._record("DELETED", "pods", pod)
+                    return
                 secret = self._objects["secrets", wanted["name"]]["stringData"] if wanted else {}
                 env[variable["name"]] = secret[wanted["key"]] if wanted else variable["value"]
             if self.closed.is_set():

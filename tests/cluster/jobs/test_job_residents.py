@@ -124,10 +124,12 @@ def the_next_job_logs_in_nowhere_and_learns_the_same_bits(
     assert learnt(output) == learnt(by_login) != []
     assert logins(cluster.hosts) == before
     conf = str(cluster.write_conf(job.workspace.with_name("conf.py")))
-    listed = command(cluster, "status", "--nodes", f"--conf={conf}")
-    assert len(re.findall(r"node-\w: a resident agent \(pid \d+\) .* waits 300 s", listed.stdout)) == 3, (
-        listed
-    )
+
+    def waiting() -> bool:
+        listed = command(cluster, "status", "--nodes", f"--conf={conf}").stdout
+        return len(re.findall(r"node-\w: a resident agent \(pid \d+\) .* waits 300 s", listed)) == 3
+
+    wait_for("agents that wait again", waiting, 20)
     cleaned = command(cluster, "clean", f"--conf={conf}")
     assert cleaned.stdout.count("a resident agent") == 3, cleaned
     wait_for("the end of all", lambda: not residents(cluster), 10)
