@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import socket
 import threading
@@ -57,12 +58,16 @@ def sink() -> Iterator[tuple[tuple[str, int], Received]]:
 def send_through(proxy: Proxy, pieces: list[bytes]) -> bytes:
     """Sends the pieces and returns what came back until the end, which is the sink's end."""
     with socket.create_connection(proxy.address, timeout=10) as client:
-        for piece in pieces:
-            client.sendall(piece)
-        client.shutdown(socket.SHUT_WR)
         try:
+            for piece in pieces:
+                client.sendall(piece)
+            client.shutdown(socket.SHUT_WR)
             return client.recv(1)
-        except ConnectionResetError:
+        except (ConnectionResetError, BrokenPipeError):
+            return b"<reset>"
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:  # shutdown of a connection that is reset already
+                raise
             return b"<reset>"
 
 

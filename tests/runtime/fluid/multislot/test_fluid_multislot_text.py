@@ -91,7 +91,7 @@ def test_lines_are_parsed_as_by_a_loop(rows: list[tuple[list[str], ...]], blank:
 @pytest.mark.parametrize(
     ("line", "slot", "told"),
     [
-        (b"2 1 2 1 7 1 0", "label", "expected the number of its values, the line ends"),
+        (b"2 1 2 1 7 1 0", "label", "expected the number of its values, but the line ends"),
         (b"2 1 2 3 7 8", "words", "expected 3 values, but the line ends after 2"),
         (b"3 1 2 3 1 7 1 0 1 0", "numbers", "expected 2 values, the size of its variable, got '3'"),
         (b"2 1 2 1 7.5 1 0 1 0", "words", "expected an integer, got '7.5'"),

@@ -34,7 +34,7 @@ def test_trainers_get_rounded_rows_and_a_batch_out_of_range_is_refused() -> None
         for rows, refused in run(process, 2, train):
             assert (rows == rows.astype(np.float16)).all()
             assert f"table float16, row {IDS[0]}: " in refused
-            assert "beyond 65504" in refused
+            assert "outside the range of float16" in refused
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
         (good._replace(rows=np.ones((2, 4), np.float32)), r"expected \(2, 3\) float32"),
         (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "contains NaN"),
         (good._replace(ids=np.zeros(2, np.int64)), "an id is repeated"),
-        (good._replace(states=np.zeros((2, 5), np.float32)), "its optimizer stores 3 numbers for each row"),
+        (good._replace(states=np.zeros((2, 5), np.float32)), r"expected \(2, 3\) float32, got \(2, 5\)"),
         (good._replace(states=np.full((2, 3), np.inf, np.float32)), "states of rows contain NaN"),
     ):
         table = scored if "rows of" in why else USERS

@@ -129,7 +129,7 @@ def test_no_gradient_outlives_its_batch_and_rows_of_an_import_are_checked() -> N
     steps = [RowGradient(np.arange(9), np.full((9, WIDTH), -6e4, np.float32))]
     table.reserve(steps, 1.0)
     table.fill(block_of(np.arange(9), 6e4, table))
-    with pytest.raises(PserverError, match="row 0: 120000 is beyond 65504"):
+    with pytest.raises(PserverError, match=r"row 0: 120000 is .* float16"):
         table.reserve(steps, 1.0)
     values = np.ones((9, WIDTH), np.float32)
     held = weakref.ref(values)
