@@ -7,6 +7,7 @@ The loss is the sum of all costs over the batch, each times its ``coeff``; repor
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -251,12 +252,7 @@ class GradientMachine:
                 made.emitter.readable(name)
         made.program.random_seed = self._seed
         if self._costs and not is_test and moves_statistics:
-            loss = made.loss(self._costs, self._also_trained)
-            try:
-                pairs = append_backward(loss)
-            except BackwardError as error:
-                raise UsageError(self._nothing_learns()) from error
-            self._gradients = [(parameter.name, gradient.name) for parameter, gradient in pairs]
+            self._gradients = self._derive(made.loss(self._costs, self._also_trained))
         for parameter in made.program.global_block().all_parameters():
             if parameter.name not in self._held_elsewhere and not self.scope.has(parameter.name):
                 value = self.parameters.current(parameter.name).reshape(parameter.shape)
@@ -264,10 +260,19 @@ class GradientMachine:
                 self._prune(parameter.name)
         return made
 
-    def _nothing_learns(self) -> str:
+    def _derive(self, loss: Variable) -> list[tuple[str, str]]:
+        """Append the gradients of trainable parameters; return the names of both. Static networks only compute."""
         static = [name for name, config in self.network.parameters.items() if config.is_static]
-        why = f"; {static} are static, because their first declarations are" if static else ""
-        return f"training changes nothing: no trainable parameter has an effect on the cost {list(self._costs)}{why}"
+        if len(static) == len(self.network.parameters):
+            warnings.warn(f"training changes nothing: all parameters are static: {static}", stacklevel=2)
+            return []
+        try:
+            return [(parameter.name, gradient.name) for parameter, gradient in append_backward(loss)]
+        except BackwardError as error:
+            why = f"; {static} are static, because their first declarations are" if static else ""
+            raise UsageError(
+                f"training changes nothing: no trainable parameter has an effect on the cost {self._costs}{why}"
+            ) from error
 
     def _follow(self) -> None:
         """Use the arrays that currently hold a trainer's values: values shared with a server of its node move."""

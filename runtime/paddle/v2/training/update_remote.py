@@ -191,6 +191,10 @@ def _check(sparse: list[str], dense: list[str], settings: Settings) -> None:
             f"is_local=False: all parameters ({', '.join(sparse)}) are sparse_update; at least one must be dense, for "
             "example a bias"
         )
+    if not dense:
+        raise UsageError(
+            "is_local=False: all parameters are static, so parameter servers have nothing to train; use is_local=True"
+        )
     if not settings.endpoints:
         raise UsageError(
             "is_local=False needs parameter servers: set pservers, port and ports_num in paddle.init"

@@ -121,14 +121,38 @@ def test_a_label_beyond_the_classes_is_named_with_its_sample_and_layer(cost: Any
         trainer.train(lambda: iter([[(rows, [1, 2, 3]), (rows, [0, 7, 1])]]))
 
 
-def test_a_network_of_static_parameters_has_nothing_to_learn() -> None:
+def test_a_network_of_static_parameters_computes_and_changes_nothing() -> None:
     kept = attr.Param(name="w", is_static=True)
     out = layer.sum_cost(layer.fc(dense("x", 4), 2, param_attr=kept, bias_attr=False), name="cost")
     parameters = paddle.parameters.create(out)
-    with pytest.raises(
-        ValueError, match=r"no trainable parameter .* the cost \['cost'\]; \['w'\] are static"
-    ):
-        paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum())
+    weights = parameters.get("w")
+    with pytest.warns(UserWarning, match=r"static: \['w'\]"):
+        trainer = paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum(learning_rate=1.0))
+    rows = np.random.default_rng(5).random((3, 4), np.float32)
+    costs: list[float] = []
+    trainer.train(
+        lambda: iter([[(row,) for row in rows]]),
+        num_passes=2,
+        event_handler=lambda event: costs.append(getattr(event, "cost", -1.0)),
+    )
+    expected = np.tanh(rows @ weights).sum() / 3
+    assert [cost for cost in costs if cost != -1.0] == pytest.approx([expected] * 2, rel=1e-5)
+    assert (parameters.get("w") == weights).all()
+    assert not parameters.get_grad("w").any()
+    with pytest.warns(UserWarning, match="static"):
+        remote = paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum(), is_local=False)
+    with pytest.raises(ValueError, match="is_local=False: all parameters are static"):
+        remote.train(lambda: iter([[(rows[0],)]]))
+
+
+def test_a_cost_that_no_trainable_parameter_affects_is_refused() -> None:
+    kept = attr.Param(name="w", is_static=True)
+    x = dense("x", 4)
+    out = layer.sum_cost(layer.fc(x, 2, param_attr=kept, bias_attr=False), name="cost")
+    other = layer.fc(x, 2, name="other")
+    parameters = paddle.parameters.create([out, other])
+    with pytest.raises(ValueError, match=r"\['cost'\]; \['w'\] are static"):
+        paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum(), extra_layers=other)
 
 
 def test_a_shared_parameter_that_becomes_static_too_late_is_reported() -> None:
