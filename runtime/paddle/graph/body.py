@@ -77,9 +77,10 @@ class Derivation:
         key = (op.type, id(op), arrived, required)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = [
-                _step(each, required, self.make) for each in _rules(op, arrived, required)
-            ]
+            steps = (_step(each, required, self.make) for each in _rules(op, arrived, required))
+            found = self.known[key] = [step for step in steps if step.writes]
+            if not found:
+                raise BackwardError(f"operator {op.describe()} computes none of the requested gradients")
         return found
 
 
@@ -178,8 +179,6 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
         name for slot in definition.inputs if slot.optional for name in inputs.get(slot.name, ())
     )
     op = Operator.make(grad_op.type, inputs, outputs, grad_op.attrs)
-    if not writes:
-        raise BackwardError(f"operator {op.describe()} does not compute any of the requested gradients")
     return _Step(make(op), tuple(dict.fromkeys(op.reads)), optional, tuple(writes))
 
 

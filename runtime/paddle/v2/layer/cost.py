@@ -17,8 +17,8 @@ from paddle.v2.layer.output import (
     LayerAttr,
     LayerOutput,
     as_list,
-    extras_of,
     is_index,
+    require_no_extras,
     require_same_size,
     require_size,
 )
@@ -32,13 +32,12 @@ __all__ = [
 
 
 def _as_cost(name: str, given: dict[str, Any], made: Made) -> Made:
-    """Give a cost layer its weight and coefficient, and check that it has no dropout."""
+    """Give a cost layer its weight and coefficient, and check its `layer_attr`."""
     inputs, weight = as_list(made.inputs, name), given.pop("weight", None)
     if weight is not None:
         require_size(weight, 1, f"weight of {name}")
         inputs = [*inputs, weight]
-    if extras_of(given.pop("layer_attr")).drop_rate:
-        raise UsageError(f"cost layer {name} does not support drop_rate")
+    require_no_extras(given.pop("layer_attr"), name)
     attrs = {**made.attrs, "coeff": float(given.pop("coeff", 1.0)), "weighted": weight is not None}
     return made._replace(inputs=inputs, attrs=attrs)
 
@@ -83,7 +82,7 @@ def classification_cost(
         label: an integer data layer.
         weight: a layer of size 1 with the weight of each row.
         evaluator: a function of ``paddle.evaluator``, a list of them, or None.
-        layer_attr: may not contain dropout.
+        layer_attr: may not contain dropout or error clipping.
         coeff: a factor on the gradient.
     """
     if input.activation != "softmax":
@@ -231,7 +230,7 @@ def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_
         score: the relevance of each document, size 1.
         NDCG_num: the number of top documents that count.
         max_sort_size: the number of most relevant documents that are compared with all others; -1: all.
-        layer_attr: may not contain dropout.
+        layer_attr: may not contain dropout or error clipping.
     """
     if NDCG_num < 1 or (max_sort_size != -1 and max_sort_size < NDCG_num):
         raise UsageError(

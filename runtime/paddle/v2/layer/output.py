@@ -351,6 +351,13 @@ def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
     return Extras(float(layer_attr.drop_rate or 0.0), float(layer_attr.error_clipping_threshold or 0.0))
 
 
+def require_no_extras(layer_attr: LayerAttr, who: str) -> None:
+    """Check that a layer_attr contains neither dropout nor error clipping, which these layers do not support."""
+    for name, value in vars(extras_of(layer_attr)).items():
+        if value:
+            raise UsageError(f"{who} does not support {name}: set it in the layer_attr of its input")
+
+
 def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> ParameterAttribute:
     """Return a weight's attribute as passed in this argument, or an attribute with all defaults."""
     if param_attr is None:

@@ -61,6 +61,11 @@ def pooling(
     kind = chosen.strategy if isinstance(chosen, kinds.Avg) else chosen.name
     if kind not in _POOLS:
         raise UsageError(f"pooling: expected Max, Avg, Sum or SquareRootN, got {chosen!r}")
+    if getattr(chosen, "output_max_index", None):
+        raise UsageError(
+            f"pooling: Max(output_max_index=True) is not supported; read the rows of {input.name!r} with infer and "
+            "use numpy.argmax"
+        )
     return Made([input], input.size, _pooled(_POOLS[kind], agg_level, stride, "pooling"))
 
 

@@ -25,6 +25,7 @@ from paddle.v2.layer.output import (
     build,
     is_index,
     require_layer,
+    require_no_extras,
     require_size,
 )
 from paddle.v2.model import Attrs, LayerConfig
@@ -37,9 +38,9 @@ _LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
 
 
 def _weigh_classes(prefix: str, given: dict[str, Any], made: Made) -> Made:
-    """Declare a weight with one row per class for each input; a `layer_attr` has no effect."""
+    """Declare a weight with one row per class for each input, and check the `layer_attr`."""
     count, rows = int(made.attrs["inputs"]), made.bias_dims[1]  # type: ignore[arg-type]
-    given.pop("layer_attr")
+    require_no_extras(given.pop("layer_attr"), prefix.removesuffix("_layer"))
     given["name"] = model.current().auto_name(prefix, given["name"])
     each = weight_attrs(given.pop("param_attr"), count, given["name"])
     weights = [Weight([rows, layer.size], attr) for layer, attr in zip(made.inputs, each, strict=False)]
@@ -144,6 +145,7 @@ def _tagging(
     coeff: float = 1.0,
 ) -> LayerOutput:
     require_layer(input, kind)
+    require_no_extras(layer_attr, kind)
     tags = input.size if size is None else size
     if label is not None and (label.layer_type == "data" or label.data_type is not None):
         _require_tags(label, tags, kind)
@@ -172,6 +174,7 @@ def _unplaced(
     norm_by_times: bool,
     layer_attr: LayerAttr,
 ) -> LayerOutput:
+    require_no_extras(layer_attr, kind)
     if size is not None:
         require_size(input, size, kind)
     attrs = {"blank": blank, "norm_by_times": bool(norm_by_times), "coeff": 1.0}

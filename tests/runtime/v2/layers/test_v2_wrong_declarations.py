@@ -155,6 +155,34 @@ def test_a_cost_that_no_trainable_parameter_affects_is_refused() -> None:
         paddle.trainer.SGD(out, parameters, paddle.optimizer.Momentum(), extra_layers=other)
 
 
+@pytest.mark.parametrize("setting", ["drop_rate", "error_clipping_threshold"])
+@pytest.mark.parametrize(
+    ("kind", "declare"),
+    [
+        ("sum_cost", lambda x, tags, extra: layer.sum_cost(x, layer_attr=extra)),
+        ("cost", lambda x, tags, extra: layer.classification_cost(x, tags, layer_attr=extra)),
+        ("crf", lambda x, tags, extra: layer.crf(x, tags, layer_attr=extra)),
+        ("crf_decoding", lambda x, tags, extra: layer.crf_decoding(x, 4, layer_attr=extra)),
+        ("ctc", lambda x, tags, extra: layer.ctc(x, tags, layer_attr=extra)),
+        ("warp_ctc", lambda x, tags, extra: layer.warp_ctc(layer.fc(x, 4), tags, layer_attr=extra)),
+        ("hsigmoid", lambda x, tags, extra: layer.hsigmoid(x, tags, layer_attr=extra)),
+        ("nce", lambda x, tags, extra: layer.nce(x, tags, layer_attr=extra)),
+    ],
+)
+def test_costs_refuse_settings_of_the_layer_below(setting: str, kind: str, declare: Any) -> None:
+    x = layer.fc(layer.data("x", data_type.dense_vector_sequence(4)), 4, act=paddle.activation.Softmax())
+    tags = _labels(4)
+    with pytest.raises(ValueError, match=f"^{kind} .*{setting}"):
+        declare(x, tags, attr.Extra(**{setting: 0.5}))
+    declare(x, tags, attr.Extra(device=-1))
+
+
+def test_a_pooling_that_returns_positions_is_refused() -> None:
+    rows = layer.data("x", data_type.dense_vector_sequence(4))
+    with pytest.raises(ValueError, match="output_max_index.* 'x'"):
+        layer.pooling(rows, paddle.pooling.Max(output_max_index=True))
+
+
 def test_a_shared_parameter_that_becomes_static_too_late_is_reported() -> None:
     x = dense("x", 4)
     layer.fc(x, 2, param_attr=attr.Param(name="w"))

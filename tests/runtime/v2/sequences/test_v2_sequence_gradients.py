@@ -74,6 +74,14 @@ def test_gradients_over_trained_rows_agree_with_differences_of_the_cost(name: st
     check_closely(layer.sum_cost(end), [(words,) for words, _ in SAMPLES])
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_over_rows_of_a_data_layer_agree_with_differences_of_the_cost(name: str) -> None:
+    rows = layer.data("rows", data_type.dense_vector_sequence(SIZE))
+    end = layer.fc(layer.pooling(LAYERS[name](rows), paddle.pooling.Sum()), 1, act.Tanh(), name="end")
+    values = np.random.default_rng(3).normal(size=(6, SIZE)).astype(np.float32)
+    check_closely(layer.sum_cost(end), [(values[:3],), (values[3:4],), (values[4:],)])
+
+
 @pytest.mark.parametrize("activation", [act.Softmax(), act.Sigmoid()])
 def test_gradients_of_ctc_over_whatever_gives_probabilities(activation: Any) -> None:
     rows = layer.embedding(layer.data("words", data_type.integer_value_sequence(WORDS)), SIZE)
