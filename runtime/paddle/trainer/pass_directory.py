@@ -70,6 +70,11 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
         if path.is_file():
             with path.open("rb") as file:
                 parameters.deserialize(name, file)
+                if file.read(1):
+                    size = parameters.config(name).size
+                    raise ModelFileError(
+                        f"{path}: {name!r} has {size} values, but the file continues after them"
+                    )
         elif if_missing == "fail":
             raise ModelFileError(
                 f"{directory} has no parameter {name!r}; --load_missing_parameter_strategy=rand or zero ignores that"

@@ -80,6 +80,11 @@ class ParameterConfig:
         """``dims``, or (1, size) if the layer gives none."""
         return self.dims or (1, self.size)
 
+    def has_layout_of(self, other: ParameterConfig) -> bool:
+        """Return whether values of the other parameter fit: sizes agree, and so do dims, apart from those of 1."""
+        shapes = [[size for size in config.dims if size != 1] for config in (self, other)]
+        return self.size == other.size and (not self.dims or not other.dims or shapes[0] == shapes[1])
+
     def encode(self) -> bytes:
         """Return the serialized message."""
         out = bytearray()
@@ -177,7 +182,7 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
         ModelFileError: the file is not a tar of parameters, a member is missing, or a blob does not match its
             configuration.
     """
-    where, stream = str(getattr(file, "name", "parameter tar")), binary(file)
+    where, stream = str(getattr(file, "name", "") or "parameter tar"), binary(file)
     try:
         with tarfile.open(fileobj=stream, mode="r:") as tar:
             members = {member.name: member for member in tar.getmembers()}
@@ -301,7 +306,13 @@ def _read_parameter(
         raise ModelFileError(
             f"{where}: {member.name} has {member.size} bytes, which is too large for a configuration"
         )
-    config = ParameterConfig.decode(_member_bytes(tar, member, where))
+    raw = _member_bytes(tar, member, where)
+    try:
+        config = ParameterConfig.decode(raw)
+    except ModelFileError as error:
+        raise ModelFileError(
+            f"{where}: {member.name} is not the configuration of a parameter: {error}"
+        ) from error
     data = members.get(config.name)
     if data is None or config.name + CONFIG_SUFFIX != member.name:
         raise ModelFileError(

@@ -8,6 +8,7 @@ Once a trainer exists, the trainer's values are read and written instead.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO, Any, Protocol
@@ -217,28 +218,36 @@ class Parameters:
             found.add(config, value=value)
         return found
 
-    def init_from_tar(self, f: IO[Any], exclude_params: Sequence[str] = ()) -> None:
+    def init_from_tar(self, f: IO[Any], exclude_params: str | Sequence[str] = ()) -> None:
         """Load a tar's values of the parameters in both, except excluded ones; after an error, nothing is changed.
 
         Raises:
             ModelFileError: the tar is damaged or does not contain parameters.
-            UsageError: a size differs, or the tar has none of the parameters.
+            UsageError: a shape differs, or the tar has none of the parameters.
         """
-        found = {config.name: value for config, value in read_tar(f)}
-        shared = {name: value for name, value in found.items() if name in self._configs}
+        found = {config.name: (config, value) for config, value in read_tar(f)}
+        shared = [name for name in found if name in self._configs]
         if not shared:
             raise UsageError(
                 f"the tar has none of the network's parameters: it has {list(found)}, but the network "
                 f"has {self.names()}"
             )
-        for name, value in shared.items():
-            if value.size != self.config(name).size and name not in exclude_params:
+        excluded = {exclude_params} if isinstance(exclude_params, str) else {*exclude_params}
+        unknown = sorted(excluded - self._configs.keys() - found.keys())
+        if unknown:
+            warnings.warn(
+                f"exclude_params: neither the tar nor the network has {unknown}; the network has {self.names()}",
+                stacklevel=2,
+            )
+        loaded = [name for name in shared if name not in excluded]
+        for name in loaded:
+            given, wanted = found[name][0], self.config(name)
+            if not given.has_layout_of(wanted):
                 raise UsageError(
-                    f"parameter {name!r} has {value.size} values in the tar, not {self.config(name).size} as expected"
+                    f"parameter {name!r} has shape {given.shape} in the tar, not {wanted.shape} as expected"
                 )
-        for name, value in shared.items():
-            if name not in exclude_params:
-                self[name] = value.reshape(self.get_shape(name))
+        for name in loaded:
+            self[name] = found[name][1].reshape(self.get_shape(name))
 
 
 def create(layers: Layers) -> Parameters:

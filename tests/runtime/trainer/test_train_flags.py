@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,28 @@ def test_training_begins_with_a_pass_that_was_saved(workspace: Path, lines: list
     assert len(tested) == 3
     assert tested == sorted(tested, reverse=True)
     assert values(workspace / "out/pass-00001").keys() == saved.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda raw: raw[:-4], "44 .* 43"),
+        (lambda raw: raw + b"more", "44 values, .* continues"),
+        (lambda raw: b"", "0 bytes"),
+        (lambda raw: raw[:4] + b"\x08" + raw[5:], "8-byte values"),
+    ],
+)
+def test_a_damaged_file_of_a_parameter_is_named(
+    workspace: Path, change: Callable[[bytes], bytes], says: str
+) -> None:
+    write(workspace, "lr")
+    train(CONFIG, "--num_passes=1", "--save_dir=out")
+    file = workspace / "out/pass-00000/___fc_layer_0__.w0"
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(
+        ModelFileError, match=f"out/pass-00000/___fc_layer_0__.w0: '___fc_layer_0__.w0' .*{says}"
+    ):
+        train(CONFIG, "--num_passes=2", "--start_pass=1", "--save_dir=out")
 
 
 def test_a_test_waits_for_passes_that_are_not_saved_yet(workspace: Path, lines: list[str]) -> None:

@@ -216,6 +216,10 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
     parameters.init_from_tar(file, exclude_params=["b"])
     assert parameters["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert parameters["b"].tolist() == before.tolist()
+    file.seek(0)
+    with pytest.warns(UserWarning, match=r"exclude_params: .*\['bb'\]"):  # one name, not letters
+        parameters.init_from_tar(file, exclude_params="bb")
+    assert parameters["b"].tolist() == [[-1.5, 0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,15 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
                 ("b", W_BLOB),
                 ("b.protobuf", W_CONFIG.replace(b"w", b"b")),
             ],
-            "'b' has 6 values in the tar, not 3",
+            r"'b' has shape \(2, 3\) in the tar, not \(1, 3\)",
+        ),
+        (
+            [("w", W_BLOB), ("w.protobuf", W_CONFIG.replace(b"\x48\x02\x48\x03", b"\x48\x03\x48\x02"))],
+            r"'w' has shape \(3, 2\) in the tar, not \(2, 3\)",
+        ),
+        (
+            [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("x.protobuf", b"\x0a\x02nn")],
+            r"tar: x\.protobuf .*'name'",
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("b", W_BLOB[:8]), ("b.protobuf", B_CONFIG)],

@@ -387,8 +387,7 @@ def _check_layout(network: Network, parameters: Parameters) -> None:
                 f"from the same layers. They contain {parameters.names()}"
             )
         given = parameters.config(name)
-        shapes = [[size for size in config.shape if size != 1] for config in (given, wanted)]
-        if given.size != wanted.size or (given.dims and wanted.dims and shapes[0] != shapes[1]):
+        if not given.has_layout_of(wanted):
             raise UsageError(
                 f"parameter {name!r} has shape {given.shape} in the given parameters, but "
                 f"{wanted.shape} in this network: they were created from, or saved by, a different "
