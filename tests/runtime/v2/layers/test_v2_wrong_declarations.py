@@ -179,7 +179,7 @@ def test_costs_refuse_settings_of_the_layer_below(setting: str, kind: str, decla
 
 def test_a_pooling_that_returns_positions_is_refused() -> None:
     rows = layer.data("x", data_type.dense_vector_sequence(4))
-    with pytest.raises(ValueError, match="output_max_index.* 'x'"):
+    with pytest.raises(ValueError, match=r"output_max_index.* 'x'"):
         layer.pooling(rows, paddle.pooling.Max(output_max_index=True))
 
 
