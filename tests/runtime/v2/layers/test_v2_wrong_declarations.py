@@ -171,9 +171,10 @@ def test_a_cost_that_no_trainable_parameter_affects_is_refused() -> None:
 )
 def test_costs_refuse_settings_of_the_layer_below(setting: str, kind: str, declare: Any) -> None:
     x = layer.fc(layer.data("x", data_type.dense_vector_sequence(4)), 4, act=paddle.activation.Softmax())
-    tags = _labels(4)
+    tags, given = _labels(4), {setting: 0.5}
+    extra = attr.Extra(given.get("error_clipping_threshold"), given.get("drop_rate"))
     with pytest.raises(ValueError, match=f"^{kind} .*{setting}"):
-        declare(x, tags, attr.Extra(**{setting: 0.5}))
+        declare(x, tags, extra)
     declare(x, tags, attr.Extra(device=-1))
 
 
