@@ -20,7 +20,7 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.name_scopes import name_scope
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable
-from paddle.fluid.regularizer import Regularizer
+from paddle.fluid.regularizer import WeightDecayRegularizer
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph import unique_name
 from paddle.graph.block import Name
@@ -97,7 +97,7 @@ class ModelAverage(_Averages):
         average_window_rate: float,
         min_average_window: int = 10_000,
         max_average_window: int = 10_000,
-        regularization: Regularizer | None = None,
+        regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
     ) -> None:
         """Append the sums to the default main program.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.block import Block
@@ -19,8 +21,20 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 _Pair = tuple[Parameter, Variable]
 
 
-class ErrorClip(ABC):
+class BaseErrorClipAttr(ABC):
     """Bounds a gradient during backpropagation; set as the attribute `error_clip` of a variable."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a subclass that appends its own operators.
+
+        Raises:
+            FluidError: the class defines `_append_clip_op`.
+        """
+        if "_append_clip_op" in vars(cls):
+            raise FluidError(
+                f"{cls.__name__}._append_clip_op would not be called: gradients are clipped to the bounds of "
+                "ErrorClipByValue only. Create an ErrorClipByValue, or insert operators after append_backward"
+            )
 
     @property
     @abstractmethod
@@ -28,7 +42,7 @@ class ErrorClip(ABC):
         """Return the bounds `min` and `max` for the gradient's elements."""
 
 
-class ErrorClipByValue(ErrorClip):
+class ErrorClipByValue(BaseErrorClipAttr):
     """Clips a variable's gradient to [min, max]; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
@@ -41,44 +55,39 @@ class ErrorClipByValue(ErrorClip):
         return {"min": self._min, "max": self._max}
 
 
-class GradientClip(ABC):
-    """Clips the gradients of the parameters that it is set for."""
+class BaseGradientClipAttr(ABC):
+    """Clips the gradients of the parameters that it is set for; scripts may define subclasses."""
+
+    def _process_context(self, context: dict[Any, Any], param: Parameter, grad: Variable) -> None:  # noqa: B027
+        """Record a gradient in a dictionary that all clips of a program share, before any gradient is clipped."""
 
     @abstractmethod
-    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """Append the operators that clip these gradients together; return the pairs with clipped gradients."""
-
-    def group(self) -> object:
-        """Return the key of the group that a parameter is clipped with; by default, each parameter is its own group."""
-        return None
+    def _create_operators(self, param: Parameter, grad: Variable) -> _Pair:
+        """Append the operators that clip a gradient; return the parameter and the clipped gradient."""
 
 
-class GradientClipByValue(GradientClip):
+class GradientClipByValue(BaseGradientClipAttr):
     """Clips each element to [min, max]; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
-        self._max = float(max)
-        self._min = -self._max if min is None else float(min)
+        self.max = float(max)
+        self.min = -self.max if min is None else float(min)
 
-    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """Append a clip operator for each gradient; return the pairs with the clipped gradients."""
-        bounds = {"min": self._min, "max": self._max}
-        return [(parameter, _one(parameter, grad, "clip", bounds)) for parameter, grad in pairs]
+    def _create_operators(self, param: Parameter, grad: Variable) -> _Pair:
+        return param, _clipped(grad, "clip", min=self.min, max=self.max)
 
 
-class GradientClipByNorm(GradientClip):
+class GradientClipByNorm(BaseGradientClipAttr):
     """Scales a gradient down to a norm of at most clip_norm."""
 
     def __init__(self, clip_norm: float) -> None:
-        self._clip_norm = float(clip_norm)
+        self.clip_norm = float(clip_norm)
 
-    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """Append a clip_by_norm operator for each gradient; return the pairs with the clipped gradients."""
-        bound = {"max_norm": self._clip_norm}
-        return [(parameter, _one(parameter, grad, "clip_by_norm", bound)) for parameter, grad in pairs]
+    def _create_operators(self, param: Parameter, grad: Variable) -> _Pair:
+        return param, _clipped(grad, "clip_by_norm", max_norm=self.clip_norm)
 
 
-class GradientClipByGlobalNorm(GradientClip):
+class GradientClipByGlobalNorm(BaseGradientClipAttr):
     """Scales the gradients of a group down so that their joint norm is at most clip_norm."""
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
@@ -86,22 +95,26 @@ class GradientClipByGlobalNorm(GradientClip):
             raise FluidTypeError(f"group_name: expected a string, got {group_name!r}")
         self.clip_norm, self.group_name = float(clip_norm), group_name
 
-    def group(self) -> object:
-        """Return the name of the group whose gradients share one norm."""
-        return self.group_name
+    def _process_context(self, context: dict[Any, Any], param: Parameter, grad: Variable) -> None:
+        group = context.setdefault((type(self).__name__, self.group_name), _NormGroup(self.clip_norm))
+        if group.clip_norm != self.clip_norm:
+            raise FluidError(
+                f"gradient clip group {self.group_name!r}: all members need the same clip_norm; "
+                f"{param.name!r} has {self.clip_norm}, others have {group.clip_norm}"
+            )
+        block = _block_of(grad)
+        square = block.create_var(shape=(1,), dtype=grad.dtype)
+        block.append_op("squared_l2_norm", {"X": grad}, {"Out": square})
+        group.squares.append(square)
+        self._group = group
 
-    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """Append operators that scale all gradients by one factor; return the pairs with the scaled gradients."""
-        block = _block_of(pairs[0][1])
-        squares = []
-        for parameter, grad in pairs:
-            with _updating(parameter, grad):
-                square = block.create_var(shape=(1,), dtype=grad.dtype)
-                block.append_op("squared_l2_norm", {"X": grad}, {"Out": square})
-                squares.append(square)
-        with _updating(*pairs[0]):
-            factor = self._factor(block, squares)
-        return [(parameter, _scaled(parameter, grad, factor)) for parameter, grad in pairs]
+    def _create_operators(self, param: Parameter, grad: Variable) -> _Pair:
+        block, group = _block_of(grad), self._group
+        if group.factor is None:
+            group.factor = self._factor(block, group.squares)
+        result = _like(block, grad)
+        block.append_op("elementwise_mul", {"X": grad, "Y": group.factor}, {"Out": result})
+        return param, result
 
     def _factor(self, block: Block, squares: Sequence[Variable]) -> Variable:
         dtype = squares[0].dtype
@@ -115,6 +128,15 @@ class GradientClipByGlobalNorm(GradientClip):
         return factor
 
 
+@dataclass
+class _NormGroup:
+    """The gradients that are scaled by the same factor, None until the first is scaled."""
+
+    clip_norm: float
+    squares: list[Variable] = field(default_factory=list)
+    factor: Variable | None = None
+
+
 ClipByValue = GradientClipByValue
 ClipByNorm = GradientClipByNorm
 ClipByGlobalNorm = GradientClipByGlobalNorm
@@ -125,14 +147,16 @@ def error_clip_callback(block: Block, context: object) -> None:
 
 
 def set_gradient_clip(
-    clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
+    clip: BaseGradientClipAttr,
+    param_list: Sequence[Parameter | str] | None = None,
+    program: Program | None = None,
 ) -> None:
     """Set the clip of the given parameters, or of all parameters of the program.
 
     Raises:
         FluidTypeError: `clip` is not a gradient clip.
     """
-    if not isinstance(clip, GradientClip):
+    if not isinstance(clip, BaseGradientClipAttr):
         raise FluidTypeError(f"set_gradient_clip: expected a GradientClip..., got {clip!r}")
     block = (program or default_main_program()).global_block()
     names = param_list if param_list is not None else [each.name for each in block.all_parameters()]
@@ -149,41 +173,24 @@ def append_gradient_clip_ops(pairs: Sequence[_Pair]) -> list[_Pair]:
     Raises:
         FluidError: members of one group have different norms.
     """
-    groups: dict[object, list[_Pair]] = {}
-    clips: dict[object, GradientClip] = {}
-    for parameter, grad in pairs:
-        clip = parameter.gradient_clip_attr
-        if clip is None:
-            continue
-        shared = clip.group()
-        key = parameter.name if shared is None else (type(clip).__name__, shared)
-        first = clips.setdefault(key, clip)
-        if getattr(first, "clip_norm", None) != getattr(clip, "clip_norm", None):
-            raise FluidError(
-                f"gradient clip group {shared!r}: all members need the same clip_norm; "
-                f"{parameter.name!r} has {getattr(clip, 'clip_norm', None)}, others have "
-                f"{getattr(first, 'clip_norm', None)}"
+    context: dict[Any, Any] = {}
+    clipped = [pair for pair in pairs if pair[0].gradient_clip_attr is not None]
+    for parameter, grad in clipped:
+        with _updating(parameter, grad):
+            parameter.gradient_clip_attr._process_context(context=context, param=parameter, grad=grad)
+    made = {}
+    for parameter, grad in clipped:
+        with _updating(parameter, grad):
+            _, made[parameter.name] = parameter.gradient_clip_attr._create_operators(
+                param=parameter, grad=grad
             )
-        groups.setdefault(key, []).append((parameter, grad))
-    clipped = {
-        parameter.name: grad for key, group in groups.items() for parameter, grad in clips[key].clip(group)
-    }
-    return [(parameter, clipped.get(parameter.name, grad)) for parameter, grad in pairs]
+    return [(parameter, made.get(parameter.name, grad)) for parameter, grad in pairs]
 
 
-def _one(parameter: Parameter, grad: Variable, op_type: str, attrs: dict[str, float]) -> Variable:
+def _clipped(grad: Variable, op_type: str, **attrs: float) -> Variable:
     block = _block_of(grad)
-    with _updating(parameter, grad):
-        result = _like(block, grad)
-        block.append_op(op_type, {"X": grad}, {"Out": result}, attrs)
-    return result
-
-
-def _scaled(parameter: Parameter, grad: Variable, factor: Variable) -> Variable:
-    block = _block_of(grad)
-    with _updating(parameter, grad):
-        result = _like(block, grad)
-        block.append_op("elementwise_mul", {"X": grad, "Y": factor}, {"Out": result})
+    result = _like(block, grad)
+    block.append_op(op_type, {"X": grad}, {"Out": result}, attrs)
     return result
 
 

@@ -38,9 +38,9 @@ class Evaluator:
         states: variables that hold the counts since the last reset.
     """
 
-    def __init__(self, name: str) -> None:
-        """Create an evaluator in the default main program."""
-        self.helper = LayerHelper(name)
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        """Create an evaluator in the default main program; see `LayerHelper` for the other arguments."""
+        self.helper = LayerHelper(name, **kwargs)
         self.metrics: list[Variable] = []
         self.states: list[Variable] = []
 
@@ -49,13 +49,20 @@ class Evaluator:
         for state in self.states:
             global_scope().set(state.name, np.zeros(state.shape, state.dtype))
 
+    def _create_state(self, suffix: str, dtype: npt.DTypeLike, shape: Sequence[int]) -> Variable:
+        """Create a variable that holds a count since the last reset; return it."""
+        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
+        state = self.helper.create_global_variable(name, shape, dtype, persistable=True)
+        self.helper.set_variable_initializer(state, Constant(0))
+        self.states.append(state)
+        return state
+
+    create_state = _create_state  # the name until 0.14
+
     def _add_up(self, suffix: str, counted: Variable) -> None:
         """Add a count of a minibatch, with shape (1,) or fewer dimensions, to a state of its dtype."""
-        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
-        state = self.helper.create_global_variable(name, (1,), counted.dtype, persistable=True)
-        self.helper.set_variable_initializer(state, Constant(0))
+        state = self._create_state(suffix, counted.dtype, (1,))
         sums([state, counted], out=state)
-        self.states.append(state)
 
     def _counts(self) -> list[float]:
         return [float(global_scope().get(state.name).reshape(-1)[0]) for state in self.states]

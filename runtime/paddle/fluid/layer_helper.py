@@ -22,7 +22,7 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import unique_name
 from paddle.ops.base.registry import find, lookup
 
-__all__ = ["LayerHelper", "VarType"]
+__all__ = ["LayerHelper", "VarType", "append_LARS"]
 
 
 class LayerHelper:
@@ -199,6 +199,19 @@ class LayerHelper:
         if find(self.act) is None:
             raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is not an activation")
         return self.apply(self.act, {"X": input_var})
+
+
+def append_LARS(  # noqa: N802 - the original's name
+    params_grads: Sequence[tuple[Parameter, Variable]], learning_rate: Variable, weight_decay: float
+) -> None:
+    """Replace each parameter's learning rate with η |w| / (|g| + weight_decay |w|) (You et al., 2017)."""
+    helper = LayerHelper("lars")
+    for parameter, grad in params_grads:
+        with helper.main_program._optimized_guard([parameter, grad]):
+            norm, norm_of_grad = (_norm(helper, each, None) for each in (parameter, grad))
+            factor = parameter.optimize_attr["learning_rate"]
+            rate = learning_rate if factor == 1.0 else learning_rate * factor
+            parameter.optimize_attr["learning_rate"] = rate * norm / (norm_of_grad + norm * weight_decay)
 
 
 def _weight_normalised(

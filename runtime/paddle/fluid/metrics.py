@@ -32,10 +32,12 @@ class MetricBase(ABC):
         self._name = name or type(self).__name__
 
     def reset(self) -> None:
-        """Set all counts to 0."""
-        for name, value in vars(self).items():
-            if not name.startswith("_"):
-                setattr(self, name, np.zeros_like(value) if isinstance(value, np.ndarray) else type(value)(0))
+        """Set all numbers and arrays to 0, and other attributes to None, as the original does."""
+        for name, value in self.get_config().items():
+            if isinstance(value, (np.ndarray, np.generic)):
+                setattr(self, name, np.zeros_like(value))
+            else:
+                setattr(self, name, type(value)(0) if isinstance(value, (int, float)) else None)
 
     def get_config(self) -> dict[str, Any]:
         """Return the metric's counts by name."""
@@ -193,6 +195,8 @@ class Auc(MetricBase):
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
         super().__init__(name)
+        if curve != "ROC":
+            raise FluidError(f"Auc: only the curve 'ROC' is supported, got {curve!r}")
         self._thresholds = num_thresholds
         self.stat_pos = np.zeros(num_thresholds + 1, np.int64)
         self.stat_neg = np.zeros(num_thresholds + 1, np.int64)

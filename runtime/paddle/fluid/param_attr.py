@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
-from paddle.fluid.clip import GradientClip
+from paddle.fluid.clip import BaseGradientClipAttr
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.initializer import Initializer
 from paddle.fluid.program.variable import Variable
-from paddle.fluid.regularizer import Regularizer
+from paddle.fluid.regularizer import WeightDecayRegularizer
 
 
 @dataclass
@@ -31,9 +31,9 @@ class ParamAttr:
     name: str | None = None
     initializer: Initializer | None = None
     learning_rate: float | Variable = 1.0
-    regularizer: Regularizer | None = None
+    regularizer: WeightDecayRegularizer | None = None
     trainable: bool = True
-    gradient_clip: GradientClip | None = None
+    gradient_clip: BaseGradientClipAttr | None = None
     do_model_average: bool = True
 
     def attributes(self) -> dict[str, Any]:
@@ -66,9 +66,9 @@ class WeightNormParamAttr(ParamAttr):
         name: str | None = None,
         initializer: Initializer | None = None,
         learning_rate: float | Variable = 1.0,
-        regularizer: Regularizer | None = None,
+        regularizer: WeightDecayRegularizer | None = None,
         trainable: bool = True,
-        gradient_clip: GradientClip | None = None,
+        gradient_clip: BaseGradientClipAttr | None = None,
         do_model_average: bool = False,
     ) -> None:
         """Take the arguments of `ParamAttr` after dim, in the original's order."""
@@ -78,7 +78,7 @@ class WeightNormParamAttr(ParamAttr):
         self.dim = dim
 
 
-ParamAttrLike: TypeAlias = "ParamAttr | str | Initializer | Regularizer | bool | None"
+ParamAttrLike: TypeAlias = "ParamAttr | str | Initializer | WeightDecayRegularizer | bool | None"
 
 
 def to_attr(given: ParamAttrLike) -> ParamAttr | None:
@@ -97,7 +97,7 @@ def to_attr(given: ParamAttrLike) -> ParamAttr | None:
         return ParamAttr(name=given)
     if isinstance(given, Initializer):
         return ParamAttr(initializer=given)
-    if isinstance(given, Regularizer):
+    if isinstance(given, WeightDecayRegularizer):
         return ParamAttr(regularizer=given)
     raise FluidTypeError(
         f"expected a ParamAttr, a name, an initializer, a regularizer, a bool or None, got {given!r}"

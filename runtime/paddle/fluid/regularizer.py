@@ -15,38 +15,38 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 _Pairs = list[tuple[Parameter, Variable]]
 
 
-class Regularizer(ABC):
-    """Base class of regularizers, which add a term to a parameter's gradient."""
+class WeightDecayRegularizer(ABC):
+    """Base class of regularizers, which add a term to a parameter's gradient; scripts may define subclasses."""
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
-        self._coeff = float(regularization_coeff)
+        self._regularization_coeff = float(regularization_coeff)
 
     @abstractmethod
-    def __call__(self, parameter: Parameter, block: Block) -> Variable:
+    def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
         """Append the operators that compute the decay of a parameter and return the decay."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._coeff})"
+        return f"{type(self).__name__}({self._regularization_coeff})"
 
 
-class L2DecayRegularizer(Regularizer):
+class L2DecayRegularizer(WeightDecayRegularizer):
     """L2 decay: adds coeff·w to the gradient of a parameter w."""
 
-    def __call__(self, parameter: Parameter, block: Block) -> Variable:
+    def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
         """Append the operator that computes coeff·w, and return its output."""
-        decay = block.create_var(shape=parameter.shape, dtype=parameter.dtype)
-        block.append_op("scale", {"X": parameter}, {"Out": decay}, {"scale": self._coeff})
+        decay = block.create_var(shape=param.shape, dtype=param.dtype)
+        block.append_op("scale", {"X": param}, {"Out": decay}, {"scale": self._regularization_coeff})
         return decay
 
 
-class L1DecayRegularizer(Regularizer):
+class L1DecayRegularizer(WeightDecayRegularizer):
     """L1 decay: adds coeff·sign(w) to the gradient of a parameter w."""
 
-    def __call__(self, parameter: Parameter, block: Block) -> Variable:
+    def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
         """Append the operators that compute coeff·sign(w), and return the result."""
-        decay = block.create_var(shape=parameter.shape, dtype=parameter.dtype)
-        block.append_op("sign", {"X": parameter}, {"Out": decay})
-        block.append_op("scale", {"X": decay}, {"Out": decay}, {"scale": self._coeff})
+        decay = block.create_var(shape=param.shape, dtype=param.dtype)
+        block.append_op("sign", {"X": param}, {"Out": decay})
+        block.append_op("scale", {"X": decay}, {"Out": decay}, {"scale": self._regularization_coeff})
         return decay
 
 
@@ -55,7 +55,8 @@ L2Decay = L2DecayRegularizer
 
 
 def append_regularization_ops(
-    parameters_and_grads: Sequence[tuple[Parameter, Variable]], regularization: Regularizer | None = None
+    parameters_and_grads: Sequence[tuple[Parameter, Variable]],
+    regularization: WeightDecayRegularizer | None = None,
 ) -> _Pairs:
     """Append the decay of each parameter; return the pairs with the gradients that include it.
 
@@ -72,7 +73,7 @@ def append_regularization_ops(
         block = grad.block
         assert isinstance(block, Block)
         with block.program._optimized_guard([parameter, grad]):  # type: ignore[attr-defined]
-            decay = regularizer(parameter, block)
+            decay = regularizer(parameter, grad, block)
             total = grad
             if grad.type == VarType.SELECTED_ROWS:
                 total = block.create_var(f"{grad.name}@NEWGRAD@", parameter.shape, parameter.dtype)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle.fluid.errors import FluidError, answering
+from paddle.fluid.layer_helper import append_LARS
 from paddle.fluid.layers.blocks import Switch
 from paddle.fluid.layers.nn.elements import autoincreased_step_counter, elementwise_max, elementwise_min
 from paddle.fluid.layers.ops import ceil, cos, exp, floor
@@ -19,7 +20,7 @@ from paddle.fluid.program.variable import Variable
 from paddle.signatures import function
 
 __all__ = [
-    "cosine_decay", "exponential_decay", "inverse_time_decay", "linear_lr_warmup", "natural_exp_decay",
+    "append_LARS", "cosine_decay", "exponential_decay", "inverse_time_decay", "linear_lr_warmup", "natural_exp_decay",
     "noam_decay", "piecewise_decay", "polynomial_decay",
 ]  # fmt: skip
 

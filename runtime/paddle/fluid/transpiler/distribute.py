@@ -265,7 +265,7 @@ class DistributeTranspiler:
             self.config.min_block_size,
             f".trainer_{self.trainer_id}" if self.sync_mode and self.trainer_num > 1 else "",
             None if cutting else self.origin_program.random_seed,
-            whole_params(self._updates),
+            whole_params(block, self._updates, groups),
         )
         check_apart(block, [each.param for each in self._placed], self._updates, self._rates, self._norms)
         self._prefetched = prefetchable(self.origin_program, [each.param for each in self._placed])

@@ -16,13 +16,26 @@ from paddle.optim.rules.table import FLUID
 
 _SERVED = {row.op_type: row for _, row in FLUID if row.served}
 
-# What these compute of a whole gradient or parameter is another number for a slice of it.
-_WHOLE = {"clip_by_norm", *(op_type for op_type, row in _SERVED.items() if row.served == "whole")}
+# What these compute for each slice of a gradient or parameter is a slice of what they compute for the whole.
+_SLICED = {op_type for op_type, row in _SERVED.items() if row.served == "slices"} | {
+    "assign", "clip", "elementwise_add", "elementwise_mul", "elementwise_sub", "fill_constant", "scale", "sign", "sum",
+}  # fmt: skip
 
 
-def whole_params(updates: Sequence[Operator]) -> frozenset[str]:
-    """Return the parameters that must not be cut."""
-    return frozenset(op.role_vars[0] for op in updates if op.type in _WHOLE and op.role_vars)
+def whole_params(
+    block: Block, updates: Sequence[Operator], groups: Sequence[NormGroup] = ()
+) -> frozenset[str]:
+    """Return the parameters that must not be cut: a slice's update differs, or has states that servers cannot cut."""
+    shared = [op for group in groups for op in (*group.summing, *group.factors)]
+    whole = set[str]()
+    for op in updates:
+        if not op.role_vars or op in shared:
+            continue
+        param = op.role_vars[0]
+        states = {*op.reads, *op.writes} - {param} - sliced_states(op)
+        if op.type not in _SLICED or any(_is_state(block, name, param) for name in states):
+            whole.add(param)
+    return frozenset(whole)
 
 
 def check_apart(
@@ -56,6 +69,13 @@ def check_apart(
                         "norm of all parameters"
                     )
             known.update(op.writes)
+
+
+def _is_state(block: Block, name: str, param: str) -> bool:
+    variable = block.find(name)
+    return (
+        variable is not None and variable.persistable and variable.shape == block.reach(param).shape != (1,)
+    )
 
 
 def sliced_states(op: Operator) -> frozenset[str]:

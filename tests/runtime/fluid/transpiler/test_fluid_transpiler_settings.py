@@ -181,16 +181,14 @@ def test_trainers_that_wait_for_nobody_clip_what_they_send() -> None:
 
 
 def test_a_clip_that_needs_more_of_other_gradients_than_their_norm_is_refused() -> None:
-    class ByAnother(fluid.clip.GradientClip):
-        def group(self) -> object:
-            return "one group"
+    class ByAnother(fluid.clip.BaseGradientClipAttr):
+        def _process_context(self, context: Any, param: Any, grad: Any) -> None:
+            if "mean" not in context:
+                context["mean"] = fluid.layers.mean(grad)
+            self.mean = context["mean"]
 
-        def clip(self, pairs: Any) -> Any:
-            with fluid.default_main_program()._optimized_guard(list(pairs[0])):
-                mean = fluid.layers.mean(pairs[0][1])
-            for parameter, grad in pairs:
-                with fluid.default_main_program()._optimized_guard([parameter, grad]):
-                    yield parameter, fluid.layers.elementwise_mul(grad, mean)
+        def _create_operators(self, param: Any, grad: Any) -> Any:
+            return param, fluid.layers.elementwise_mul(grad, self.mean)
 
     def by_another() -> Any:
         fluid.clip.set_gradient_clip(ByAnother())
