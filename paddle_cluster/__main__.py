@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m paddle_cluster`: the command `paddle-cluster`, run by the Python for which it is installed."""
+"""Implements `python -m paddle_cluster`, which is equivalent to the command `paddle-cluster`."""
 
 import sys
 

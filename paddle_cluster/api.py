@@ -116,7 +116,9 @@ class Run:
             self._process.send_signal(signal.SIGINT)
 
     def status(self) -> JobStatus:
-        """Return the state of the job. Before the first record, its phase is "starting" and its ID may be empty.
+        """Return the state of the job.
+
+        Until the launcher has recorded a state, the phase is "starting" and the ID may be empty.
 
         If the launcher exited without recording the end, or its record was removed, the exit code is the one that
         `wait` returns.
@@ -139,7 +141,7 @@ class Run:
         return iter(()) if known is None else log_lines.lines_of(known, process)
 
     def _known(self) -> KnownJob | None:
-        """Return the job in the state directory, found by its launcher."""
+        """Return the job from the state directory that belongs to this object's launcher process."""
         if self._directory is not None:
             return store.read(self._directory)
         for job in store.all_jobs(places(os.environ)):
@@ -178,12 +180,12 @@ class Run:
 
 
 def _exit_code(code: int) -> ExitCode:
-    """Return the exit code for the end of a launcher's process; a signal is not one of its codes."""
+    """Return the exit code for the status of a launcher's process; LOST if a signal ended it."""
     return ExitCode(code) if code in ExitCode.__members__.values() else ExitCode.LOST
 
 
 class Options(TypedDict, total=False):
-    """The options of a job by their command-line names; `package` is --job_dispatch_package."""
+    """Options of a job as keyword arguments, named as on the command line; `package` is --job_dispatch_package."""
 
     package: str | Path
     job_workspace: str

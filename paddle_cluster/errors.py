@@ -44,17 +44,17 @@ class LauncherError(Exception):
 
 
 class AnswerLost(LauncherError):
-    """A command's output could not be written."""
+    """Raised when a command's output cannot be written."""
 
 
 class UsageError(LauncherError):
-    """The command line is invalid; no connection was made."""
+    """Raised when the command line is invalid; no connection was made."""
 
     exit_code = ExitCode.USAGE
 
 
 class WorkspaceHeldError(UsageError):
-    """A different job is using the workspace for collected files.
+    """Raised when another job collects files into the same workspace.
 
     Attributes:
         holder: the other job's ID and launcher, as recorded in the lock; or "another job".
@@ -66,7 +66,7 @@ class WorkspaceHeldError(UsageError):
 
 
 class ConfError(LauncherError):
-    """conf.py is invalid; no connection was made.
+    """Raised when conf.py is invalid; no connection was made.
 
     Attributes:
         where: `file:line` of the faulty assignment, or only the file.
@@ -80,13 +80,13 @@ class ConfError(LauncherError):
 
 
 class WorkspaceError(LauncherError):
-    """The workspace contains an item that cannot be sent; no connection was made."""
+    """Raised when the workspace contains an item that cannot be sent; no connection was made."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConnectError(LauncherError):
-    """A node could not be reached or rejected the login.
+    """Raised when a node cannot be reached or rejects the login.
 
     Attributes:
         node: the host as the user wrote it.
@@ -106,13 +106,13 @@ class ConnectError(LauncherError):
 
 
 class PreflightError(LauncherError):
-    """A check that precedes all changes failed on one or several nodes."""
+    """Raised when a preflight check fails on one or several nodes; nothing was changed."""
 
     exit_code = ExitCode.PREFLIGHT
 
 
 class ThreadLimitError(LauncherError):
-    """This machine refuses to start another thread for the launcher."""
+    """Raised when this machine refuses to start another thread for the launcher."""
 
     exit_code = ExitCode.PREFLIGHT
 
@@ -132,12 +132,12 @@ class ThreadLimitError(LauncherError):
 
     @staticmethod
     def is_cause(error: BaseException) -> bool:
-        """Return whether `Thread.start` raised an error for this reason."""
+        """Return whether an error of `Thread.start` means that this machine refuses another thread."""
         return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
 class DispatchError(LauncherError):
-    """The workspace or the runtime could not be transferred to a node.
+    """Raised when the workspace or the runtime cannot be transferred to a node.
 
     Attributes:
         node: the host as the user wrote it.
@@ -151,7 +151,7 @@ class DispatchError(LauncherError):
 
 
 class ProtocolError(LauncherError):
-    """A peer violated the protocol.
+    """Raised when a peer violates the protocol.
 
     Attributes:
         node: the host as the user wrote it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the nodes that a command applies to, from its options, a job's job.json, or conf.py if no job is known."""
+"""Determines the nodes that a command applies to: from its options, a job's job.json, or conf.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLACEHOLDER = (
 
 
 def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
-    """Parse the job options of a command that queries nodes; needs no workspace.
+    """Parse the options of a command that queries nodes. The command needs no workspace.
 
     Raises:
         UsageError: an argument is not one of these options.
@@ -46,7 +46,7 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
 def nodes_to_ask(
     where: StatePlaces, given: CommandArguments, environ: Mapping[str, str]
 ) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
-    """Return the nodes, the login settings, their conf.py, and the (possibly partial) job ID, if given.
+    """Return the nodes, the login settings, their conf.py, and the job ID if one is given, which may be partial.
 
     Raises:
         UsageError: the partial ID matches several jobs.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--detach: the launcher continues in its own session, without a terminal; this process exits once trainers run.
+"""Implements --detach: the launcher becomes a daemon, and this process exits once the trainers run.
 
-Any earlier error is therefore reported by this command, with its exit code, and an earlier Ctrl+C stops the job.
+Until then, this process reports any error with its exit code, and Ctrl+C stops the job.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
     """Start a daemon that runs the job, and wait until its trainers run. The calling process must have no threads.
 
     Args:
-        run_job: function that runs the job in the daemon, given the socket through which this process watches it.
+        run_job: function that runs the job in the daemon; its argument is the socket through which this process follows
+            the job.
         where: file that receives the output of the daemon's interpreter.
     """
     mine, its = socket.socketpair()

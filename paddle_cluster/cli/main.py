@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `paddle.py`: the only place that turns an error into an exit code.
+"""The entry point of `paddle.py`, and the only place that turns an error into an exit code.
 
 --help and --dry_run need neither the network nor any installed package.
 """

@@ -15,7 +15,7 @@ _REFUSED = 2  # argparse's
 
 
 def perform(command: str, argv: Sequence[str], usage: str) -> ExitCode:
-    """Run `paddle COMMAND ...` and wait for it to exit. Signals from the terminal reach it, too.
+    """Run `paddle COMMAND ...` and wait for it to exit. Signals from the terminal reach both processes.
 
     Args:
         usage: the command's usage, for the error when arguments are missing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the command line: consumes the launcher's own options and passes all other arguments through unchanged.
+"""Parses the command line: consumes the launcher's options and passes all other arguments through unchanged.
 
 `passthrough` contains the other tokens byte for byte, in order. `flags` interprets these tokens as flags: `--x=v` and
 `--x v` set x to v, a lone `--x` is True, and `--nox` is False if x is a flag of paddle.init. Tokens after `--` are not
@@ -139,7 +139,7 @@ def _read(option: Option, texts: Sequence[str]) -> Any:
 
 
 def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
-    """Return the texts of the launcher's options by name, and the other tokens in runs that were adjacent."""
+    """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
     position = 0
@@ -209,7 +209,7 @@ def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
 
 
 def _suggestion(word: str) -> str:
-    """Return what to write instead of a word that names a directory or a script, or ""."""
+    """Return advice for an argument that is a directory or a script; "" for any other."""
     if not word:
         return ""
     folder, _, script = word.rpartition("/") if word.endswith(_SCRIPTS) else (word, "", "")
@@ -242,7 +242,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
 
 
 def _refuse_what_is_ours(token: str) -> None:
-    """Reject a misspelled option, or another launcher's name for one: the trainers would silently get it."""
+    """Reject a misspelled option or another launcher's option, which would otherwise silently go to the trainers."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
         raise UsageError(f"unknown option {token!r}; write -{option.short} {option.metavar}" + _ESCAPE)
@@ -264,7 +264,7 @@ def _refuse_what_is_ours(token: str) -> None:
 
 
 def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:
-    """Reject a misspelled flag of paddle: the trainers would get it as an argument without effect."""
+    """Reject a misspelled flag of paddle, which would have no effect in the trainers."""
     for name in (flag.name for flag in flags if flag.name not in _KNOWN_FLAGS):
         near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:

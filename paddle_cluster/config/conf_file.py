@@ -50,7 +50,7 @@ class ConfFile:
     element_lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def where(self, name: str, index: int | None = None) -> str:
-        """Return `file:line` of a name or of an element of its list, or only the file if the line is unknown."""
+        """Return the `file:line` of a name or of an element of its value; only the file if the line is unknown."""
         elements = self.element_lines.get(name, ())
         line = elements[index] if index is not None and index < len(elements) else self.lines.get(name)
         return f"{self.shown}:{line}" if line else self.shown

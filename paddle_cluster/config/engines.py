@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of engines (--engine): properties that the configuration depends on, and nodes that some engines provide.
+"""The table of engines (--engine): their properties, and the nodes that some of them provide.
 
 The behaviour of an engine is in the module with its name in `paddle_cluster.engines`.
 """
@@ -55,7 +55,7 @@ class EngineRow(NamedTuple):
 
 
 def slurm_nodes(asked: NodeRequest) -> HostList:
-    """Return the nodes of the allocation that this process runs in, or placeholders to request: slurm-0, slurm-1, ...
+    """Return the nodes of this process's allocation, or placeholders for nodes to request: slurm-0, slurm-1, ...
 
     Raises:
         UsageError: there is no allocation and no --nnodes, or Slurm does not answer.

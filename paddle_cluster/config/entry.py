@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The value of --entry: a Python file, a Python module, or a program. Also checks that a workspace contains it.
+"""Parses the value of --entry, a Python file, a Python module or a program, and checks that a workspace contains it.
 
 The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. Anything else is an executable program.
 """
@@ -110,7 +110,7 @@ def _check_module(module: str, package: Path) -> None:
 
 
 def _check_content(file: Path) -> None:
-    """Refuse an empty script: it would end with 0, as if it had trained."""
+    """Refuse an empty script, which would exit with code 0 without training."""
     if not file.stat().st_size:
         raise WorkspaceError(
             f"{file} is empty (0 bytes); save the script again, or name a different one with --entry=FILE"

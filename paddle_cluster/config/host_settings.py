@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a source and their selection; HOST_SETTINGS, which override or extend the settings for all hosts."""
+"""Selects hosts from a list, and reads HOST_SETTINGS, which override or extend the settings for all hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class HostList:
-    """A list of hosts, and where it comes from.
+    """A list of hosts and its source.
 
     Attributes:
         lines: location of each host in the source.
@@ -43,7 +43,7 @@ class HostList:
 
     @property
     def called(self) -> str:
-        """Return the list's name for messages."""
+        """Return the name of the list for messages."""
         return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
 
     @property
@@ -64,7 +64,7 @@ class HostList:
         )
 
     def ids(self, reference: str) -> Sequence[int]:
-        """Return the IDs of the nodes whose text in the list, or else whose name, is the given one."""
+        """Return the IDs of the nodes with this text in the list; if there are none, of those with this name."""
         return self._ids.get(reference, ())
 
     def node_of(self, reference: str | int) -> int:

@@ -178,7 +178,10 @@ def _login(word: str, where: str, variables: Mapping[str, str]) -> Host:
 
 
 def _inherited(groups: Mapping[str, _Group]) -> dict[str, dict[str, str]]:
-    """Return the group variables of each host; a child's override its parents', and `all` has the lowest precedence."""
+    """Return the group variables of each host.
+
+    Those of a child group override those of its parents, and `all` has the lowest precedence.
+    """
     found: dict[str, dict[str, str]] = {}
 
     def above(name: str, seen: tuple[str, ...] = ()) -> dict[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar of a host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`; and of lists.
+"""Parses hosts and lists of hosts: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`.
 
 Parsed text contains nothing that a shell or an option parser interprets. Names are not resolved here.
 """
@@ -27,7 +27,7 @@ _ZONE = regex(r"[A-Za-z0-9_.-]{1,15}")
 
 
 class HostError(ValueError):
-    """A string that is not a valid host; the message gives the reason and the correct form."""
+    """Raised for a string that is not a valid host; the message gives the reason and the correct form."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _expanded(text: str) -> list[str]:
 
 
 def _items(item: str) -> list[str]:
-    """Return the values of one part of a range; empty if it is not a range."""
+    """Return the values of one comma-separated part of a range; empty if the part is not a range."""
     letters = _LETTERS.fullmatch(item)
     numbers = _NUMBERS.fullmatch(item)
     if letters:

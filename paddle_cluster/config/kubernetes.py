@@ -89,7 +89,7 @@ def toleration(value: object) -> Any:
 
 
 def word(value: object) -> str:
-    """Return a text if it contains no whitespace; empty text is allowed."""
+    """Validate a text without whitespace, which may be empty."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
         raise values.mismatch("a name without spaces", value)
     return value
@@ -103,7 +103,7 @@ def label(value: object) -> str:
 
 
 def kubeconfig(value: object) -> Path | None:
-    """Return the path of an existing kubeconfig on this machine, or None for an empty value."""
+    """Validate the path of a kubeconfig on this machine; an empty value becomes None."""
     return None if value == "" else values.local_file(value)
 
 

@@ -86,7 +86,7 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return the key of the row: its name in conf.py, or its option."""
+        """Return the key of the row: its name in conf.py or, without one, its option."""
         return self.conf or self.name
 
     @property
@@ -96,7 +96,7 @@ class Option(NamedTuple):
 
     @property
     def unsaid(self) -> Any:
-        """Return the default value, or None if a value is required."""
+        """Return the option's value if it is not given; None if a value is required."""
         if self.default is REQUIRED:
             return None
         return self.default if self.default in (None, ()) else self.read(self.default)

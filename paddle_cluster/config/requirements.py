@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an environment on a node is made from: pinned packages, and the workspace's requirements.txt."""
+"""The packages of an environment on a node: those of the lock file and of the workspace's requirements.txt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Requirements:
 
     @property
     def is_hashed(self) -> bool:
-        """Return whether the requirements contain hashes: pip then requires a hash for every package."""
+        """Return whether the requirements contain hashes, in which case pip requires one for every package."""
         return _HASH.search(self.text) is not None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolves the settings of a job: conf.py < environment < command line, evaluated once and checked together.
+"""Resolves the settings of a job from conf.py, the environment and the command line, in increasing precedence.
 
 It makes no connection and writes no file.
 """
@@ -135,7 +135,7 @@ def _hosts(layers: Layers, read: Mapping[str, Any]) -> HostList:
 
 
 def _settings(found: Mapping[str, Any]) -> Settings:
-    """Create Settings from the values by target."""
+    """Return Settings from a mapping of target -> value."""
     parts = defaultdict[str, dict[str, Any]](dict)
     for target, value in found.items():
         group, _, field = target.rpartition(".")
@@ -159,7 +159,7 @@ def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
 
 
 def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the node IDs of PSERVERS and TRAINERS; record errors."""
+    """Return the node IDs of PSERVERS and TRAINERS, and record errors in the layers."""
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
         if layers.arguments["hosts"] and read[name] is not None:
@@ -226,7 +226,7 @@ def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
 
 
 def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
-    """Return the node IDs of PSERVERS or TRAINERS in ascending order; all nodes if the name was not assigned.
+    """Return the node IDs of PSERVERS or TRAINERS in ascending order; all nodes if conf.py does not assign the name.
 
     Raises:
         ValueMismatchError: a reference matches no node, several, or one that another reference names too.
@@ -282,7 +282,7 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
 
 
 def _with_mode(arguments: Arguments) -> Arguments:
-    """Return the arguments with --mode=v1 if implied: --config, and a workspace without the script of other modes."""
+    """Add --mode=v1 if --config is given and the workspace lacks the script that other modes run."""
     package = arguments["job_dispatch_package"]
     is_said = "mode" in arguments.given or "entry" in arguments.given
     if is_said or package is None or not _config(arguments) or (package / entries.DEFAULT).exists():
@@ -291,7 +291,7 @@ def _with_mode(arguments: Arguments) -> Arguments:
 
 
 def _config(arguments: Arguments) -> str:
-    """Return --config from the trainers' flags, which may follow `--`; "" if not given."""
+    """Return the value of --config among the trainers' flags, before or after `--`; "" if not given."""
     words = arguments.passthrough
     texts = (
         word.partition("=")[2] or following
@@ -323,7 +323,7 @@ def _entry(arguments: Arguments) -> Entry:
 
 
 def _wrong_resume(arguments: Arguments) -> str:
-    """Return the error in --resume, or "". Without this check, each pserver would report it."""
+    """Return what is wrong with --resume, or "". Without this check, each pserver would report the error."""
     resume = arguments.flag("resume")
     if not arguments["mode"].has_pserver_command or not resume:
         return ""

@@ -26,7 +26,7 @@ OPENBLAS_POLLING = ("OPENBLAS_THREAD_TIMEOUT", "14")
 
 
 class Saving(NamedTuple):
-    """The files that a script saves to resume from: their name on nodes, or empty, and patterns of files to restore."""
+    """The files from which a script resumes: their name on nodes, or empty, and patterns of files to restore."""
 
     name: str
     collect: tuple[str, ...]

@@ -153,7 +153,7 @@ def comma_separated(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_line(given: str) -> bool:
-    """Return whether a text has no control characters; bytes that are not UTF-8 are accepted."""
+    """Return whether a text contains no control characters; undecodable bytes are allowed."""
     return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in given)
 
 
@@ -177,7 +177,7 @@ def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def directory_there(given: str) -> str:
-    """Accept the path of a directory that already exists on the nodes."""
+    """Accept the path of a directory that already exists on the nodes; its existence is not checked here."""
     if not is_line(given) or ".." in PurePosixPath(given).parts or given.startswith("-"):
         raise ValueMismatchError(
             "expected a directory on the nodes (absolute, beginning with ~, or relative to "
@@ -243,7 +243,7 @@ def local_path(value: object) -> Path:
 
 
 def local_file(value: object) -> Path:
-    """Accept the path of an existing file on the submitting machine."""
+    """Accept the path of an existing file on the submitting machine; ~ is the user's home directory."""
     path = local_path(value)
     if not path.is_file():
         raise mismatch("a file that exists on this machine", value)
@@ -342,23 +342,23 @@ def jump(value: object) -> str:
 
 
 def from_text(text: str, like: object) -> object:
-    """Convert a text from the environment or the command line to the type of the default `like`."""
+    """Convert a text from the environment or the command line to the type of `like`, the default value."""
     wants_integer = isinstance(like, int) and not isinstance(like, bool)
     return int(text) if wants_integer and _INTEGER.fullmatch(text) else text
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that is most similar to a misspelled one."""
+    """Return the known name that is most similar to a misspelled one; None if none is similar."""
     from difflib import get_close_matches  # few command lines contain an error
 
     return next(iter(get_close_matches(name, known, n=1)), None)
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
-    """Return whether a name is probably a misspelling of `ours`, although it may belong to a different program.
+    """Return whether a name is probably a misspelling of `ours` rather than an option of another program.
 
-    Misspellings are: a different case, `-` for `_`, two swapped letters, and a long name that is incomplete or has one
-    or two wrong letters. Names shorter than `fuzzy_from` must have the right letters.
+    A name is a misspelling if it differs in case, has `-` for `_` or two swapped letters, or is long and is incomplete
+    or has one or two wrong letters. Names shorter than `fuzzy_from` must have the right letters.
     """
     bare, target = name.replace("-", "").replace("_", "").lower(), ours.replace("_", "")
     if bare == target or _is_swap(bare, target):

@@ -82,7 +82,7 @@ class Variables:
 
     @property
     def rules_gpus(self) -> bool:
-        """Return whether the user selected the GPUs that a process sees."""
+        """Return whether a variable of the user selects the GPUs that a process sees."""
         return _GPUS in self._values
 
     @property
@@ -152,7 +152,7 @@ def read(
 
 
 def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
-    """Return the variables of (name, value, where) tuples, in their order."""
+    """Return variables from (name, value, where) tuples, in the same order."""
     values, sizes = dict[str, str](), dict[str, int]()
     for name, value, where in found:
         problem = refusal(name)
@@ -206,7 +206,7 @@ def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def refusal(name: str) -> str:
-    """Return the reason why a user must not set this variable, or ""."""
+    """Return the reason why a user must not set a variable; "" if the user may."""
     if name.startswith(_INIT):
         return f"give the flag --{name.removeprefix(_INIT).lower()}=VALUE instead"
     return RESERVED.get(name, "")

@@ -64,7 +64,7 @@ _LIMIT = 1 << 20  # bytes of a source file
 
 
 def check_workspace(settings: Settings) -> None:
-    """Check the package on this machine, and that the options fit it.
+    """Check that the package exists and can run, and that the options are valid for it.
 
     Raises:
         UsageError: an option is not valid for this workspace.
@@ -77,7 +77,10 @@ def check_workspace(settings: Settings) -> None:
 
 
 def _check_config(settings: Settings) -> None:
-    """Check that `--config` is the trainers' configuration in the workspace; if it is a cluster's, suggest --conf."""
+    """Check that `--config` names a trainer configuration in the workspace.
+
+    Suggest --conf if it describes a cluster.
+    """
     given = dict(settings.job.flags).get("config")
     if given is None:
         return

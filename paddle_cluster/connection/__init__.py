@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to agents: exchange frames with one agent over any transport; above `plan`.
+"""Connections to agents, which exchange frames over any transport. Depends on `plan` and the packages below it.
 
-Only `shell` writes shell text; `bootstrap` packs the agent's source for nodes; `reactor` has the few threads that all
-links share.
+Only `shell` generates shell commands; `bootstrap` packs the agent's source for nodes; `reactor` runs the few threads
+that all links share.
 """

@@ -35,7 +35,7 @@ def compiled(source: bytes, path: str) -> CodeType:
 
 
 def _at_run_time(statement: ast.stmt) -> list[ast.stmt]:
-    """Return the statement, or the branch of `if TYPE_CHECKING` that the agent executes."""
+    """Return the statements to keep: the statement itself or, for `if TYPE_CHECKING`, its else branch."""
     if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
         return statement.orelse if statement.test.id == "TYPE_CHECKING" else [statement]
     return [statement]
@@ -63,7 +63,7 @@ def _leave_typing_out(module: ast.Module) -> None:
 
 
 def _used(node: ast.AST) -> Iterator[str]:
-    """Yield the names that code uses, except in annotations: they are never evaluated."""
+    """Yield the names that code uses, except in annotations, which are never evaluated."""
     if isinstance(node, ast.Name):
         yield node.id
     for name, value in ast.iter_fields(node):
@@ -88,7 +88,7 @@ def _without_columns(code: CodeType) -> CodeType:
 
 
 def _signed(number: int) -> Iterator[int]:
-    """Yield the bytes of a number: six bits in each, the least first; the last bit is the sign."""
+    """Yield the bytes of a signed number, six bits per byte, least significant first; the last bit is the sign."""
     rest = abs(number) << 1 | (number < 0)
     while rest > 63:
         yield rest & 63 | 64

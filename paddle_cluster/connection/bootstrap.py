@@ -110,7 +110,7 @@ class Bootstrap:
         return _RUN.sub(lambda run: REPEATED if self._is_ours(run[0]) else run[0], text)
 
     def check_unrepeated(self, text: str) -> None:
-        """Raise FrameError if the node's output contains part of the agent's code."""
+        """Raise FrameError if the node's output repeats part of the agent's code."""
         if any(map(self._is_ours, _RUN.findall(text))):
             raise FrameError("no node agent started: a shell read the agent's code as its commands")
 

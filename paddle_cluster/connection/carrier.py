@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection below a link: reads from a stream and writes to it in turns, on the threads of `Reactor`.
+"""The connection of a link: reads from a stream and writes to it in bounded turns, on the threads of `Reactor`.
 
 The data belongs to the conversation, which may outlive the connection. The carrier passes received data to the
 conversation, and asks it for data to write, starting at a given position. After a conversation has released its
@@ -83,7 +83,7 @@ class Stream(Protocol):
 
     @property
     def bootstrap(self) -> Bootstrap:
-        """Return the data that the agent's interpreter expects on its standard input."""
+        """Return the modules that the agent's interpreter reads from its standard input."""
 
     @property
     def may_live_on(self) -> bool:
@@ -102,7 +102,7 @@ class Stream(Protocol):
         """Return up to `limit` available bytes, b"" at the end, or None if none are available now."""
 
     def write(self, data: bytes) -> int:
-        """Return how many bytes of `data` were accepted within a short time; raise OSError if the peer has closed."""
+        """Return the number of bytes of `data` accepted within a short time. Raises OSError if the peer has closed."""
 
     def close(self) -> None:
         """Close both directions of the stream; `read` then returns the end of the stream."""
@@ -120,13 +120,16 @@ class Conversation(Protocol):
 
     @property
     def can_continue(self) -> bool:
-        """Return whether the received events have been processed."""
+        """Return whether reading can continue, because the received events have been processed."""
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
         """Process received data; raise FrameError if it is not valid output of an agent."""
 
     def data_to_write(self, position: int, most: int) -> bytes:
-        """Return the data to write from the given position; raise the error that producing the data raised, if any."""
+        """Return the data to write from the given position.
+
+        Re-raises any error of the iterable that produces the data.
+        """
 
     def said(self, position: int) -> None:
         """Record that all bytes before a position have been written."""
@@ -192,7 +195,7 @@ class Carrier:
         return self.stream.may_block()
 
     def can_continue(self) -> bool:
-        """Return whether the received events have been processed."""
+        """Return whether reading can continue, because the received events have been processed."""
         return self._closed or self._conversation.can_continue
 
     def waits_until(self) -> float | None:
@@ -237,7 +240,7 @@ class Carrier:
     # Writing
 
     def _write_turn(self) -> bool:
-        """Write up to a limit; return True if there is more."""
+        """Write a limited amount of data; return whether more is waiting."""
         try:
             return self._write(TURN_SIZE)
         except OSError:  # reading will find the end of the stream, and the reason

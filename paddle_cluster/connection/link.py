@@ -206,7 +206,7 @@ class Link:
             self._write_soon()
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
-        """Queue a stream of frames, each produced when there is room for it.
+        """Queue an iterable of frames; each is produced when there is room for it.
 
         The iterable runs on a writing thread. An error from it ends the link.
         """
@@ -214,7 +214,7 @@ class Link:
             self._write_soon()
 
     def post(self, kind: str, **fields: Any) -> None:
-        """Post an event among the agent's own messages, for failures of work on a writing thread."""
+        """Post an event as if the agent had sent it, to report a failure on a writing thread."""
         self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class Link:
 
     @property
     def can_continue(self) -> bool:
-        """Return whether the received events have been processed."""
+        """Return whether reading can continue, because the received events have been processed."""
         return self._outgoing.is_stopped or not is_full(self._events)
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
@@ -350,7 +350,7 @@ class Link:
 
 
 def unstarted(fault: str, said: str, ended: str) -> str:
-    """Return why no agent has started, and what the user should check.
+    """Return a message that says why no agent started and what the user should check.
 
     Args:
         said: the output of the login.

@@ -39,9 +39,11 @@ class Task:
 
 
 class WorkerThreads:
-    """Daemon threads that take turns at tasks. All but one exit after IDLE_S without work, all after `expect(False)`.
+    """Daemon threads that take turns at tasks.
 
-    One stays because this machine may refuse another one later.
+    After IDLE_S without work, all but one exit; after `expect(False)`, all exit.
+
+    One thread remains because the machine may later refuse to start another.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,10 @@ class WorkerThreads:
         return True
 
     def help(self) -> float | None:
-        """Start a further thread if work waits and all threads block; return seconds until the next check, or None."""
+        """Start another thread if work is waiting and all threads are blocked.
+
+        Return seconds until the next check, or None.
+        """
         with self._wake:
             if len(self._waiting) <= self._idle:
                 return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnects to an agent that outlived its connection: authenticates both ends and compares their positions.
+"""Reconnects to an agent whose connection was lost: authenticates both ends and compares their stream positions.
 
 The first frame gives the agent a key. A new login starts a small process on the node that passes its standard input and
 output to the agent (paddle_node.agent.reconnect); then each end reports how many bytes it has received, and both
@@ -42,7 +42,7 @@ def new_key(lease_s: float) -> ReconnectKey:
 
 
 class _Answer(NamedTuple):
-    """`reconnected`, with the number of bytes that the agent has received; or `failed`."""
+    """The node's answer: `reconnected`, with the number of bytes that the agent has received, or `failed`."""
 
     kind: Literal["reconnected", "failed"]
     position: Bytes | None = None
@@ -108,7 +108,7 @@ def _write(stream: Stream, data: bytes, deadline: float) -> None:
 
 
 def _read_all(stream: Stream, size: int, deadline: float) -> bytes:
-    """Read exactly `size` bytes: all further bytes belong to the conversation."""
+    """Read exactly `size` bytes and no more, because the following bytes belong to the conversation."""
     data = b""
     while len(data) < size:
         data += _read(stream, size - len(data), deadline)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames waiting to be sent on one link, in order of sending.
+"""The queue of frames that wait to be sent on one link.
 
 The agent's first modules are sent first. After its `hello`, the first frame and the remaining modules follow; then
 single frames are sent ahead of the next frame of a stream. Any thread can add frames. Bytes are read by position, so
@@ -67,7 +67,7 @@ class SendQueue:
             return not self.is_stopped
 
     def greeted(self, magic: object) -> None:
-        """Record the agent's greeting.
+        """Record that the agent's greeting has arrived.
 
         Args:
             magic: the code format that its interpreter can use.
@@ -133,7 +133,7 @@ class SendQueue:
         return position
 
     def _frames(self) -> bytes:
-        """Return the next frame, or several small ones: separate writes would cost more than the frames."""
+        """Return the next frame, or several small frames together to save writes."""
         if not self._has_greeted:
             return b""
         parts: list[bytes] = []

@@ -19,7 +19,7 @@ MOST_LINE = 4096
 
 
 class TlsStream:
-    """Bytes to and from a node; only one thread at a time reads, one writes, and any thread closes.
+    """A byte stream to and from a node. One thread at a time may read and one may write; any thread may close it.
 
     Args:
         connection: a new connection; owned from now on.
@@ -46,7 +46,7 @@ class TlsStream:
         self._why: Callable[[], str] = str
 
     def greet(self, deadline: float) -> bytes:
-        """Complete the handshake and read one line, after which the peer sends nothing.
+        """Complete the handshake and read one line; the peer then waits.
 
         Raises:
             OSError: the peer violates the protocol, or is too slow.
@@ -65,7 +65,7 @@ class TlsStream:
         return line
 
     def call(self, certificate: bytes, request: bytes, deadline: float) -> None:
-        """Complete the handshake with the peer that has this certificate (DER), send a request, and return the answer.
+        """Complete the handshake with the peer that has this certificate (DER), and send a request.
 
         Raises:
             OSError: the peer refuses, or is too slow.
@@ -150,7 +150,7 @@ class TlsStream:
         return taken or (b"" if self._is_over else None)
 
     def _decrypted(self) -> bytes:
-        """Decrypt all received data: none stays in the library, where the descriptor would not report it."""
+        """Decrypt all received data, because the descriptor does not report data that remains in the TLS library."""
         pieces = []
         try:
             while piece := self._tls.read(PIECE):
@@ -163,7 +163,7 @@ class TlsStream:
         return b"".join(pieces)
 
     def write(self, data: bytes) -> int:
-        """Return how much of `data` (all or nothing) the node accepted within about TURN_S seconds.
+        """Write all of `data` or nothing, within about TURN_S seconds; return the number of bytes written.
 
         Raises:
             OSError: the node is unreachable, or `close` was called.

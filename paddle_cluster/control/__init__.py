@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control of running jobs from other terminals: state directory, control socket and visits to nodes; above `screen`."""
+"""Controls running jobs from other terminals, through the state directory, the control socket and the nodes."""

@@ -46,7 +46,7 @@ class ViewEnd:
 
     Attributes:
         exit_code: the job's exit code if it ended; the code of the signal if this process was terminated.
-        left: data that the job could not clean or collect.
+        left: messages about what the job could not clean or collect.
         lines: the messages of a job that never began.
     """
 
@@ -74,7 +74,7 @@ def follow(
 
     Args:
         client: an attached client; its frames arrive in `events`.
-        by: who is named as the originator of the stop request after Ctrl+C.
+        by: the originator to name in the stop request after Ctrl+C.
         until: an event after which the view is no longer needed.
     """
     with signals.posted_to(events), _quit_posted_to(events):

@@ -188,13 +188,13 @@ class Control:
         self._events.put(Ask(lambda: stacks.ask(names)))
 
     def _refresh(self) -> None:
-        """Request a snapshot from the loop, at most one at a time; any thread can call it."""
+        """Request a snapshot from the loop, unless a request is pending; thread-safe."""
         if not self._requested:
             self._requested = True
             self._events.put(Ask(self._picture))
 
     def _newest(self) -> dict[str, Any]:
-        """Return the last snapshot and request a newer one for the next call; any thread can call it."""
+        """Return the last snapshot and request a newer one for the next call; thread-safe."""
         self._refresh()
         return self._status
 
@@ -216,7 +216,7 @@ def _failed(error: BaseException) -> Outcome:
 
 
 class StackRequests:
-    """Requests for stacks from other terminals, and the answers; only the loop's thread uses it.
+    """Requests for stacks from other terminals, and their answers. Only for the loop's thread.
 
     When a process hangs, the job itself also requests stacks to diagnose the hang. Answers to requests of this class
     are not passed to the job, which would mistake them for its own.
@@ -265,7 +265,8 @@ class StateWriter:
         record: returns the content of job.json.
         status: returns the latest state; called from the writer's thread.
         refresh: function that requests a newer state, before each round.
-        failure: the file in which a launcher records why a job failed; copied when the job ends.
+        failure: the file in which a launcher records why the job failed; it is copied into the state directory when the
+            job ends.
         prune: removes old state of earlier jobs.
         tell: function that receives the only message about a write failure.
     """
@@ -298,7 +299,7 @@ class StateWriter:
         self._thread.start()
 
     def poke(self) -> None:
-        """Request that a change become visible soon; never block."""
+        """Request that the current state be written soon; never block."""
         self._thread.wake()
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ READ_SIZE = 1 << 16
 
 
 class ControlLost(LauncherError):
-    """The job's launcher does not answer."""
+    """Raised when the job's launcher does not answer."""
 
     exit_code = ExitCode.LOST
 

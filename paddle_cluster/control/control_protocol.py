@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames between a job's launcher and its clients on the same machine; performs no I/O.
+"""Encodes and decodes frames between a job's launcher and its clients on the same machine; performs no I/O.
 
 A frame is a length (`!I`) and one line of JSON: an object with "kind". The launcher sends the first frame, `welcome`,
 with its version; a client with a different version reports the mismatch and disconnects.
 
-REQUESTS and ANSWERS contain the records of the frames; The frame `shown` has the fields of an event from
+REQUESTS and ANSWERS contain the records of the frames. The frame `shown` has the fields of an event from
 `output_events`, and `beat` has no fields.
 """
 
@@ -29,7 +29,7 @@ _LENGTH = struct.Struct("!I")
 
 
 class ControlError(ValueError):
-    """Bytes that the protocol does not allow."""
+    """Raised for bytes that violate the protocol."""
 
 
 class Frame(NamedTuple):

@@ -132,7 +132,7 @@ class ControlServer:
         self._thread.join(CLOSE_S + 1.0)
 
     def send_stacks(self, process: str, text: str) -> None:
-        """Send a process's stacks to the clients that requested them; any thread can call it."""
+        """Send a process's stacks to the clients that requested them; thread-safe."""
         self._told_stacks.put((process, text))
         with contextlib.suppress(OSError):  # the server has closed
             self._wake.send(b"x")
@@ -305,7 +305,7 @@ class ControlServer:
         self._listen()
 
     def _farewell(self) -> None:
-        """Send all remaining lines, then the end; do not wait for a client that does not read."""
+        """Send all remaining lines, then the end of the job; skip a client that does not read."""
         if self._listener is not None:
             self._selector.unregister(self._listener)
             self._listener.close()

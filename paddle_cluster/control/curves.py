@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class BatchCount:
-    """The number of batches that a trainer has reported."""
+    """Counts the batches that a trainer has reported."""
 
     def __init__(self) -> None:
         self._last = (0, -1)  # pass, batch
@@ -50,10 +50,10 @@ class BatchCount:
 
 
 class Curve:
-    """A curve with at most `most` points, each the average of equally many reports.
+    """A curve with at most `most` points, each the average of the same number of reports.
 
     When there are too many points, adjacent pairs are merged. At most four reports per second arrive, so a point may
-    cover more batches than were reported. If the step decreases, the curve restarts from there.
+    cover more batches than were reported. If the step decreases, the points from that step on are replaced.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports the state of a running job: metrics for Prometheus at /metrics, and event files for TensorBoard.
 
-Both are optional, as are the libraries that they need. Errors are reported once and never fail the job.
+Both exports are optional, and so are the libraries they need. An error is reported once and never fails the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRITE_S = 5.0
 
 
 class JobMetrics:
-    """Serves metrics to Prometheus from `start` to `close` if METRICS_PORT is set. A scrape returns the newest state.
+    """Serves metrics to Prometheus from `start` to `close` if METRICS_PORT is set. Each scrape gets the newest state.
 
     Labels are names from the plan, so the number of time series depends only on the job's nodes and processes.
 

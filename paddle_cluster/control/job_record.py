@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a job when it is submitted: its nodes, their logins, and the launcher's process.
+"""The record of a submitted job: its nodes, their logins, and the launcher's process.
 
 It contains no secret: neither the job's key, nor passed-through arguments, nor --env. The record suffices to reach the
 nodes without conf.py, which may have changed since.
@@ -137,7 +137,7 @@ class JobRecord:
         }
 
     def node(self, word: str) -> NodeEntry | None:
-        """Return the node with this ID, name or host; a host's name alone suffices if no other node has it."""
+        """Return the node with this ID, name or host; a host name without user and port suffices if it is unique."""
         exact = next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
         named = [n for n in self.nodes if parse_host(n.host).name == word]
         return named[0] if exact is None and len(named) == 1 else exact
@@ -197,7 +197,7 @@ def entries(plan: Plan) -> tuple[NodeEntry, ...]:
 
 
 def submitter(collected: Path) -> dict[str, Any]:
-    """Return what nodes record about the submitter, so that the job can be found without this machine's state."""
+    """Return the data about the submitter that nodes store, to find a job without this machine's state."""
     return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
 
 
@@ -207,7 +207,7 @@ def login_of(settings: Settings) -> SshSettings:
 
 
 def user_name() -> str:
-    """Return the name of this process's user, if it has one."""
+    """Return the name of this process's user, or its numeric ID if the user has no name."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

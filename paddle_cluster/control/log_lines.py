@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects lines from log/job.log, the merged log, which also contains lines of the workspace's other jobs."""
+"""Selects one job's lines from log/job.log, the merged log of all jobs of a workspace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LineFilter:
     """A filter for lines; a line must match every attribute that is set.
 
     Attributes:
-        since, until: the time span of the lines; before and after it, other jobs of the workspace wrote to the log.
+        since, until: the time span of the job's lines.
     """
 
     since: datetime

@@ -54,7 +54,7 @@ class NodeJob:
 
 @dataclass(frozen=True)
 class NodeResident:
-    """A resident agent on a node.
+    """A resident agent of a node, which waits for jobs.
 
     Attributes:
         wait_s: time in seconds for which the agent waits for a job.
@@ -85,7 +85,7 @@ class Known(NamedTuple):
     """The jobs and agents that nodes report.
 
     Attributes:
-        failed: answers of the nodes that could not be queried, or whose answer is incomplete.
+        failed: the answers of nodes that could not be queried or answered incompletely.
     """
 
     jobs: list[NodeJob]
@@ -94,7 +94,7 @@ class Known(NamedTuple):
 
 
 def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
-    """Query the jobs and resident agents that nodes know of."""
+    """Ask nodes for their jobs and resident agents."""
     answers = visit(nodes, login, "jobs", JobsFound, 10.0)
     return Known(
         [job for answer in answers for job in _jobs(answer)],

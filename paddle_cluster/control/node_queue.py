@@ -40,7 +40,7 @@ def is_waiting(job: KnownJob) -> bool:
 
 
 def before(jobs: Sequence[KnownJob], job: KnownJob) -> list[KnownJob]:
-    """Return the jobs that this job must wait for: they share a node or workspace, and run or precede it in the queue.
+    """Return the jobs that this job must wait for: those with a common node or workspace that run or precede it.
 
     Running jobs come first.
     """
@@ -129,14 +129,14 @@ def wait(
 
 
 class _Ahead(NamedTuple):
-    """The blocking jobs, as IDs and as text for a message."""
+    """The jobs ahead in the queue, as IDs and as text for a message."""
 
     names: tuple[str, ...]
     text: str
 
 
 def _attempt(where: StatePlaces, job: KnownJob, claim: Callable[[], object]) -> _Ahead | None:
-    """Return the blocking jobs; if there are none, leave the queue. None: another job is deciding at this moment."""
+    """Return the jobs ahead, and leave the queue if there are none. Returns None while another job is deciding."""
     lock = try_lock(job.directory.parent / LOCK_FILE)
     if lock is None:
         return None

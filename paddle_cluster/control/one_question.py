@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short visits to nodes: start an agent on each, send one request, and end the agent. Needs no running job.
+"""Visits nodes without a running job: starts an agent on each, sends one request, and ends the agent.
 
-All nodes are visited in parallel, each with its own deadline; answers are validated, and a failure affects one node.
+All nodes are visited in parallel, each with its own deadline; answers are validated, and a failure affects only its own
+node.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class NodeAnswer(Generic[R]):
 
     Attributes:
         record: the record of its answer, or None.
-        error: the reason why there is no record, or what the record lacks; or empty.
+        error: why there is no record, or what is missing from it; otherwise empty.
     """
 
     node: NodeEntry

@@ -38,7 +38,7 @@ _PASSING = frozenset((*NodeUsage._fields, *GpuTotals._fields))
 
 @dataclass(frozen=True)
 class Ask:
-    """An event with a request that the loop's thread answers."""
+    """An event that carries a request to the loop's thread."""
 
     answer: Callable[[], None]
 
@@ -89,7 +89,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """Record a job's final state; later changes to its nodes are ignored."""
+    """Return a job's final state: its last state together with its outcome."""
     return {
         **status,
         "nodes": [
@@ -105,7 +105,7 @@ def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
 
 
 def _table(table: Tabled | None) -> dict[str, Any] | None:
-    """Return the table of checks before the start, failed ones first."""
+    """Return the table of preflight checks, failed ones first."""
     if table is None:
         return None
     order = sorted(range(len(table.rows)), key=lambda at: at not in table.red)[:ROWS]
@@ -149,7 +149,7 @@ def _place(record: ProcessRecord, roster: Roster) -> Place:
 
 
 def _gradients(record: ProcessRecord, found: Mapping[int, Gradients]) -> Gradients | None:
-    """Return the gradients of a trainer, if they are counted; an exited trainer does not lag."""
+    """Return a trainer's gradient counts, or None; those of an exited trainer have no lag."""
     counted = found.get(record.process.rank) if record.process.role is Role.TRAINER else None
     if counted is None or record.state is not ProcessState.EXITED:
         return counted

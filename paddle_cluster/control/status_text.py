@@ -193,7 +193,7 @@ def health(job: KnownJob, now: float) -> list[str]:
 
 
 def progress_of(status: Mapping[str, Any]) -> str:
-    """Return the progress of the slowest trainer, or ""."""
+    """Return the progress of the slowest trainer as text; "" if no trainer has reported any."""
     steps = [one for one in _list(status, "processes") if _has_step(one)]
     if not steps:
         return ""

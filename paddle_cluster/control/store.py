@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs in this machine's state directories: lists them, finds them by part of their ID, and prunes them.
+"""Lists the jobs in this machine's state directory, finds them by name or partial ID, and prunes them.
 
 The files that it reads may come from any process; unreadable files are skipped or reported.
 """
@@ -55,7 +55,7 @@ class JobStatus:
 
     Attributes:
         name: the job's name given by --name, or empty.
-        phase: "starting", "run", "ended" and the like.
+        phase: for example "starting", "run" or "ended".
         exit_code: None until the job has ended.
         updated_at: time of writing, in seconds since 1970; 0: not yet written.
         nodes, processes: facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
@@ -123,7 +123,7 @@ class KnownJob:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a user ended the job."""
+        """Return whether a user stopped the job."""
         return self.exit_code in STOPPED
 
     def snapshot(self) -> JobStatus:
@@ -211,7 +211,7 @@ def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _table(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of texts, whose first rows are failures."""
+    """Return a table of texts from its JSON form; its first rows are failures."""
     headers, rows = _texts(fields.get("headers")), fields.get("rows")
     told = [_texts(row) for row in rows[:ROWS]] if isinstance(rows, list) else []
     wrong = fields.get("wrong")
@@ -227,7 +227,7 @@ def _texts(value: object) -> list[str]:
 
 
 def read_curve(value: object) -> dict[str, Any]:
-    """Return a curve of costs without invalid points; the file is not trusted."""
+    """Return a curve of costs from a file without its invalid points."""
     if not isinstance(value, Mapping):
         return {}
     return {
@@ -354,7 +354,7 @@ def prune(where: StatePlaces) -> None:
 
 
 def _newest(directory: Path) -> float:
-    """Return the time of the last write to a file in a directory; 0 if another process is removing it."""
+    """Return the time of the last write to a file in a directory; 0 if the directory has been removed meanwhile."""
     try:
         return max(map(_changed, directory.iterdir()), default=0.0)
     except OSError:

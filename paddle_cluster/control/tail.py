@@ -90,7 +90,7 @@ def _shown(line: bytes) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a file; opening a pipe in its place does not block, but it cannot be read at an offset."""
+    """Open a file. If a pipe has replaced it, opening does not block, but reading at an offset fails."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         yield descriptor
@@ -105,7 +105,7 @@ def _whole_end(descriptor: int, size: int) -> int:
 
 
 def _lines_backwards(descriptor: int, end: int) -> Iterator[bytes]:
-    """Yield the lines before the end of one of them, newest first."""
+    """Yield the lines before the offset `end`, which is the end of a line, newest first."""
     if not end:
         return
     end, rest = end - 1, b""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How facts of processes and nodes are shown in `status`, dashboard, Prometheus and TensorBoard, as table rows.
+"""Tables of how facts of processes and nodes appear in `status`, the dashboard, Prometheus and TensorBoard.
 
 A row's form is a name in FORMS, which formats the fact for `status`; the dashboard's page has forms with the same
 names.
@@ -25,7 +25,7 @@ MOST_METRICS = 6  # columns of `status`; `--json` contains all facts
 
 
 class On(Enum):
-    """Where a fact has a column: on the page and in `status`, in `status` even if unknown, or only on the page."""
+    """Where a fact has a column: everywhere, in `status` even if unknown, or only on the dashboard."""
 
     BOTH = "both"
     ALWAYS = "always"
@@ -216,7 +216,10 @@ def _discarded(one: Fact, field: str, now: float) -> str:
 
 
 def _rows(one: Fact, field: str, now: float) -> str:
-    """Format "1,200,000, 91.6 MB, 93% found, 300 dropped" of a pserver's growing tables; disk counts as memory."""
+    """Format "1,200,000, 91.6 MB, 93% found, 300 dropped" for a pserver's growing tables.
+
+    The size includes rows on disk.
+    """
     if not one.get(field):
         return ""
     asked, dropped = one.get("rows_asked"), one.get("rows_dropped")

@@ -45,7 +45,7 @@ def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Itera
     """Yield events until the client disconnects.
 
     Args:
-        wait: function that waits for the given number of seconds and returns True to end the stream.
+        wait: function that waits for the given number of seconds; the stream ends when it returns True.
     """
     page = _Page(job_id)
     said_at = time.monotonic()
@@ -66,7 +66,7 @@ def as_text(value: Any) -> str:
 
 
 class _Page:
-    """What one page has already received."""
+    """The data that one page has already received."""
 
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
@@ -209,7 +209,7 @@ def _summary(job: KnownJob) -> dict[str, Any]:
 
 
 def _tone(job: KnownJob) -> str:
-    """Return which of the page's colours and symbols represents a job."""
+    """Return the name of the colour and symbol with which the page shows a job."""
     if job.ended:
         return "good" if job.is_done else "stopped" if job.is_stopped else "bad"
     if job.running is False:
@@ -234,8 +234,10 @@ def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """Return a JSON value limited to a size that a browser can show completely; newlines in texts are
-    preserved."""
+    """Return a JSON value limited to a size that a browser can show completely.
+
+    Newlines in texts are preserved.
+    """
     if isinstance(value, str):
         return visible_lines(value[:TEXT_LIMIT])
     if isinstance(value, list) and depth:

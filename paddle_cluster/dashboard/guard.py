@@ -103,7 +103,7 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
 
 
 def body_size(headers: Mapping[str, str]) -> int:
-    """Return the size of a POST's body, which must be declared, and be JSON, which forms on other pages cannot send.
+    """Return the size of a POST's body. The body must be JSON, because forms on other pages cannot send JSON.
 
     Raises:
         Refused: the body is too long, or not JSON.

@@ -37,7 +37,7 @@ class LogTail:
         return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
 
     def more(self, job: KnownJob) -> tuple[list[str], int]:
-        """Return the lines added since the last call, and how many earlier ones were omitted as too many."""
+        """Return the lines added since the last call, limited to the newest ones, and the number of omitted lines."""
         came: list[str] = []
         left_out = 0
         for _ in range(READS):

@@ -255,7 +255,7 @@ STACKS_S = 8.0
 
 
 def stop(job: KnownJob, *, force: bool) -> str:
-    """Ask a job to stop; return the text for the page.
+    """Ask a job to stop; return a message for the page.
 
     Raises:
         ControlLost: the launcher does not accept the request.
@@ -270,7 +270,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
 
 
 def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
-    """Request the stacks of processes; mark the processes that did not answer in time.
+    """Request the stacks of processes and return them by name; processes that did not answer in time are marked.
 
     Raises:
         ControlLost: the launcher does not accept the request.

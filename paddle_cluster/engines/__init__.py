@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines, which start agents: by SSH, as child processes, or by mpirun, srun and Kubernetes; above `ssh`"""
+"""The engines, which start agents by SSH, as child processes, or through mpirun, srun or Kubernetes."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface for starting an engine's callback agents (mpirun, a cluster's API), and addresses for them.
+"""The interface for starting callback agents (through mpirun or a cluster's API), and the addresses they connect to.
 
-Callback agents try these addresses of the launcher in order. Node names may not resolve on this machine, or resolve to
-loopback (127.0.1.1 on Debian): addresses on the routes to nodes come first, then those of all other interfaces. No
-packet is sent to any node.
+Callback agents try these addresses of the launcher in order. Because node names may not resolve on this machine, or may
+resolve to loopback (127.0.1.1 on Debian), addresses on the routes to nodes come first, then those of all other
+interfaces. No packet is sent to any node.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ preferred one first."""
 
 
 class CallbackAgentsEnded(Protocol):
-    """A function to call when callback agents have ended for good; called on any thread."""
+    """The function to call, from any thread, when callback agents have ended permanently."""
 
     def __call__(self, why: str, rank: int | None = None) -> None:
         """Report the end of one callback agent, or the end of all, after which none will connect."""

@@ -166,7 +166,7 @@ class CallbackEngine(Engine):
         )
 
     def _start_once(self) -> None:
-        """Start the callback agents, only once."""
+        """Start the callback agents unless they were started before."""
         if self._start_by:
             return
         self._start_by = time.monotonic() + self._callback_agents.start_s
@@ -245,7 +245,7 @@ def _send_request(stream: TlsStream, request: Mapping[str, Any]) -> None:
 
 
 def _same(name: str, host: str) -> bool:
-    """Return whether two names are of the same host, with or without a domain."""
+    """Return whether two names belong to the same host, with or without a domain."""
     return name.lower().partition(".")[0] == host.lower().partition(".")[0]
 
 

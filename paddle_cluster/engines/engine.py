@@ -64,7 +64,7 @@ class Engine(ABC):
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """Return the plan as --dry_run prints it, with this engine's own actions."""
+        """Return the plan's text for --dry_run, with this engine's own actions added."""
         return text
 
     @classmethod
@@ -112,7 +112,7 @@ class Engine(ABC):
         """Start the process that opens a new connection to the agent, which is still running; raises ConnectError."""
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """Return the field `resident` of `hello`, which asks an agent to wait for the next job; None: do not ask."""
+        """Return the value of `resident` in `hello`, which asks an agent to wait for the next job; None to not ask."""
         return None
 
     def offered(self, node_id: int, address: str, port: int) -> None:  # noqa: B027 - most engines do nothing here

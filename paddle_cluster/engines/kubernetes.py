@@ -220,7 +220,7 @@ class KubernetesJob:
         return None
 
     def _may_lose(self, rank: int) -> bool:
-        """Return whether the job decides how to handle the loss of a pod; during the start, all pods are needed."""
+        """Return whether the job can continue without a pod; during the start, all pods are needed."""
         goes_on = self._plan.settings.job.min_trainers is not None
         return goes_on and self._were_up and rank >= 0 and len(self._lost) + 1 < len(self.hosts)
 

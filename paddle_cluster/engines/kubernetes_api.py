@@ -47,7 +47,7 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """A request failed; the text names the request, the server and the reason.
+    """Raised when a request fails; the text names the request, the server and the reason.
 
     Attributes:
         status: HTTP status; 0: there was no answer.
@@ -63,7 +63,7 @@ class ApiError(Exception):
 
 
 class _Again(NamedTuple):
-    """Why an attempt failed that the next one may complete."""
+    """The reason of a failure that a retry may overcome."""
 
     text: str
     wait_s: float
@@ -106,7 +106,7 @@ class Api:
         """Send a request and retry it until there is an answer.
 
         Raises:
-            ApiError: the answer is a refusal, or there was none in time.
+            ApiError: the server refused the request or did not answer in time.
         """
         deadline = time.monotonic() + tries_s
         wait_s, may_be_done = AGAIN_S, False
@@ -157,7 +157,7 @@ class Api:
         """Yield the changes of some objects until the server ends the watch window.
 
         Raises:
-            ApiError: the watch was lost; status GONE: the known version is too old, list again.
+            ApiError: the watch was lost. If its status is GONE, the known version is too old: list the objects again.
         """
         import urllib3
 

@@ -118,7 +118,7 @@ def render(plan: Plan, callback_agent: CallbackAgent) -> Objects:
 
 
 def _failures(count: int, may_lose_pods: bool) -> Object:
-    """Return the failure policy: no pod is restarted; `may_lose_pods`: a failed one does not end the others."""
+    """Return the failure policy, which restarts no pod; with `may_lose_pods`, a failed pod does not end the others."""
     return {"backoffLimitPerIndex": 0, "maxFailedIndexes": count} if may_lose_pods else {"backoffLimit": 0}
 
 
@@ -185,8 +185,10 @@ class _Volume(NamedTuple):
 
 
 def _missing(plan: Plan, template: Object) -> Object:
-    """Return what a template merged with K8S_POD lacks: minimum requests, shared memory and, if conf.py sets a user,
-    the directories that this user must be able to write, except those at or below a path that has a volume.
+    """Return what a template merged with K8S_POD lacks.
+
+    These are minimum requests, shared memory and, if conf.py sets a user, volumes for the directories that this user
+    must be able to write, except those at or below a path that has a volume.
     """
     settings, containers = plan.settings.kubernetes, _tables(_table(template["spec"]).get("containers"))
     node = next((each for each in containers if each.get("name") == CONTAINER), {})

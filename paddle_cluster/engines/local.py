@@ -29,7 +29,7 @@ STDERR_KEPT = 1000
 
 
 class LocalStream:
-    """Bytes to and from a child process; one thread at a time reads, one writes, and any thread closes.
+    """A byte stream to and from a child process. One thread at a time may read and one may write; any may close it.
 
     Attributes:
         bootstrap: the data that the child expects on its standard input.
@@ -83,7 +83,7 @@ class LocalStream:
         return self._out.read(limit)
 
     def write(self, data: bytes) -> int:
-        """Return how much of `data` the child accepted within about TURN_S seconds.
+        """Write to the child for at most about TURN_S seconds; return the number of bytes written.
 
         Raises:
             OSError: the child has exited, or `close` was called.
@@ -98,7 +98,7 @@ class LocalStream:
             raise ConnectionError("the connection was closed") from None
 
     def close(self) -> None:
-        """Close both directions; the agent then stops everything and exits."""
+        """Close both directions; the agent then stops its processes and exits."""
         self._closing.set()
         self._in.close()
 

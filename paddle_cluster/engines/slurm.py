@@ -115,7 +115,7 @@ ENGINE = SlurmEngine
 
 
 def srun(hosts: Sequence[str]) -> Tool:
-    """Return the srun command for use inside an allocation; it reserves no CPUs that other steps need."""
+    """Return the srun command for use inside an allocation; it leaves the CPUs to other steps."""
     count = str(len(hosts))
     argv = (
         *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),

@@ -215,7 +215,7 @@ def why_never(job: str) -> str:
 
 
 def asked(*argv: str) -> str:
-    """Return the output of a Slurm command; "" if it fails."""
+    """Run a Slurm command and return its output; "" if it fails."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -228,7 +228,7 @@ def stopped_in_time(job: str, events: queue.SimpleQueue[Any]) -> Iterator[None]:
     """Stop the launcher before Slurm ends its job, whose time limit may still change.
 
     Args:
-        job: Slurm's job ID; empty: there is no such job.
+        job: Slurm's job ID; if it is empty, nothing happens.
         events: receives a SignalEvent, as if the user had requested the stop.
     """
     if not job:

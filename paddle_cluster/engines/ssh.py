@@ -136,7 +136,7 @@ _CLIENTS: Mapping[SshClient, Callable[[], Callable[[SshSettings], Logins]]] = Ma
 
 
 class _Later(ModuleType):
-    """A module whose functions and classes import the real module when they are called, for the thread that created it.
+    """A module placeholder for the thread that created it: calling its functions or classes imports the real module.
 
     Other threads, which may import anything meanwhile, and this one after `reveal`, use the real module's attributes.
     """

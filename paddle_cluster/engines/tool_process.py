@@ -50,7 +50,7 @@ class Tool:
 
 
 def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
-    """Check the hosts. Raises UsageError: a tool of this engine cannot start processes on a host of this form."""
+    """Check the form of the hosts. Raises UsageError if a tool of this engine cannot start processes on a host."""
     for host in hosts:
         if host.port not in (None, 22):
             raise UsageError(

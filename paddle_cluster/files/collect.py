@@ -79,7 +79,7 @@ class Collector:
         )  # queries the disk; a log arrives in many chunks
 
     def take(self, node_id: int, what: Collected, body: bytes) -> str:
-        """Handle a message from a node; return a sentence for the user, or "".
+        """Handle a message from a node; return a message for the user, or "".
 
         Raises:
             RecordError: a path is outside the allowed directories, or the node's list is malformed.
@@ -117,7 +117,7 @@ class Collector:
             mtime_ns: the file's modification time; not used for logs, whose copies have the time of their last line.
 
         Returns:
-            A sentence for the user when data is lost for the first time, else "".
+            A message for the user when data is lost for the first time, otherwise "".
 
         Raises:
             RecordError: the path or the offset is invalid.
@@ -363,8 +363,7 @@ class Collector:
         return not is_target and place.is_file()
 
     def _clear_folder(self, node: _Node, folder: Path) -> None:
-        """Remove the files that the node sent into a folder, and the folder unless it contains anything
-        else."""
+        """Remove the files that the node sent into a folder, and then the folder if it is empty."""
         for place in [place for place in (*self._copies, *self._links) if folder in place.parents]:
             if place in self._links or self._nodes.get(self._copies[place].node_id) is node:
                 self._drop(node, place)

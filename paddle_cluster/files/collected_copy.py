@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local copy of a collected file as it grows, and a file name for it that the file system accepts."""
+"""Writes the local copy of a collected file, under a name that the local file system accepts."""
 
 from __future__ import annotations
 

@@ -102,9 +102,9 @@ class CollectorThread:
         self._post(node_id, body, work)
 
     def quiet_s(self, node_id: int) -> float:
-        """Return for how many seconds a node with an empty queue has sent nothing.
+        """Return the time in seconds since a node with an empty queue last sent data.
 
-        Call it from the thread that calls `take`.
+        Only for the thread that calls `take`.
         """
         now = time.monotonic()
         if self._waiting.get(node_id, 0) and 0.0 < self.stalled_s() < PATIENCE_S:
@@ -112,7 +112,7 @@ class CollectorThread:
         return now - max(self._asked_at.get(node_id, 0.0), self._moved_at)
 
     def stalled_s(self) -> float:
-        """Return for how many seconds the current write has been running; 0 if there is none."""
+        """Return the duration of the current write in seconds; 0 if there is none."""
         if not self._all_waiting or not self._queue.is_alive:
             return 0.0
         return time.monotonic() - self._moved_at
@@ -127,7 +127,7 @@ class CollectorThread:
         return self._collector.has_output
 
     def close(self, timeout_s: float = PATIENCE_S) -> list[str]:
-        """Write the queue and close every file; return a sentence for each incomplete file.
+        """Write the queued chunks and close every file; return a message for each incomplete file.
 
         Args:
             timeout_s: timeout for one write.

@@ -37,7 +37,7 @@ Blob = tuple[dict[str, Any], bytes]
 
 
 class ChangedError(Exception):
-    """A file changed after it was hashed; the message names it."""
+    """Raised when a file changed after it was hashed; the message names it."""
 
 
 def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[Blob]:
@@ -326,7 +326,7 @@ class Delivery:
         self.trees = {}
 
     def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:
-        """Handle an answer about a tree; return why it could not be built.
+        """Handle an answer about a tree; return why the tree could not be built, or "".
 
         Raises:
             RecordError: the answer is about a tree that was not offered.
@@ -340,7 +340,7 @@ class Delivery:
         return dispatch.error
 
     def give_up(self, error: DispatchError) -> bool:
-        """Record that the trees cannot be delivered; return False if that is already known."""
+        """Record that the trees cannot be delivered; return False if this was already recorded."""
         if self.error is not None:
             return False
         self.error = error

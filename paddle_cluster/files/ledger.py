@@ -55,7 +55,7 @@ def rows_of(body: bytes) -> tuple[ListedRow, ...]:
 
 
 def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the bodies of the `verified` frames that request files again, each with whether it is the last one."""
+    """Yield (body, is_last) of the `verified` frames that request files again."""
     found: list[str] = []
     size = 0
     for path in paths:
@@ -124,12 +124,12 @@ class Ledger:
         return again
 
     def revoke(self, name: str, why: str) -> None:
-        """Record that a verified file has changed since."""
+        """Record that a verified file has changed since its verification."""
         self.verified -= 1
         self.differing[name] = why
 
     def lines(self, node_id: int) -> list[str]:
-        """Return a sentence for each file that differs from the node."""
+        """Return a message for each file whose copy differs from the node's file."""
         named = sorted(self.differing.items())
         more = len(named) - MOST_NAMED
         rest = [f"node {node_id}: and {counted(more, 'more file')}"] if more > 0 else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree of files as a manifest: the files that a node must have, each with its digest.
+"""Describes a file tree as a manifest: the files that a node must have, each with its digest.
 
 This module reads and hashes files, and sends nothing. Names are preserved byte by byte; bytes that are not UTF-8 become
 surrogates. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and everything matched by .paddleignore
@@ -189,8 +189,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 
 def runtime_package(root: Path) -> Package:
-    """Walk and hash the packages that jobs import from `root`: paddle, paddle_node without the agent,
-    paddle_job.py, py_paddle.py.
+    """Walk and hash the code below `root` that jobs import: paddle, paddle_node (no agent), paddle_job, py_paddle.
 
     Compiled kernels are sent with the sources that they are verified against.
     """
@@ -205,7 +204,7 @@ def runtime_package(root: Path) -> Package:
 
 
 def runtime_state(root: Path) -> tuple[str, float]:
-    """Return a digest of the metadata of everything that `runtime_package` reads, and the time of the last change."""
+    """Return a digest of the metadata of all files that `runtime_package` reads, and the time of the last change."""
     marks, newest = [], 0.0
     for path, found in _walk(root, _not_in_runtime, [], []):
         with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files for every node of a job: the runtime, its share of the workspace, the nodefile, maybe an environment.
+"""The files that a job sends to each node: runtime, its share of the workspace, nodefile, and optional environment.
 
 The payload is listed and hashed before any connection; a workspace that cannot be sent is rejected here. `--dry_run`
 and the warning before large transfers list the files.
@@ -155,12 +155,15 @@ class Payload:
         return "\n".join(warning(lacking, node, limit_mb, self._workspace.left_out))
 
     def bytes_for(self, node: Node) -> int:
-        """Return the number of bytes that a node needs; cache and job directory may each contain a copy."""
+        """Return the number of bytes that a node needs; the cache and the job directory may each contain a copy."""
         share = self._share(node)
         return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
 
     def files_for(self, node: Node) -> int:
-        """Return the number of free inodes that a node needs; cache and job directory may each contain a copy."""
+        """Return the number of free inodes that a node needs.
+
+        The cache and the job directory may each contain a copy.
+        """
         share = self._share(node)
         copies = len(share.entries) + len(share.by_digest) if share else 0
         return self._runtime.items + copies + FILES_BESIDE
@@ -264,7 +267,7 @@ class Sized(NamedTuple):
 
 
 def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str]) -> list[str]:
-    """Return lines about the files that a dispatch would send; reads no file."""
+    """Describe the files that a dispatch would send, as lines; reads no file."""
     left_out: list[LeftOut] = []
     files = [Sized(path, size) for path, size in survey(root, withheld, left_out)]
     share = f"; {', '.join(shard_dirs)}: one shard per node" if shard_dirs else ""
@@ -277,7 +280,7 @@ def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str
 
 
 def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
-    """Return the warning to print before many megabytes are sent to a node."""
+    """Return the warning to print before a large transfer to a node; "" if the files are small."""
     return [
         f"{node} is missing {_total(files)}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
         *_rows(largest(files)),

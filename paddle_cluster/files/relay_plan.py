@@ -57,7 +57,7 @@ Reaches = Callable[[int, int], bool]
 
 
 def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
-    """Plan the routes for nodes that have answered.
+    """Plan how nodes that have reported their missing files receive them.
 
     Args:
         reaches: whether the first node can connect to the second.

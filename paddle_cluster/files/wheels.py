@@ -57,7 +57,7 @@ _NO_VERSION = "(from versions: none)"
 
 
 class NoWheelsError(LauncherError):
-    """An environment cannot be built; the text contains the reason, but no node names."""
+    """Raised when an environment cannot be built; the text contains the reason, but no node names."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class EnvironmentRequest:
 
     @property
     def lines(self) -> str:
-        """Return pip's input in addition to the workspace's requirements, with hashes unless those have none."""
+        """Return pip's input in addition to the workspace's requirements; with hashes if those have hashes."""
         if self.requirements is None:
             return "\n".join(pin.hashed for pin in self.pins)
         return "\n".join(pin.hashed if self.requirements.is_hashed else pin.text for pin in self.pins)
@@ -173,7 +173,7 @@ class Fetch:
         return self._process.poll() is not None
 
     def result(self) -> Environment:
-        """Check pip's result and cache it.
+        """Check the wheels that pip fetched, cache them, and return the environment.
 
         Raises:
             NoWheelsError: a package is missing, conflicts, or differs from the lock file.

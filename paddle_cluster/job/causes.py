@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the failure that caused the others. Pure.
+"""Finds the failure that caused the others. All functions are pure.
 
 When one process dies or freezes, other processes also fail, because their connections to it break or time out. Failures
 that arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
@@ -147,7 +147,7 @@ def waits_for_peers(stacks: str) -> bool:
 
 
 def waits(failure: Failure) -> bool:
-    """Return whether a process's stacks show that it hung because a different process did."""
+    """Return whether a process's stacks show that it hung because another process did."""
     return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
 
 

@@ -22,7 +22,7 @@ from paddle_node.contract.classes import dataclass
 
 @dataclass
 class JobContext:
-    """The part of a job's state that its handlers use.
+    """The state of a job that its handlers share.
 
     Attributes:
         events: the queue of the loop; links post to it.
@@ -45,12 +45,12 @@ class JobContext:
 
     @property
     def settings(self) -> Settings:
-        """Return the settings of the plan."""
+        """Return the settings of the job."""
         return self.plan.settings
 
     @property
     def forced(self) -> bool:
-        """Return whether the user asked to kill the job immediately."""
+        """Return whether the user requested that the job be killed immediately."""
         return self.asked_again is not None
 
     def node_state(self, record: NodeRecord, state: str) -> None:

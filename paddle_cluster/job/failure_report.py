@@ -176,7 +176,7 @@ def write(
     incidents: Sequence[Incident],
     stacks: Mapping[str, str],
 ) -> str:
-    """Write the file; return the error message, or "".
+    """Write failure.json; return an error message, or "".
 
     Args:
         incidents: restarts and losses that the job survived.

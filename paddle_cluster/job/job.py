@@ -273,7 +273,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 
 def discards(roster: Roster) -> list[str]:
-    """Return one line with each trainer's discarded gradients, largest number first; no line if there are none."""
+    """Return a line with the number of gradients discarded per trainer, largest first; no line if there are none."""
     found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
@@ -288,7 +288,7 @@ def discards(roster: Roster) -> list[str]:
 
 
 def idle(roster: Roster) -> list[str]:
-    """Return a line that names the trainers without samples, if there are any."""
+    """Return a line that names the trainers that processed no samples; no line if there are none."""
     found = [name for name, one in roster.processes.items() if not one.has_samples]
     if not found:
         return []
@@ -311,5 +311,5 @@ def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
 
 
 def _forget_earlier(log_dir: Path) -> None:
-    """Remove the `failure.json` of an earlier job."""
+    """Remove the `failure.json` that an earlier job wrote."""
     (log_dir / failure_report.NAME).unlink(missing_ok=True)

@@ -51,7 +51,7 @@ class Policy:
     pserver_restarts: int = 0
 
     def is_stop(self, failures: Sequence[Failure]) -> bool:
-        """Return whether the policy ends the job after these failures, as it does for trainers by default."""
+        """Return whether the policy ends the job after these failures."""
         if self.pserver_restarts and all(failure.role == "pserver" for failure in failures):
             return False
         return self.max_restarts == 0 and self.min_trainers is None
@@ -144,7 +144,7 @@ def decide(
 
 
 def backoff_s(base_s: float, restart: int, chance: float) -> float:
-    """Return the delay before a restart in seconds: doubled each time, at most 30 s, with jitter.
+    """Return the delay before a restart, in seconds. It doubles with each restart up to 30 s, and has jitter.
 
     Args:
         restart: 1 for the first one.
@@ -160,7 +160,7 @@ LOG = "log/leave.log"
 
 
 class JobFailed(Exception):
-    """A part of the job failed; the roster contains the failures."""
+    """Raised when a part of the job failed; the roster contains the failures."""
 
 
 class Recovery:

@@ -37,7 +37,7 @@ class RelayRun:
         self._waiting: dict[int, RelayRoute] = {}
 
     def takes(self, record: NodeRecord) -> bool:
-        """Return whether sending a node's trees must wait for a relay plan."""
+        """Return whether a node's trees must wait for a relay plan before they are sent."""
         return len(self._remote) > relay_plan.LEAST_TAKERS and record.node.node_id in self._remote
 
     def restart(self, record: NodeRecord) -> None:
@@ -63,7 +63,7 @@ class RelayRun:
         self.advance()
 
     def advance(self) -> None:
-        """Take every step that is possible now; called after every answer and at regular intervals."""
+        """Take all steps that are possible now. Must be called after every answer and at regular intervals."""
         held = [record for record in self._roster.live() if self._is_held(record)]
         if not held:
             return

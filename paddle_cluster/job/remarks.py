@@ -13,7 +13,7 @@ from paddle_node.contract.classes import dataclass, field
 
 @dataclass
 class RateLimit:
-    """A rate limit, implemented as a token bucket; rejected requests are counted.
+    """A rate limit (a token bucket) that counts rejected requests.
 
     Attributes:
         burst: maximum number of events at one time.
@@ -31,7 +31,7 @@ class RateLimit:
         self._left = self.burst
 
     def take(self, now: float | None = None) -> bool:
-        """Count one more event; return whether the limit allows it."""
+        """Request permission for one event; return whether the limit allows it."""
         moment = time.monotonic() if now is None else now
         self._left = min(self.burst, self._left + (moment - self._at) * self.rate)
         self._at = moment

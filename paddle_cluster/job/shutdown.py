@@ -68,7 +68,10 @@ class Shutdown:
         self._has_reported = False
 
     def run(self) -> Undone:
-        """Stop all processes, collect their files, close all connections; report this only if a process was started."""
+        """Stop all processes, collect their files, and close all connections.
+
+        Print progress only if a process was started.
+        """
         self._context.stopping = True
         has_started = any(record.traces.used for record in self._roster.all())
         enter = self._enter if has_started else self._context.clock.enter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks agents to start the plan's processes, with values that are known only to the nodes and this run."""
+"""Asks agents to start the plan's processes, and adds the values that are only known at run time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Starter:
         return record
 
     def send(self, process: Process, env: dict[str, str], **more: Any) -> None:
-        """Send the `start` message of a process, with values that are known only to its node and this run."""
+        """Send the `start` message of a process, with the values that are only known at run time."""
         node = self._roster.nodes[process.node_id]
         node.traces.use()
         self._roster.asked.add((process.node_id, process.name))

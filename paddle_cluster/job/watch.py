@@ -203,7 +203,7 @@ class Watch:
         ]
 
     def _ask_for_stacks(self) -> None:
-        """Request the stacks of every process and log them, so that a deadlock can be diagnosed."""
+        """Request the stacks of every process and log them, to diagnose a deadlock."""
         asked: list[ProcessRecord] = []
         for record in self._roster.processes.values():
             if record.state is ProcessState.RUNNING and not record.stacks:
@@ -215,7 +215,7 @@ class Watch:
 
 
 def _ready(endpoints: Sequence[Endpoints]) -> str:
-    """Format "3 pservers ready at :7164": the first port of each, without repetitions."""
+    """Format a line such as "3 pservers ready at :7164", which lists each distinct first port once."""
     ports = sorted(
         {int(each.rpartition(":")[2]) for one in endpoints for each in (one.dense or one.sparse)[:1]}
     )
@@ -225,7 +225,7 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
 
 
 def silence(trainers: Sequence[ProcessRecord]) -> str:
-    """Return a notice if no trainer has written a line or reported a step yet, else ""."""
+    """Return a notice if no trainer has written a line or reported a step yet, otherwise ""."""
     if any(record.has_output or record.stepped_at for record in trainers):
         return ""
     return (
@@ -292,7 +292,7 @@ class PathWatch:
             self._ask(node_id, for_both if is_both else for_servers if node_id in servers else for_trainers)
 
     def failures(self) -> list[Failure]:
-        """Return the routes that are broken now, between nodes that both answer the launcher."""
+        """Return the currently broken routes between nodes that answer the launcher."""
         return [
             Failure(
                 FailureKind.CUT_OFF,

@@ -57,7 +57,7 @@ MAX_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Connected:
-    """A login succeeded; an agent is about to start at the other end of this stream.
+    """Event: a login succeeded, and an agent is starting at the other end of the stream.
 
     Attributes:
         remark: why a login was necessary, for the log, or empty.
@@ -70,7 +70,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class ConnectFailed:
-    """An attempt to connect to a node failed."""
+    """Event: an attempt to connect to a node failed."""
 
     node_id: int
     error: LauncherError
@@ -78,7 +78,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True)
 class Reconnected:
-    """A link continues over a new connection."""
+    """Event: a link continues over a new connection."""
 
     node_id: int
     link: Link
@@ -86,7 +86,7 @@ class Reconnected:
 
 @dataclass(frozen=True)
 class ReconnectFailed:
-    """An attempt to reconnect a link failed.
+    """Event: an attempt to reconnect a link failed.
 
     Attributes:
         is_final: whether further attempts are pointless, because the agent has exited.

@@ -69,7 +69,7 @@ def _finding(one: Finding) -> dict[str, str]:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value with records as objects and without numbers that JSON does not have."""
+    """Return the value with records as dictionaries and with non-finite numbers removed."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of `paddle.py doctor`: a table of nodes, the facts they have in common, then the problems.
 
-Pure. A column that does not fit the screen is summarized below the table, for the nodes that differ from most others.
+All functions are pure. A column that does not fit the screen is replaced by lines below the table about the nodes that
+differ from most others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects to every node, queries its properties and its routes to other nodes, chooses addresses, and judges.
+"""Connects to every node, queries its properties and its routes to other nodes, chooses addresses, and checks them.
 
-A job begins with it, and `paddle.py doctor` consists of it. As much as possible runs in parallel: the greeting already
-contains the queries, and all nodes probe their routes simultaneously.
+Every job begins with an examination, and `paddle.py doctor` runs nothing else. As much as possible runs in parallel:
+the greeting already contains the queries, and all nodes probe their routes simultaneously.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EACH_S = 0.05  # seconds of this machine's CPU per node: a login, its answers
 
 @dataclass(frozen=True)
 class Examined:
-    """The result of an examination: the answers, the conclusions and the addresses.
+    """The result of an examination: answers, findings and addresses.
 
     Attributes:
         mode: the mode for which the nodes were checked.
@@ -46,7 +46,7 @@ class Examined:
 
 
 class Examination:
-    """The phases connect and preflight.
+    """Runs the phases connect and preflight.
 
     Args:
         connect: begins to connect to a node; its agent must be greeted and queried as soon as it is connected.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One failure or survived incident of a job, as a value. `causes` decides which failure was the cause."""
+"""Records of a job's failures and survived incidents. `causes` determines which failure was the cause."""
 
 from __future__ import annotations
 

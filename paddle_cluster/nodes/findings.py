@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of a check, and how equal findings of several nodes are merged into one line."""
+"""The findings of checks; equal findings of several nodes are merged into one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMED = 4  # this many nodes are named; further ones are counted
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem (`serious`) or a warning.
+    """A problem (if `serious`) or a warning.
 
     Attributes:
         node: the node with the problem, or empty for the job as a whole.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first queries to a node and its answers, before anything is changed on any node."""
+"""The first queries to a node, and its answers; nothing is changed on the node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a job, without side effects: each process with its node, arguments and ports; above `config`.
+"""The plan of a job, made without side effects: each process's node, arguments and ports. Depends on `config`.
 
 --dry_run prints the whole plan; tests check it without a connection.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen: what a job prints to the terminal and to its logs; above `nodes`.
+"""The screen: prints a job's messages to the terminal and to its logs. Depends on `nodes`.
 
 `console` is the only module that prints; it uses a dedicated thread.
 """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text for people: sizes, tables, complete lines, output events; the lowest layer, beside `system`."""
+"""Formats text for people: sizes, tables, complete lines, output events. A lowest layer, independent of `system`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The syntax of endpoints that users write: "ip:port", "[v6]:port", or a host alone.
+"""Parses endpoints that users write: "ip:port", "[v6]:port", or a host alone.
 
 Invalid addresses are reported by these functions, before any connection attempt. Names are not resolved.
 """
@@ -17,7 +17,7 @@ _SHOWN = 100  # characters of a user's text in messages
 
 
 def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) -> tuple[str, int]:
-    """Return host and port of "ip:port" or "[v6]:port".
+    """Return the host and port of an endpoint, "ip:port" or "[v6]:port".
 
     Args:
         endpoint: the user's text.
@@ -43,7 +43,7 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
 
 
 def host_of(text: str, what: str, *, ports: str) -> str:
-    """Return a host without a port, without brackets.
+    """Parse a host that has no port; return it without brackets.
 
     Args:
         text: the user's text.

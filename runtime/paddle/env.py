@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment that the launcher gives a process, read once into a frozen value.
+"""Reads the environment that the launcher gives a process into a frozen record, once.
 
 No other module of the runtime reads variables of the launcher; variables that only users set are read where they are
-used, such as PADDLE_DATA_HOME. docs/design.md section 4 lists the names. Every name may be missing: a process
-started by hand has none of them.
+used, such as PADDLE_DATA_HOME. docs/design.md section 4 lists the names. All of them are optional: a process started by
+hand has none.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class JobEnvironment:
         sparse_endpoints: "ip:port" of each server for sparse parameters.
         server_hosts, server_ports: hosts of servers and their ports, one port for all or one for each host; scripts
             of Fluid 1.5 join the two.
-        training_role, trainers, pserver_ips, pserver_port, trainer_ips, current_ip: role, number of trainers, servers,
-            trainers without servers, and this node in Fluid's quick start.
+        training_role, trainers, pserver_ips, pserver_port, trainer_ips, current_ip: the role, the number of trainers,
+            the servers, the trainers of a job without servers, and this node, under the names of Fluid's quick start.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
         pserver_metrics_port: port of a pserver's Prometheus metrics on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
@@ -174,7 +174,7 @@ class JobEnvironment:
 
 
 def compute_threads(environ: Mapping[str, str] | None = None) -> int:
-    """Return the number of computing threads: the first number in OMP_NUM_THREADS, else the cores of this process."""
+    """Return the number of computing threads: the first number in OMP_NUM_THREADS, or this process's cores."""
     env = os.environ if environ is None else environ
     asked = env.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if asked.isdecimal() and int(asked) > 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors of a job's own processes.
+"""The errors of the processes of a job.
 
 Errors carry data (endpoint, name, expected, got); their text states what failed, where, what was expected, what was
 received, and what to do next.
@@ -9,23 +9,23 @@ from __future__ import annotations
 
 
 class PaddleError(Exception):
-    """Base of all errors that the runtime explains to its user."""
+    """Base class of all errors that the runtime explains to its user."""
 
 
 class ConfigError(PaddleError, ValueError):
-    """An invalid setting in the program: a wrong value, name, shape or combination."""
+    """Raised for an invalid setting in the program: a wrong value, name, shape or combination."""
 
 
 class ModelFileError(ConfigError):
-    """A file of parameters or of a program is damaged or in a different format."""
+    """Raised when a file of parameters or of a program is damaged or in a different format."""
 
 
 class FlagError(ConfigError):
-    """A flag is unknown or its value cannot be parsed."""
+    """Raised when a flag is unknown or its value cannot be parsed."""
 
 
 class PserverError(PaddleError):
-    """A parameter server refused a request, or could not execute it.
+    """Raised when a parameter server refused a request, or could not execute it.
 
     Attributes:
         endpoint: the "ip:port" that answered, or empty when no single server is at fault.
@@ -37,7 +37,7 @@ class PserverError(PaddleError):
 
 
 class DiskError(PserverError, OSError):
-    """Rows of a growing table cannot be written to a server's disk, or cannot be read back."""
+    """Raised when rows of a growing table cannot be written to a server's disk, or cannot be read back."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -45,28 +45,28 @@ class DiskError(PserverError, OSError):
 
 
 class PserverLost(PserverError):
-    """A parameter server did not answer in time, or its connection broke and was not restored."""
+    """Raised when a parameter server did not answer in time, or its connection broke and was not restored."""
 
 
 class WaitTimeout(PserverError):
-    """Parameter servers answered, but a request was not completed in time: other trainers did not arrive."""
+    """Raised when servers answered, but a request was not completed in time because other trainers did not arrive."""
 
 
 class WireError(PserverError):
-    """A peer sent bytes that the protocol does not allow, or refused this process's key."""
+    """Raised when a peer sent bytes that violate the protocol, or refused this process's key."""
 
 
 class PortBusy(PserverError):
-    """A requested port is used by another process."""
+    """Raised when a requested port is used by another process."""
 
 
 class CheckpointError(PaddleError):
-    """A checkpoint is damaged, incomplete, or of a different model; none of it was used."""
+    """Raised when a checkpoint is damaged, incomplete, or of a different model; none of it was used."""
 
 
 class NotAvailableError(PaddleError, NotImplementedError):
-    """A feature of the original that this runtime does not have."""
+    """Raised for a feature of the original that this runtime does not have."""
 
 
 class MissingNameError(PaddleError, AttributeError):
-    """A name of the original module that this runtime does not provide."""
+    """Raised for a name of the original module that this runtime does not provide."""

@@ -32,7 +32,7 @@ def parse_bool(text: str) -> bool:
 
 
 def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[str, Value]:
-    """Return the value of every flag of `table`: given values, parsed strictly, or defaults.
+    """Return the value of every flag of `table`: the given value, parsed strictly, or the default.
 
     Raises:
         FlagError: a name is unknown, a value is invalid, or a port would exceed the highest port number.
@@ -77,7 +77,7 @@ def _read(flag: Flag, name: str, value: object) -> Value:
 
 
 def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict[str, str]:
-    """Split a command line into the flags it sets, as written: {name: text}.
+    """Return the flags that a command line sets, as {name: text}; values are not parsed.
 
     Raises:
         FlagError: an unknown flag, a flag without its value, or an argument that is not a flag.
@@ -106,7 +106,7 @@ def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict
 
 
 def describe(table: Mapping[str, Flag]) -> str:
-    """Return the text of `--help`: one line for each flag with an effect, then the names of the other flags."""
+    """Return the text of `--help`: one line per flag that has an effect, then the names of the flags without effect."""
     lines = [
         f"    --{name}  ({flag.about}; default {flag.default!r})"
         for name, flag in table.items()

@@ -86,7 +86,7 @@ def _part(job: KnownJob, farewell: ViewEnd, stream: TextIO | None) -> ExitCode:
 
 
 def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
-    """Show what remains of a job without a launcher; as JSON, only its end."""
+    """Print the log and the end of a job whose launcher is not running; as JSON, print only the end."""
     if as_json and job.ended:
         code, collected = as_exit_code(job.exit_code or 0), job.record.collected
         console = Console(as_json=True)

@@ -102,7 +102,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _where(given: CommandArguments) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
-    """Return the nodes, login settings, the folder of pserver checkpoints (or empty), and the job, if one is given.
+    """Return the nodes, the login settings, the pserver checkpoint folder (or ""), and the job (or None).
 
     Raises:
         UsageError: the job is unknown on this machine.

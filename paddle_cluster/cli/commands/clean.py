@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py clean [--conf=FILE] [--older_than=TIME] [--dry_run]`: frees what finished jobs still occupy on nodes."""
+"""`paddle.py clean [--conf=FILE] [--older_than=TIME] [--dry_run]`: removes the files of finished jobs from nodes."""
 
 from __future__ import annotations
 

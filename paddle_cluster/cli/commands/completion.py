@@ -72,7 +72,7 @@ class OfferKind(StrEnum):
 
 
 class Offer(NamedTuple):
-    """The candidates for the last word: full words, including a `--option=` that the word begins with."""
+    """The completions of the last word; each includes the part already typed, such as `--option=`."""
 
     kind: OfferKind
     words: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ def _open_option(line: Line) -> tuple[Option | None, str]:
 
 
 def _options(line: Line) -> Iterator[str]:
-    """Yield the options that can still be given, then flags of paddle.init after the first letter of one."""
+    """Yield the options that can still be given, then, once a letter is typed, flags of paddle.init."""
     given = {word.partition("=")[0] for word in line.before}
     for option in OPTIONS:
         if option.repeats or f"--{option.name}" not in given:
@@ -208,7 +208,7 @@ def _value_of(line: Line, name: str, short: str) -> str | None:
 
 
 def _value(option: Option, line: Line) -> Offer:
-    """Return the values of an option: from its row in the table below, else from its choices or its kind of value."""
+    """Return the values of an option: from the table below, or else from its choices or the type of its value."""
     if option.name in _OWN:
         return _OWN[option.name](line)
     kind = {"FILE": OfferKind.FILES, "DIR": OfferKind.DIRS}.get(option.metavar, OfferKind.WORDS)

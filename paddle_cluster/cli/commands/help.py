@@ -92,7 +92,7 @@ def _entry(row: Row, width: int) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Return one run of text without the markup for code, links and bold."""
+    """Return text without its markup for code, links and bold."""
     parts = re.split(r"`([^`]+)`", text)
     parts[::2] = [html.unescape(_MARKS.sub(lambda found: found[1] or found[2], part)) for part in parts[::2]]
     return "".join(parts)

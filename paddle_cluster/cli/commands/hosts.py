@@ -48,7 +48,7 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The facts about a node that are known before any connection.
+    """What is known about a node before a connection is opened.
 
     Attributes:
         login: user@address:port as the SSH configuration resolves it; empty if the engine does not log in.
@@ -126,7 +126,7 @@ def _facts(planned: Plan) -> Iterator[NodeFacts]:
 
 
 def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
-    """Add the route to each node from the SSH configuration, if the engine is SSH."""
+    """Add each node's SSH route, if the engine is ssh."""
     engine, found = entry(planned.settings).of(planned, is_job=False), []
     for one in facts:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py init DIR`: creates conf.py and a sample workspace with data, ready to be trained by the next command."""
+"""`paddle.py init DIR`: creates conf.py and a sample workspace with data, and prints the command that trains it."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _prepare(workspace: Path, trainers: int) -> None:
 
 
 def _next(conf: Path, workspace: Path) -> list[str]:
-    """Return the arguments of a job with this workspace, with --conf if another conf.py would take effect."""
+    """Return the arguments of a job with this workspace, with --conf if it would otherwise use a different file."""
     found = conf_file.conf_path(Arguments({"job_dispatch_package": workspace}), os.environ)
     is_found = found is not None and found.exists() and found.samefile(conf)
     return ["run", "-p", str(workspace), *([] if is_found else [f"--conf={conf}"])]

@@ -83,8 +83,9 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _dry_run(resolved: Settings) -> str:
-    """Print the plan of a job without running it. The imports are inside this function, because no other command
-    needs them.
+    """Print the plan of a job without running it.
+
+    The imports are inside this function, because no other command needs them.
     """
     from paddle_cluster.plan import plan, plan_text
 
@@ -118,7 +119,7 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
 
 
 def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
-    """Overwrite VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with asterisks, so that `ps` does not show it.
+    """Overwrite VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with asterisks, to hide it from `ps`.
 
     Only Linux lets a process overwrite its command line; on other systems it stays unchanged.
     """

@@ -81,7 +81,7 @@ def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
 
 
 def _print_unreadable(where: StatePlaces) -> None:
-    """Report skipped jobs on standard error, so that programs can parse standard output."""
+    """Report skipped jobs on standard error, to keep standard output parsable."""
     for problem in store.unreadable(where)[:SHOWN]:
         show(f"{PROGRAM}: {problem}", sys.stderr)
 

@@ -78,7 +78,7 @@ class DispatchHandlers:
         self._relays.leave(record)
 
     def is_over(self) -> bool:
-        """Continue pending transfers, and return whether all transfers have ended; called regularly."""
+        """Continue pending transfers; return whether all have ended. Must be called regularly."""
         self._relays.advance()
         return all(record.delivery.is_over for record in self._context.roster.all())
 

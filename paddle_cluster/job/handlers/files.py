@@ -61,7 +61,7 @@ class FileHandlers:
             record.send("verified", body, last=is_last)
 
     def stored(self, event: Stored) -> None:
-        """Acknowledge chunks that are on disk: the node may send more."""
+        """Acknowledge chunks that are on disk, so that the node can send more."""
         if event.problem:
             self._console.note(visible(event.problem))
         if event.size:

@@ -214,10 +214,10 @@ class _Tries:
 
 
 class ReconnectHandlers:
-    """Reconnects each broken link, with retries triggered by the loop's clock, until the lease has expired."""
+    """Reconnects broken links; retries are triggered by the loop's clock and end when the lease has expired."""
 
     def __init__(self, context: JobContext, lost: Callable[[LinkLost], None]) -> None:
-        """Start without attempts; `lost` is called for a link that does not get another connection."""
+        """Initialize; `lost` is called for a link that could not be reconnected."""
         self._context = context
         self._lost = lost
         self._tries: dict[Link, _Tries] = {}

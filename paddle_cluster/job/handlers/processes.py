@@ -139,7 +139,10 @@ class ProcessHandlers:
         )
 
     def exited(self, record: NodeRecord, exited: Exited) -> None:
-        """Handle the exit of a process; only a trainer or a Fluid server may exit on its own, with code 0."""
+        """Handle the exit of a process.
+
+        Only trainers and Fluid servers are allowed to exit on their own, with code 0.
+        """
         process = self._roster.process(record, exited.proc)
         code, signal = exited.code, exited.signal
         how = describe_exit(code, signal, exited.out_of_memory)
@@ -196,7 +199,7 @@ class StallHandlers:
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def stalled(self, record: NodeRecord, stalled: Stalled) -> None:
-        """Report a stall: a trainer without steps has failed; a frozen process fails if it does not recover."""
+        """Report a stall: a trainer that makes no steps has failed; a frozen process fails unless it recovers."""
         process = self._roster.process(record, stalled.proc)
         what, stacks = stalled.what, _limited(stalled.stacks)
         if process is None or process.stage is Stage.ENDING or self._context.stopping:

@@ -37,7 +37,7 @@ class StopHandlers:
             record.send("stop", procs=None, grace_s=0.0)
 
     def thread_failed(self, event: ThreadFailed) -> None:
-        """Fail the job because a thread of the launcher has died.
+        """Fail the job, because a thread of the launcher has died.
 
         Raises:
             LauncherError: always.

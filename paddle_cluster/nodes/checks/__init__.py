@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of preflight, one family per module: they judge the nodes' answers, without queries or output."""
+"""The preflight checks, one family per module.
+
+They evaluate the nodes' answers, and neither send nor print anything.
+"""

@@ -13,7 +13,7 @@ from paddle_node.contract.probed import Busy
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Report ports in use: one finding per node and owner, however many ports are concerned."""
+    """Return one finding per node and owner of ports that are in use."""
     for reply in replies:
         if reply.error:
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the job's Python suits the job, and that all nodes have the same Python, modules and code."""
+"""Checks that Python is suitable for the job, and that all nodes have the same Python, modules and code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PACKAGES = {"zmq": "pyzmq"}
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Compare each node's versions with those of most nodes. A job without required modules can run any script."""
+    """Compare each node's versions with those of most nodes. A job without required modules accepts any Python."""
     usual = usual_versions(replies)
     for reply in replies:
         is_any_script = not demands.modules and not demands.bootstrap

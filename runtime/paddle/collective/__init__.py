@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collective operations without parameter servers: all-reduce, broadcast, gather and barrier among a job's ranks.
+"""Collective operations among a job's ranks, without parameter servers: all-reduce, broadcast, gather and barrier.
 
     with collective.connect(collective.Membership.of_environment()) as group:
         group.all_reduce(gradients)

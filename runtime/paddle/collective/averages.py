@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model averaging: every rank trains its own copy of the arrays, which is pulled towards the average of all ranks.
+"""Model averaging: every rank trains its own copy of the arrays, and regularly applies the average of all ranks.
 
 Every `k_steps` steps a rank posts its progress, and a background thread exchanges it. Asynchronous ranks (the
 default) apply the average at the end of the first step after it arrives: they never wait for another rank's steps,
@@ -68,7 +68,7 @@ class Averages:
         """Record a finished step; apply the average if one has arrived.
 
         Raises:
-            CollectiveError: a rank is lost, differs or is late; from then on in every call.
+            CollectiveError: a rank is lost, differs or is late; every later call raises it again.
         """
         self._check()
         self._last.arrays = list(arrays)
@@ -115,7 +115,7 @@ class Averages:
 
 
 class _Last:
-    """The progress that a rank has not posted yet when it ends.
+    """The unposted progress of a rank that ends.
 
     Attributes:
         arrays: the arrays of the last step.

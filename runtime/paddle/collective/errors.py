@@ -7,7 +7,7 @@ from paddle.errors import PaddleError
 
 
 class CollectiveError(PaddleError):
-    """The ranks cannot continue together.
+    """Raised when the ranks of a job cannot continue together.
 
     Attributes:
         rank: the rank at fault, or None if it is unknown.
@@ -19,12 +19,12 @@ class CollectiveError(PaddleError):
 
 
 class PeerLost(CollectiveError):
-    """A rank has exited, or its node is unreachable."""
+    """Raised when a rank has exited, or its node is unreachable."""
 
 
 class PeerDiffers(CollectiveError):
-    """A rank differs from this one: a different model, different sizes, fewer batches, or a different job."""
+    """Raised when a rank differs from this one in its job, model, sizes or number of batches."""
 
 
 class PeerLate(CollectiveError):
-    """A rank is alive but did not reach the operation before the deadline."""
+    """Raised when a rank is alive, but did not reach the operation before the deadline."""

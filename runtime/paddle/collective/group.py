@@ -2,8 +2,8 @@
 """Group: the ranks of a job that compute together; all call the same operations in the same order.
 
 Within a node, arrays travel through shared memory; between nodes, each node's first rank acts for the others. Results
-are bit-equal on all ranks and in every run. After an error a group cannot be used any more: every further operation
-raises the same error. `connect` creates a group: it runs the rendezvous, then sets up shared memory and connections.
+are bit-equal on all ranks and in every run. After an error, a group is unusable: every further operation raises the
+same error. `connect` creates a group: it runs the rendezvous, then sets up shared memory and connections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from paddle.collective.ranks import Arrays, Ranks
 
 
 class Group(Ranks):
-    """The ranks of a job that compute together, both within a node and between nodes."""
+    """The ranks of a job as one group, within a node and between nodes."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Group(Ranks):
             self._spread(pieces, task)
 
     def _spread(self, pieces: Pieces, task: Task) -> None:
-        """Pass what this node's first rank received from other nodes on to the node's other ranks."""
+        """Distribute the values that this node's first rank received to the node's other ranks."""
         if self._within is not None and "tcp" in self.ways:
             self._within.broadcast(pieces, task, self._firsts[self.rank])
 

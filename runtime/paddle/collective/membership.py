@@ -32,8 +32,8 @@ class Membership:
         secret: 32 bytes that only the ranks of this job know; None disables authentication.
         sealed: whether connections between nodes are encrypted.
         timeout_s: how long ranks wait for each other.
-        way: "auto", "tcp" (no shared memory), or "mpi".
-        node: an ID of the node; ranks with the same ID share memory. Empty: it is detected.
+        way: the transport: "auto", "tcp" (no shared memory), or "mpi".
+        node: an ID of the node; ranks with the same ID share memory. If empty, the ID is detected.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class Membership:
         way: str = "auto",
         node: str = "",
     ) -> Self:
-        """Check these values and return the membership.
+        """Validate the values and return the membership; attributes as in the class.
 
         Args:
             job_key: the job's secret, from which the ranks' secret is derived.

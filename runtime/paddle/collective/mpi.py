@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MpiRanks: the same operations through mpi4py, for processes started by mpirun.
+"""MpiRanks: collective operations through mpi4py, for processes started by mpirun.
 
 MPI does not report which rank is at fault. Therefore ranks compare their next operation before they run it, which also
 finds ranks that are doing something different, and they wait with a deadline. After an error the whole MPI job is
@@ -42,7 +42,7 @@ class MpiRanks(Ranks):
     """The ranks of MPI's world as a group."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Initialise MPI unless it is already initialised. Raises ConfigError: mpi4py is not installed."""
+        """Initialise MPI unless it is already initialised. Raises ConfigError if mpi4py is not installed."""
         try:
             self._mpi: Any = importlib.import_module("mpi4py.MPI")
         except ImportError as error:

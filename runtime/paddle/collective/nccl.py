@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NcclRanks: sums arrays on GPUs by NCCL, through cupy; ranks connect and watch each other through a host group.
+"""NcclRanks: sums arrays on GPUs with NCCL (through cupy); the ranks coordinate through a group on the hosts.
 
 NCCL hangs when a rank is missing. Therefore ranks first compare their next operation through the host group, which
 names a rank that is lost, late or doing something different. While NCCL works, a failure that the host group reports
@@ -39,7 +39,7 @@ class NcclRanks(Ranks):
     """A group of ranks with one GPU each."""
 
     def __init__(self, host: Group, device: Device, timeout_s: float) -> None:
-        """Create NCCL's communicator; all ranks do this at the same time.
+        """Create NCCL's communicator; all ranks must call this simultaneously.
 
         Args:
             host: the group of the same ranks on the host; closed with this.

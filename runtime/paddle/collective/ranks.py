@@ -22,7 +22,7 @@ class Ranks(ABC):
     Attributes:
         rank: the rank of this process.
         size: the number of ranks.
-        ways: the routes of the data, as human-readable text; empty if there is one rank.
+        ways: the transports in use, as human-readable text; empty if there is one rank.
         device: the device on which arrays to be summed must be.
     """
 
@@ -49,7 +49,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """End the group because this rank cannot continue; return the error, which the other ranks receive, too."""
+        """End the group because this rank cannot continue; return the error, which the other ranks receive as well."""
 
     @abstractmethod
     def close(self) -> None:

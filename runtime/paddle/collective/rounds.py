@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: a thread that keeps a base shared by all ranks, and moves it by the ranks' progress.
+"""Rounds: a background thread that maintains a base, equal on all ranks, and adds the ranks' mean progress to it.
 
 A rank's arrays are the base plus the rank's progress since it last posted any. In a round, the posted progress of all
-ranks is summed and divided by their number; the base moves by that much, bit-equal on all ranks. A rank that has posted
-nothing contributes zeros, so no rank waits for the steps of other ranks. For each element, whenever the lock is free:
-array + moved = base + the progress that is not in the base yet.
+ranks is summed and divided by their number; the result is added to the base, which stays bit-equal on all ranks. A rank
+that has posted nothing contributes zeros, so no rank waits for the steps of other ranks. Invariant for each element
+while the lock is free: array + moved = base + progress that the base does not include yet.
 
 A rank without batches continues to participate until no rank has batches (they settle), or until all ranks
 leave.
@@ -108,7 +108,7 @@ class Rounds:
                 self._changed.notify_all()
 
     def take(self, arrays: Sequence[Array]) -> None:
-        """Add the movement of the base since the last call to the arrays.
+        """Add the change of the base since the last call to the arrays.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.
@@ -152,7 +152,7 @@ class Rounds:
             self._changed.notify_all()
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks wait here or leave; arrays are then equal on all ranks, and states are their means."""
+        """Wait until every rank has called this or left; arrays are then equal, and states averaged, on all ranks."""
         for mine, state in zip(self._states, states, strict=True):
             mine[...] = to_host(state)
         settled = self._settled
@@ -184,7 +184,7 @@ class Rounds:
             raise self.error
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        """Wait for the thread while rounds continue."""
+        """Wait until `done`, as long as rounds continue."""
         patience_s = self._group.timeout_s
         late: PeerLate | None = None
         with self._changed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.dataset.common`: the location of the cache, and files divided among trainers."""
+"""`paddle.dataset.common`: the location of the cache, and functions that divide samples among trainers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["DATA_HOME", "cluster_files_reader", "convert", "download", "md5file"
 
 
 def __getattr__(name: str) -> str:
-    """Return DATA_HOME as PADDLE_DATA_HOME sets it, even if that changes after the import."""
+    """Return DATA_HOME, computed from the current value of PADDLE_DATA_HOME."""
     if name == "DATA_HOME":
         return str(data_home())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

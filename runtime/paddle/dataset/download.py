@@ -35,7 +35,7 @@ from paddle.errors import PaddleError
 
 
 class DatasetError(PaddleError):
-    """A data set's file is unavailable or does not have the expected content.
+    """Raised when a data set's file is unavailable or has unexpected content.
 
     Attributes:
         path: the path of the file, or where the user has to put it.
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class _DamagedError(OSError):
-    """The downloaded file has an unexpected md5."""
+    """Raised when a downloaded file has an unexpected md5."""
 
 
 def data_home() -> Path:
@@ -215,7 +215,7 @@ def reporting_damage(path: str) -> Iterator[None]:
 
 
 def members(path: str, pattern: str | re.Pattern[str]) -> Iterator[tuple[re.Match[str], IO[bytes]]]:
-    """Yield (match of the name, content) of the files in a tar whose names match `pattern` from their start.
+    """Yield (match object, content) of each file in a tar archive whose name matches `pattern` at its beginning.
 
     The files are in the archive's order, since seeking in a compressed file is slow.
 

@@ -46,7 +46,7 @@ fetch = fetching("flowers", DATA, LABELS, SETS)
 
 
 def default_mapper(is_train: bool, sample: Raw) -> tuple[NDArray[np.float32], int]:
-    """Decode an image, scale its shorter side to 256 pixels and crop 224 x 224: at random if `is_train`."""
+    """Decode an image, scale its shorter side to 256 pixels, and crop 224 x 224 pixels: at random if `is_train`."""
     image = simple_transform(load_image_bytes(sample[0]), RESIZE, CROP, is_train, mean=MEANS)
     return image.ravel(), sample[1]
 
@@ -56,7 +56,7 @@ test_mapper = functools.partial(default_mapper, False)
 
 
 def train(mapper: Mapper = train_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:
-    """Return a reader of the training images, in the order of the archive, or with threads in order of completion.
+    """Return a reader of the training images, in the order of the archive, or in order of completion if `use_xmap`.
 
     Args:
         mapper: called with (bytes of the file, label).

@@ -69,13 +69,13 @@ def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Crop `size` x `size` pixels from the middle; the shape of the image shows whether it has colours."""
+    """Crop `size` x `size` pixels from the middle; `is_color` is ignored."""
     rows, columns = _room(im, size)
     return _cut(im, size, rows // 2, columns // 2)
 
 
 def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Crop `size` x `size` pixels at a random position."""
+    """Crop `size` x `size` pixels at a random position; `is_color` is ignored."""
     rows, columns = _room(im, size)
     return _cut(im, size, np.random.randint(0, rows + 1), np.random.randint(0, columns + 1))
 
@@ -139,13 +139,14 @@ def batch_images_from_tar(
 ) -> str:
     """Write the undecoded images of a tar and their labels into files of `num_per_batch` images.
 
-    A file is a pickle of {"label": [int, ...], "data": [bytes, ...]}. Files of an earlier call are not overwritten.
+    A file is a pickle of {"label": [int, ...], "data": [bytes, ...]}. Files that exist from an earlier call are not
+    overwritten.
 
     Args:
         data_file: the tar; the files are written into the folder "<data_file>_batch/<dataset_name>".
         dataset_name: the name of the data set, such as "train".
         img2label: name within the tar -> label; other members are skipped.
-        num_per_batch: images of a file; the last one may have fewer.
+        num_per_batch: number of images per file; the last file may have fewer.
 
     Returns:
         Path of a text file that lists the files, one per line.

@@ -28,7 +28,7 @@ fetch = fetching("imdb", (URL, MD5))
 
 
 def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
-    """Return the ids of the words that occur more than `cutoff` times in the archive's files matching `pattern`.
+    """Return word -> id for the words that occur more than `cutoff` times in the archive's files matching `pattern`.
 
     The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last.
     """
@@ -43,7 +43,7 @@ def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
 
 
 def word_dict() -> dict[str, int]:
-    """Return the dictionary of all labelled reviews: words that occur more than 150 times."""
+    """Return word -> id for the words that occur more than 150 times in all labelled reviews."""
     return build_dict(re.compile(r"aclImdb/((train)|(test))/((pos)|(neg))/.*\.txt$"), CUTOFF)
 
 

@@ -34,7 +34,7 @@ class DataType(IntEnum):
 
 
 def build_dict(min_word_freq: int = 50) -> dict[str, int]:
-    """Return the ids of the words that occur more than `min_word_freq` times in training and test text together.
+    """Return word -> id for words that occur more than `min_word_freq` times in the training and test texts.
 
     The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last. <s> and <e> count
     once per sentence.

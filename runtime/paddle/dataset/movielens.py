@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MovieLens 1M: a million ratings of films, with data about users and films.
+"""MovieLens 1M: a million ratings of films, with information about users and films.
 
 A sample is [user id, gender (0 male, 1 female), index into age_table, job, movie id, [category ids], [title word ids],
 [2 * stars - 5]]. About one rating in ten is for testing; the selection never changes.
@@ -32,7 +32,7 @@ _TITLE = re.compile(r"^(.*)\((\d+)\)$")
 
 @dataclass(frozen=True)
 class MovieInfo:
-    """A film: its id, its categories, and its title without the year."""
+    """A film, with its id, categories, and title without the year."""
 
     index: int
     categories: tuple[str, ...]
@@ -50,7 +50,7 @@ class MovieInfo:
 
 @dataclass(frozen=True)
 class UserInfo:
-    """A user: id, gender, index into age_table, job."""
+    """A user, with id, gender, index into age_table, and job number."""
 
     index: int
     is_male: bool
@@ -73,22 +73,22 @@ def test() -> Reader[list[Any]]:
 
 
 def user_info() -> dict[int, UserInfo]:
-    """Return information about all users, by user id."""
+    """Return user id -> UserInfo for all users."""
     return _users(_path())
 
 
 def movie_info() -> dict[int, MovieInfo]:
-    """Return information about all films, by film id."""
+    """Return film id -> MovieInfo for all films."""
     return _movies(_path())
 
 
 def get_movie_title_dict() -> dict[str, int]:
-    """Return the ids of all lower-case words in titles, in alphabetical order."""
+    """Return word -> id for all lower-case words in titles; ids are in alphabetical order."""
     return _title_words(_path())
 
 
 def movie_categories() -> dict[str, int]:
-    """Return the ids of all categories, in alphabetical order."""
+    """Return category -> id for all categories; ids are in alphabetical order."""
     return _categories(_path())
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MQ2007 of LETOR 4.0, learning to rank: queries with documents, each with 46 features and a relevance of 0 to 2.
+"""MQ2007 of LETOR 4.0, learning to rank: queries with documents.
+
+Each document has 46 features and a relevance from 0 to 2.
 
 As in the original, `train(format=...)` and `test(format=...)` return a generator of samples:
 
@@ -138,7 +140,7 @@ def gen_pair(
 
 
 def gen_list(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[NDArray[np.int64], Features]]:
-    """Yield one sample: (relevance (documents, 1), features (documents, 46))."""
+    """Yield one sample for the query: (relevance (documents, 1), features (documents, 46))."""
     ranked = _ranked(querylist)
     yield (
         np.array([[query.relevance_score] for query in ranked]),

@@ -32,7 +32,7 @@ fetch = fetching("corpora", (URL, MD5))
 
 
 def get_word_dict() -> list[tuple[str, int]]:
-    """Return all words as (word, id), the most frequent first; equally frequent ones are in alphabetical order."""
+    """Return all words as (word, id) pairs, most frequent first; equally frequent words are in alphabetical order."""
     return list(_numbered(itertools.chain.from_iterable(_reviews().values())).items())
 
 

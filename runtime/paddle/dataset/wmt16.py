@@ -2,8 +2,8 @@
 """WMT 2016, multimodal task: descriptions of images in English and German, 29,000 training pairs.
 
 A sample is (source ids from <s> to <e>, <s> and the target ids, the target ids and <e>). <s> is 0, <e> 1, <unk> 2.
-The dictionaries are built from the training text: the most frequent words first, equally frequent ones in the order of
-their first occurrence.
+The dictionaries are built from the training text: the most frequent words come first, equally frequent words in the
+order of their first occurrence.
 """
 
 from __future__ import annotations

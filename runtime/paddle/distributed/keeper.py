@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervision of one launch: the process that the user started, and the keeper, its child, which runs the workers.
+"""Supervises one launch: the process that the user started has one child, the keeper, which runs the workers.
 
 The keeper starts the workers, waits for them, and stops the remaining ones; it is detached from the terminal. Each
 event is a byte on one of two sockets: a child exited, or the user's process wants the keeper to stop or has exited. The
@@ -40,7 +40,7 @@ _MARGIN_S = 5.0
 
 @contextlib.contextmanager
 def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
-    """Deliver signals as bytes with their numbers within a ``with`` block; main thread only.
+    """Within a ``with`` block, deliver signals as bytes with their numbers. Only for the main thread.
 
     Signals that are ignored, such as HUP under `nohup`, stay ignored, except for CHLD, which reports exits of children.
     """
@@ -65,7 +65,7 @@ def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.sock
 
 
 def take(place: socket.socket) -> bytes:
-    """Return the bytes that have arrived, without waiting."""
+    """Return the bytes that have arrived at a socket, without waiting."""
     try:
         return place.recv(4096)
     except BlockingIOError:
@@ -90,7 +90,10 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def has_children() -> bool:
-    """Return whether descendants remain; this process adopts orphans, so each is below one of its children."""
+    """Return whether descendants remain.
+
+    This process adopts orphans, so every descendant is below one of its children.
+    """
     _, others = reap()
     return others
 
@@ -151,9 +154,8 @@ class Worker:
         name: "trainer 3", "pserver 0".
         env: the complete environment, which may contain secrets and is never shown.
         log: the file for its stdout and stderr; None: it inherits those of the keeper.
-        is_server: whether the worker serves the others, and is stopped when they are done.
-        drains: whether other nodes also need this server: it then gets USR1 and exits when no trainer needs it any
-            more.
+        is_server: whether the worker is a server, which is stopped when the other workers are done.
+        drains: whether other nodes also use this server: it then receives USR1, and exits when no trainer needs it.
     """
 
     name: str
@@ -252,7 +254,7 @@ class Keeper:
                 return 128 + order if order else ABANDONED
 
     def _end_servers(self) -> int:
-        """Wait for servers that exit on their own; their exit codes count.
+        """Wait for servers to exit on their own; a failure of one counts.
 
         Servers that drain may take any time, since trainers of other nodes may still need them.
         """
@@ -337,7 +339,7 @@ def say(line: str) -> None:
 
 
 def run(workers: Sequence[Worker]) -> int:
-    """Run workers; return the exit code: 0: all succeeded; 1: one failed; 128 + n: stopped by signal n."""
+    """Run workers and return the exit code: 0 if all succeeded, 1 if one failed, 128 + n after signal n."""
     become_subreaper()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m paddle.distributed.launch`: one process of a script for each device of this node.
+"""`python -m paddle.distributed.launch`: starts one process of a script for each device of this node.
 
 It takes the flags of both versions of the original: --gpus (1.3), and --cluster_node_ips, --node_ip, --started_port,
 --selected_gpus, --print_config (1.5). Everything after the script's name is passed to the script.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m paddle.distributed.launch_ps`: pservers and trainers of a script on this node, by TRAINING_ROLE.
+"""`python -m paddle.distributed.launch_ps`: starts a script as pservers and trainers; TRAINING_ROLE gives the role.
 
 The job ends when all trainers are done; pservers that are still running then are stopped.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m paddle.distributed.launch_v2`: the pserver and the trainer of this machine in a v2 job, by PADDLE_INIT_*.
+"""`python -m paddle.distributed.launch_v2`: starts this machine's pserver and trainer of a v2 job (PADDLE_INIT_*).
 
 The cluster's own tool starts it on every machine. The pserver serves the trainers of all machines: after this
 machine's trainer is done, it runs until no other trainer needs it.

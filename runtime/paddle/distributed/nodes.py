@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines of a job and the index of this one, from flags or the environment; and the ports of processes."""
+"""Determines a job's machines and the index of this one from flags or the environment, and chooses ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Nodes:
     """The machines of a job.
 
     Attributes:
-        addresses: the addresses of all nodes in order, each once.
+        addresses: the distinct addresses of all nodes, in order.
         index: the index of this node.
     """
 
@@ -87,7 +87,7 @@ def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bo
 
 
 def is_taken(address: str, port: int) -> bool:
-    """Return whether a process listens at an address of this machine; False for other machines' addresses."""
+    """Return whether a process of this machine listens at an address; False for other machines' addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

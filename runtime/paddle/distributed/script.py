@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by all launchers: flags, environment, logs, and starting processes."""
+"""The parts that all launchers share: flags, environment, logs, and starting processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
 
 
 def parser(module: str, summary: str) -> argparse.ArgumentParser:
-    """Return a parser without abbreviated flags; unknown flags belong after the script's name."""
+    """Return a parser that accepts no abbreviated flags.
+
+    Its errors advise to put unknown flags after the script's name.
+    """
     return argparse.ArgumentParser(
         prog=f"python -m {module}", description=summary, allow_abbrev=False, add_help=True
     )
@@ -89,7 +92,7 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
 
 
 def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; the arguments after the script's name stay unchanged.
+    """Parse a command line; arguments after the script's name are passed on unchanged.
 
     Some versions of argparse would drop a `--` from the script's arguments.
     """
@@ -106,7 +109,7 @@ def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Name
 
 
 def argv(given: argparse.Namespace) -> tuple[str, ...]:
-    """Return the command of every process. Raises ConfigError: the script does not exist."""
+    """Return the command of every process. Raises ConfigError if the script does not exist."""
     script: str = given.training_script
     if not Path(script).is_file():
         raise ConfigError(
@@ -117,7 +120,7 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
 
 
 def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dict[str, str]:
-    """Return the environment of all processes on this node: the user's complete one, unlike the original, and more.
+    """Return the environment that this node's processes share, which extends the user's (unlike the original's).
 
     Args:
         processes: the number of processes, which share the cores.
@@ -151,7 +154,7 @@ def log_folder(text: str) -> Path | None:
 
 
 def _pid(text: str) -> int:
-    """Parse --parent_pid: only the parent's ID is accepted, since the exit of another process cannot be noticed."""
+    """Parse --parent_pid. Only the parent's ID is accepted, because the exit of other processes cannot be detected."""
     if text != str(os.getppid()):
         raise argparse.ArgumentTypeError(
             f"expected the id of the process that starts this one, {os.getppid()}, got {text!r}; "
@@ -190,7 +193,10 @@ def _misplaced(module: str, given: argparse.Namespace, arguments: Sequence[str])
 
 
 def _split(words: Sequence[str], wanted: set[str]) -> tuple[list[str], list[str]]:
-    """Split words into the flags with these names, with their values, and all else; nothing after `--` is a flag."""
+    """Split arguments into the flags with these names (with their values) and all others.
+
+    Nothing after `--` is a flag.
+    """
     flags: list[str] = []
     rest: list[str] = []
     left = list(words)

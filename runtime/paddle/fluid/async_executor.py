@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncExecutor of Fluid 1.2 to 1.4: trains on files of MultiSlot text; a DataFeedDesc describes their slots."""
+"""AsyncExecutor of Fluid 1.2 to 1.4: trains on files in MultiSlot text format; a DataFeedDesc describes their slots."""
 
 from __future__ import annotations
 

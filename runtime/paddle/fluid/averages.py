@@ -50,7 +50,10 @@ def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
 
 
 class _Averages(ABC):
-    """Base of averages: inside `with average.apply(executor):`, parameters of the global scope hold their averages."""
+    """Base class of averages.
+
+    Inside `with average.apply(executor):`, parameters in the global scope hold their averages.
+    """
 
     def __init__(self) -> None:
         self._backup: dict[str, Any] = {}
@@ -141,7 +144,7 @@ class ModelAverage(_Averages):
         return means
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Return the names of the variables that hold the sums and counts."""
+        """Return the names of the variables that hold the sums and update counts."""
         return [each.name for kept in self._kept.values() for each in kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
@@ -167,7 +170,7 @@ class ModelAverage(_Averages):
         no_grad_set: Collection[Name] | None = None,
         grad_clip: object = None,
     ) -> NoReturn:
-        """Raise an error: a ModelAverage does not update parameters.
+        """Raise FluidError: a ModelAverage does not update parameters.
 
         Raises:
             FluidError: always.
@@ -177,11 +180,11 @@ class ModelAverage(_Averages):
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Sequence[object]
     ) -> NoReturn:
-        """Raise an error: a ModelAverage does not update parameters."""
+        """Raise FluidError: a ModelAverage does not update parameters."""
         raise _updates_nothing("apply_optimize")
 
     def apply_gradients(self, params_grads: Sequence[object]) -> NoReturn:
-        """Raise an error: a ModelAverage does not update parameters."""
+        """Raise FluidError: a ModelAverage does not update parameters."""
         raise _updates_nothing("apply_gradients")
 
     def _append(self, parameter: Parameter) -> dict[str, Variable]:
@@ -212,7 +215,7 @@ class ExponentialMovingAverage(_Averages):
     def __init__(
         self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None
     ) -> None:
-        """Record the parameters of the default main program.
+        """Average the parameters of the default main program.
 
         Args:
             decay: the decay, at least 0 and below 1.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward and gradients: the core's functions, plus the operator roles that transpilers search for."""
+"""append_backward and gradients: extend the core's functions with the operator roles that transpilers search for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def append_backward(
 
     Raises:
         FluidTypeError: the loss is not a variable.
-        FluidError: there is another callback.
+        FluidError: callbacks contains a different callback.
         BackwardError: the loss is not differentiable, or not with respect to a variable in the list; see the core.
     """
     if not isinstance(loss, Variable):

@@ -78,7 +78,7 @@ class GradientClipByValue(BaseGradientClipAttr):
 
 
 class GradientClipByNorm(BaseGradientClipAttr):
-    """Scales a gradient down to a norm of at most clip_norm."""
+    """Scales a gradient down to an L2 norm of at most clip_norm."""
 
     def __init__(self, clip_norm: float) -> None:
         self.clip_norm = float(clip_norm)
@@ -88,7 +88,7 @@ class GradientClipByNorm(BaseGradientClipAttr):
 
 
 class GradientClipByGlobalNorm(BaseGradientClipAttr):
-    """Scales the gradients of a group down so that their joint norm is at most clip_norm."""
+    """Scales the gradients of a group down so that their global L2 norm is at most clip_norm."""
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
         if not isinstance(group_name, str):
@@ -143,7 +143,7 @@ ClipByGlobalNorm = GradientClipByGlobalNorm
 
 
 def error_clip_callback(block: Block, context: object) -> None:
-    """Do nothing: `append_backward` clips by `ErrorClipByValue` with and without this callback."""
+    """Do nothing, because `append_backward` applies error clips with and without this callback."""
 
 
 def set_gradient_clip(

@@ -42,7 +42,9 @@ class CompiledProgram:
         num_trainers: int | None = None,
         trainer_id: int | None = None,
     ) -> CompiledProgram:
-        """Run on several devices: each computes a part of the batch, and the gradients of all parts are averaged.
+        """Configure the program to run on several devices.
+
+        Each computes a part of the batch, and gradients are averaged.
 
         Args:
             loss_name: the loss to train.
@@ -75,7 +77,7 @@ class CompiledProgram:
         return run_parallel(self._over(executor), self._program, feed, fetch_list, scope, return_numpy)
 
     def average(self, executor: Executor, scope: Scope | None = None) -> None:
-        """Average the parameters of all trainers; wait until every trainer has called this or ended.
+        """Average the parameters of all trainers; block until every trainer has called this or ended.
 
         Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) must call it before they save a
         model. With summed gradients, it does nothing.

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class op_proto_and_checker_maker:  # noqa: N801 - the original's name
-    """Operator roles, and the names of the attributes that every operator has."""
+    """The operator roles, and the names of the attributes that every operator has."""
 
     class OpRole(IntFlag):
         """Values of the attribute `op_role`."""
@@ -75,12 +75,12 @@ def kTempVarName() -> str:  # noqa: N802
 
 
 def kGradVarSuffix() -> str:  # noqa: N802
-    """Return what follows a variable's name in the name of its gradient."""
+    """Return the suffix that turns a variable's name into the name of its gradient."""
     return "@GRAD"
 
 
 def kZeroVarSuffix() -> str:  # noqa: N802
-    """Return what follows a variable's name in the name of zeros of its shape."""
+    """Return the suffix that turns a variable's name into the name of a variable of zeros with its shape."""
     return "@ZERO"
 
 
@@ -90,7 +90,7 @@ def op_support_gpu(op_type: str) -> bool:
 
 
 def is_float16_supported(place: CPUPlace | CUDAPlace) -> bool:
-    """Return whether a place computes in float16 by itself: a GPU does."""
+    """Return whether a place supports float16 natively, as GPUs do."""
     return isinstance(place, CUDAPlace)
 
 

@@ -33,10 +33,10 @@ class DataFeeder:
         Args:
             feed_list: one variable, or name of a variable, per field of a sample.
             place: ignored.
-            program: program in which names are looked up.
+            program: program in which names are searched; None: the default main program.
 
         Raises:
-            FluidTypeError: an element of feed_list is neither.
+            FluidTypeError: an element of feed_list is neither a variable nor a name.
         """
         block = (program or default_main_program()).global_block()
         self._variables = []

@@ -31,7 +31,7 @@ class DatasetFactory:
         """Return an empty dataset: a QueueDataset, an InMemoryDataset or a FileInstantDataset.
 
         Raises:
-            FluidError: unknown class.
+            FluidError: the class is unknown.
         """
         found = _CLASSES.get(datafeed_class)
         if found is None:
@@ -40,7 +40,7 @@ class DatasetFactory:
 
 
 class DatasetBase:
-    """Settings that all datasets have: files, slots, a pipe command, threads and the batch size.
+    """Base class of datasets, with their common settings: files, slots, a pipe command, threads and the batch size.
 
     Attributes:
         thread_num: number of threads that read and parse files, and number of threads that train; a single thread keeps
@@ -96,7 +96,7 @@ class DatasetBase:
         self._files = tuple(map(str, filelist))
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Set the file system, and the `user,password`, for files whose paths begin with hdfs: or afs:."""
+        """Set the file system name and the `user,password` for files whose paths begin with hdfs: or afs:."""
         self._hdfs = (fs_name, fs_ugi)
 
     def desc(self) -> str:
@@ -126,7 +126,7 @@ class QueueDataset(DatasetBase):
     feed_name = "MultiSlotDataFeed"
 
     def local_shuffle(self) -> None:
-        """Raise an error: the samples of a QueueDataset are not in memory.
+        """Raise NotImplementedError, because the samples of a QueueDataset are not in memory.
 
         Raises:
             NotImplementedError: always.
@@ -134,7 +134,7 @@ class QueueDataset(DatasetBase):
         raise NotImplementedError("a QueueDataset cannot be shuffled: use an InMemoryDataset")
 
     def global_shuffle(self, fleet: Any = None) -> None:
-        """Raise an error: the samples of a QueueDataset are not in memory."""
+        """Raise NotImplementedError, because the samples of a QueueDataset are not in memory."""
         self.local_shuffle()
 
 
@@ -164,7 +164,7 @@ class InMemoryDataset(DatasetBase):
         """Do nothing: `global_shuffle` sends all samples, one slot at a time."""
 
     def load_into_memory(self) -> None:
-        """Read all files into memory, replacing the samples that are there."""
+        """Read all files into memory, replacing all samples in memory."""
         self.release_memory()
         parts = list(self._samples())
         if not parts:
@@ -197,7 +197,7 @@ class InMemoryDataset(DatasetBase):
             thread_num: ignored.
 
         Raises:
-            RunError: the fleet and the job differ in their number of trainers.
+            RunError: the fleet's number of trainers differs from the job's.
             CollectiveError: a trainer did not call this.
         """
         endpoints = JobEnvironment.read().trainer_endpoints
@@ -234,7 +234,7 @@ class InMemoryDataset(DatasetBase):
         return 0 if self._order is None else len(self._order)
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass over the samples in memory."""
+        """Yield the batches of one pass over the samples in memory; `threads` is ignored."""
         held, order, size = self._loaded(), self._order, self._description.batch_size
         for start in range(0, held.count, size):
             if order is None:

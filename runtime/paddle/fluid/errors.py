@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of Fluid scripts in addition to the core's, and names of Fluid 1.5 that are missing here, with replacements.
+"""Errors of Fluid scripts in addition to the core's, and replacements for names of Fluid 1.5 that are not available.
 
 Each error is also a subclass of the exception that users of Fluid expect.
 """
@@ -18,19 +18,19 @@ from paddle.errors import ConfigError, MissingNameError, PaddleError
 
 
 class FluidError(ConfigError):
-    """An invalid value or combination; also a ValueError."""
+    """Raised for an invalid value or combination; also a ValueError."""
 
 
 class FluidTypeError(FluidError, TypeError):
-    """An argument of the wrong type."""
+    """Raised for an argument of the wrong type; also a TypeError."""
 
 
 class RunError(PaddleError, RuntimeError):
-    """The current state does not allow an operation: the executor is closed, or a value has sequences."""
+    """Raised when an operation is not possible in the current state, for example because the executor is closed."""
 
 
 class ModelFileError(FluidError, errors.ModelFileError):
-    """A file does not have the expected contents."""
+    """Raised when a file does not have the expected contents."""
 
 
 ABSENT: Mapping[str, str] = MappingProxyType(
@@ -51,7 +51,7 @@ ABSENT: Mapping[str, str] = MappingProxyType(
 
 
 def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
-    """Return a module's `__getattr__`; it searches other modules, or raises an error that names a replacement.
+    """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
 
     Args:
         module: name of the module.

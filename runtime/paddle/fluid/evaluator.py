@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators: accumulate metrics over minibatches in variables of a program. `fluid.metrics` need no variables."""
+"""Evaluators, which accumulate metrics over minibatches in variables of a program.
+
+`fluid.metrics` needs no variables.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ Array = npt.NDArray[Any]
 
 
 class Evaluator:
-    """Base class of evaluators: each run of the main program adds to their counts.
+    """Base class of evaluators: each run of the main program updates their counts.
 
     Attributes:
         metrics: variables that hold the metrics of one minibatch.
@@ -60,7 +63,7 @@ class Evaluator:
     create_state = _create_state  # the name until 0.14
 
     def _add_up(self, suffix: str, counted: Variable) -> None:
-        """Add a count of a minibatch, with shape (1,) or fewer dimensions, to a state of its dtype."""
+        """Add a minibatch's count, (1,) or scalar, to a state variable of the same dtype."""
         state = self._create_state(suffix, counted.dtype, (1,))
         sums([state, counted], out=state)
 
@@ -69,7 +72,10 @@ class Evaluator:
 
 
 class Accuracy(Evaluator):
-    """The fraction of rows whose label is among the k highest scores; `metrics` has the minibatch's fraction."""
+    """Computes the fraction of rows whose label is among the k highest scores.
+
+    `metrics` has the minibatch's fraction.
+    """
 
     def __init__(self, input: Variable, label: Variable, k: int = 1) -> None:
         super().__init__("accuracy")
@@ -93,9 +99,9 @@ class Accuracy(Evaluator):
 
 
 class ChunkEvaluator(Evaluator):
-    """Precision, recall and F1 score of chunks; `metrics` has the values of one minibatch.
+    """Computes precision, recall and F1 score of chunks; `metrics` has the values of one minibatch.
 
-    Args: see `layers.chunk_eval`.
+    The arguments are those of `layers.chunk_eval`.
     """
 
     def __init__(
@@ -127,9 +133,9 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance, and the fraction of sequences with errors; `metrics` has (distances, count).
+    """Computes the mean edit distance and the fraction of sequences with errors; `metrics` has (distances, count).
 
-    Args: see `layers.edit_distance`.
+    The arguments are those of `layers.edit_distance`.
     """
 
     def __init__(self, input: Variable, label: Variable, ignored_tokens: Sequence[int] | None = None) -> None:

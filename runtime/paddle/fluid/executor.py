@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executor: feeds a program, runs it and fetches values. The core's executor runs the operators."""
+"""Executor: feeds a program, runs it and fetches values; the core's executor runs the operators."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Batches(Protocol):
     thread_num: int
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass; `threads` is the number of reading threads, 0: the dataset's setting."""
+        """Yield the batches of a pass; `threads` is the number of reading threads; 0 uses the dataset's setting."""
 
 
 class Executor:
@@ -100,7 +100,7 @@ class Executor:
                 fetches.
 
         Raises:
-            RunError: the executor is closed; or return_numpy is True and a fetched value has sequences.
+            RunError: the executor is closed, or return_numpy is True and a fetched value has sequences.
             FluidTypeError: program or feed has the wrong type.
         """
         if self._closed:
@@ -118,7 +118,10 @@ class Executor:
         return target.run(self, feed, fetches, where, return_numpy)
 
     def _with_trainers(self, program: Program) -> Program | Compiled:
-        """Return a transpiled program as one that is trained with the other trainers; unchanged without updates."""
+        """Return a transpiled program as one that is trained with the other trainers.
+
+        A program without updates is returned unchanged.
+        """
         ops = program.global_block().ops
         if not any(isinstance(op, Operator) and op.role & OpRole.OPTIMIZE for op in ops):
             return program
@@ -141,7 +144,7 @@ class Executor:
     ) -> list[Any]:
         """Run a program and return the values in the core's types.
 
-        A server's program serves until every trainer has connected and left.
+        The program of a server serves requests until every trainer has connected and left.
 
         Raises:
             PserverLost: a parameter server is unreachable.
@@ -175,8 +178,8 @@ class Executor:
     ) -> None:
         """Run a program on each batch of a dataset, and print fetched values.
 
-        `thread` threads read and parse files, one thread prepares batches, and `thread` threads train. The latter
-        update shared parameters without locks (Hogwild): updates can get lost, and results differ from run to run. With
+        `thread` threads read and parse files, one thread prepares batches, and `thread` threads train. Training threads
+        update shared parameters without locks (Hogwild): updates can be lost, and results differ from run to run. With
         one thread, results are repeatable. A program that uses servers, a GPU or CompiledProgram is trained by one
         thread.
 
@@ -229,7 +232,10 @@ class Executor:
             yield put
 
     def steps(self, program: Program | Compiled | None, threads: int, scope: Scope | None) -> list[Step]:
-        """Return one function per thread, which runs the program on a given batch; see `train_from_dataset`."""
+        """Return one function per thread; each runs the program on the batch that it is given.
+
+        See `train_from_dataset`.
+        """
         target = default_main_program() if program is None else program
         is_alone = (
             isinstance(target, Program)
@@ -257,7 +263,7 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Do what `train_from_dataset` does, but without the backward pass, updates and messages to servers."""
+        """Run only the forward pass of a program on each batch of a dataset; see `train_from_dataset`."""
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = target.clone()
@@ -272,7 +278,7 @@ class Executor:
 
 
 def fetch_var(name: Name, scope: Scope | None = None, return_numpy: bool = True) -> Any:
-    """Return the value of a variable in a scope; None: the global scope.
+    """Return the value of a variable in a scope; scope None is the global scope.
 
     Raises:
         NotInitialisedError: the variable has no value.
@@ -318,7 +324,7 @@ def _one_feed(feed: Any) -> Mapping[str, Any]:
 
 
 def given(value: Any, name: Name, return_numpy: bool) -> Any:
-    """Return a fetched value as users receive it: an array, or a tensor that can hold sequences.
+    """Return a fetched value as an array or, if not return_numpy, as a LoDTensor, which can hold sequences.
 
     Raises:
         RunError: an array is requested, but the value has sequences.

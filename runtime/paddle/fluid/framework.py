@@ -30,7 +30,7 @@ def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
 
 
 def dtype_is_floating(dtype: Any) -> bool:
-    """Return whether a dtype is one of floating point numbers."""
+    """Return whether a dtype is a floating-point type."""
     return VarType.of(dtype).numpy.kind == "f"
 
 
@@ -45,7 +45,7 @@ def in_dygraph_mode() -> bool:
 
 
 def _get_var(name: str, program: Program | None = None) -> Variable:
-    """Return a variable of block 0 of a program; None: the default main program."""
+    """Return a variable of block 0 of a program; program None is the default main program."""
     return (program or default_main_program()).global_block().var(name)
 
 

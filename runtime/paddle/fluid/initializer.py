@@ -24,7 +24,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class Initializer(ABC):
-    """The base class of initializers, which set a variable's initial value."""
+    """Base class of initializers, which set a variable's initial value."""
 
     @abstractmethod
     def __call__(self, var: Variable, block: Block) -> Operator:
@@ -72,8 +72,9 @@ class TruncatedNormalInitializer(_Operator):
 
 
 class XavierInitializer(Initializer):
-    """Draws from U(−√(6/(fan_in + fan_out)), √(6/(fan_in + fan_out))), or from N(0, 2/(fan_in + fan_out)) (Glorot and
-    Bengio, 2010)."""
+    """Draws from U(−a, a) with a = √(6/(fan_in + fan_out)), or from N(0, 2/(fan_in + fan_out)).
+
+    Source: Glorot and Bengio, 2010."""
 
     def __init__(
         self, uniform: bool = True, fan_in: int | None = None, fan_out: int | None = None, seed: int = 0
@@ -101,7 +102,7 @@ class MSRAInitializer(Initializer):
 
 
 class NumpyArrayInitializer(Initializer):
-    """Sets the values of a given array, which is float32 or int32."""
+    """Sets a variable to the values of a float32 or int32 array."""
 
     def __init__(self, value: npt.NDArray[np.generic]) -> None:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fi":

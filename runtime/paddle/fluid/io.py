@@ -64,7 +64,7 @@ def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]
     """Return a parameter's value in the global scope, as an array.
 
     Raises:
-        FluidTypeError: `para` is not a parameter.
+        FluidTypeError: para is not a parameter.
     """
     if not isinstance(para, Parameter):
         raise FluidTypeError(f"get_parameter_value: expected a Parameter, got {para!r}")
@@ -82,7 +82,10 @@ def get_parameter_value_by_name(
 def get_inference_program(
     target_vars: Sequence[Variable] | Variable, main_program: Program | None = None
 ) -> Program:
-    """Return a program that computes variables in test mode. Fluid 1.2 replaced this with `clone(for_test=True)`."""
+    """Return a program that computes the given variables in test mode.
+
+    Fluid 1.2 replaced this with `clone(for_test=True)`.
+    """
     return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
 
 
@@ -154,7 +157,7 @@ def load_inference_model(
     params_filename: str | None = None,
     pserver_endpoints: Sequence[str] | None = None,
 ) -> tuple[Program, list[str], list[Variable]]:
-    """Load a model, with its variables into the global scope; return (program, names to feed, variables to fetch).
+    """Load a model and set its variables in the global scope; return (program, names to feed, variables to fetch).
 
     Raises:
         ModelFileError: a file is missing or damaged.

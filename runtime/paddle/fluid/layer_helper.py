@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerHelper, which all layers use: names, parameters, initializers, temporaries, bias and activation.
+"""LayerHelper, with which layers create names, parameters, initial values, temporaries, biases and activations.
 
 The layer `fc_0` has parameters `fc_0.w_0` and `fc_0.b_0`, and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ... The argument
 `name` replaces `fc_0`.
@@ -89,7 +89,8 @@ class LayerHelper:
             type: the operator.
             inputs: mapping from slots to variables; a slot with None is omitted.
             attrs: mapping from names to values; None stands for the default.
-            outs: mapping from slots to the variable to write, or the name of a new one; all other outputs are new.
+            outs: mapping from slots to the variable to write, or the name of a new variable; all other outputs are new
+                variables.
             fixed: slots of outputs through which no gradient is propagated.
         """
         given = outs or {}
@@ -147,7 +148,7 @@ class LayerHelper:
             attr: the attributes that were passed to the layer; not False.
             shape: the parameter's shape; all dimensions must be known.
             dtype: the parameter's dtype.
-            is_bias: name it `.b_` and initialize it to 0, unless the attributes specify otherwise.
+            is_bias: whether to name it `.b_` and initialize it to 0, unless the attributes specify otherwise.
             default_initializer: initializer to use if `attr` has none; None: Xavier for weights, 0 for biases.
         """
         known = to_attr(attr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics accumulated over minibatches in Python: update, eval, reset. DetectionMAP is computed by a program."""
+"""Metrics accumulated over minibatches in Python, with update, eval and reset. A program computes DetectionMAP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class MetricBase(ABC):
-    """Base class of metrics. Attributes without a leading underscore are counts."""
+    """Base class of metrics. Attributes without a leading underscore are counts, which `reset` sets to 0."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or type(self).__name__
@@ -77,7 +77,7 @@ class CompositeMetric(MetricBase):
 
 
 class Precision(MetricBase):
-    """The fraction of true positives among the predicted positives."""
+    """Computes the fraction of true positives among the predicted positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -85,7 +85,7 @@ class Precision(MetricBase):
         self.fp = 0
 
     def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Add a minibatch of 0/1 predictions, which are rounded, and labels."""
+        """Add a minibatch of predictions, which are rounded to 0 or 1, and labels (0 or 1)."""
         positive, true = _rounded(preds) == 1, np.asarray(labels).reshape(-1) == 1
         self.tp += int((positive & true).sum())
         self.fp += int((positive & ~true).sum())
@@ -96,7 +96,7 @@ class Precision(MetricBase):
 
 
 class Recall(MetricBase):
-    """The fraction of true positives among the actual positives."""
+    """Computes the fraction of true positives among the actual positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -104,7 +104,7 @@ class Recall(MetricBase):
         self.fn = 0
 
     def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Add a minibatch of 0/1 predictions, which are rounded, and labels."""
+        """Add a minibatch of predictions, which are rounded to 0 or 1, and labels (0 or 1)."""
         positive, true = _rounded(preds) == 1, np.asarray(labels).reshape(-1) == 1
         self.tp += int((positive & true).sum())
         self.fn += int((~positive & true).sum())
@@ -115,7 +115,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """The mean of the minibatches' accuracies, weighted by minibatch size."""
+    """Computes the mean of the minibatches' accuracies, weighted by minibatch size."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -141,7 +141,7 @@ class Accuracy(MetricBase):
 
 
 class ChunkEvaluator(MetricBase):
-    """Precision, recall and F1 score of chunks, computed from counts."""
+    """Computes precision, recall and F1 score of chunks from their counts."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -164,7 +164,7 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance, and the fraction of sequences with errors."""
+    """Computes the mean edit distance, and the fraction of sequences with errors."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -191,7 +191,7 @@ class EditDistance(MetricBase):
 
 
 class Auc(MetricBase):
-    """Area under the ROC curve, computed from counts per bucket of the probability."""
+    """Computes the area under the ROC curve from counts per bucket of the probability."""
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
         super().__init__(name)
@@ -209,7 +209,7 @@ class Auc(MetricBase):
         np.add.at(self.stat_neg, places[~true], 1)
 
     def eval(self) -> float:
-        """Return the area under the curve; 0 while one of the classes is missing."""
+        """Return the area under the curve; 0 if the labels so far contain only one class."""
         positive, negative = (np.cumsum(each[::-1]) for each in (self.stat_pos, self.stat_neg))
         if not positive[-1] or not negative[-1]:
             return 0.0
@@ -218,7 +218,7 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Mean average precision of detected boxes, in variables that each run of the main program updates.
+    """Computes the mean average precision of detected boxes, in variables that each run of the main program updates.
 
     Args:
         input: (rows, 6) label, score and box, one sequence per image; see `multiclass_nms`.
@@ -275,7 +275,7 @@ class DetectionMAP:
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Reset the statistics: append an operator to `reset_program`, or to a new program, and run it."""
+        """Reset the statistics, by an operator that is appended to `reset_program` (or a new program) and run."""
         program = reset_program or Program()
         with program_guard(program):
             state = self.has_state
@@ -301,7 +301,7 @@ def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 class WeightedAverage:
-    """The weighted mean of numbers or arrays."""
+    """Computes the weighted mean of numbers or arrays."""
 
     def __init__(self) -> None:
         self.reset()

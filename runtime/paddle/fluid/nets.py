@@ -26,7 +26,7 @@ _T = TypeVar("_T")
     "use_cudnn=True"
 )
 def simple_img_conv_pool(given: dict[str, Any]) -> Variable:
-    """Return the pooled output of a 2-D convolution."""
+    """Append a 2-D convolution and a pooling layer; return the pooled output."""
     of_conv = "input num_filters filter_size stride=conv_stride padding=conv_padding dilation=conv_dilation"
     hidden = layers.conv2d(
         **renamed(given, f"{of_conv} groups=conv_groups param_attr bias_attr use_cudnn act")
@@ -49,7 +49,8 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Return the pooled output of consecutive convolutions; batch norm, where used, applies the activation.
+    """Append convolutions and a pooling layer; return the pooled output. Batch norm, where used, applies the
+    activation.
 
     Args:
         conv_num_filter: number of filters of each convolution.
@@ -91,7 +92,7 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: ParamAttrLike = None,
 ) -> Variable:
-    """Return the pooled output of a convolution along each sequence."""
+    """Append a convolution along each sequence and a pooling layer; return one row per sequence."""
     hidden = layers.sequence_conv(
         input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act
     )
@@ -107,7 +108,7 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """Return softmax(Q Kᵀ/√d) V, (batch, queries, width), with one or several heads (Vaswani et al., 2017).
+    """Return softmax(Q Kᵀ/√d) V, (batch, queries, width), for one or several heads (Vaswani et al., 2017).
 
     Raises:
         FluidError: a width is not divisible by the number of heads.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: backward pass, clipping, decay, then one update operator per parameter, sorted by name.
+"""Optimizers, which append the backward pass, clipping, weight decay, and an update operator per parameter (by name).
 
 The state of an update is stored in persistable variables `<parameter>_<name>_0` with the parameter's shape.
 """
@@ -49,7 +49,8 @@ class Optimizer:
         rule: the update operator and its state; None: subclasses append their own operators.
         fields: mapping from the operator's attributes to fields without `_`, whose values at `minimize` are used.
         fills: mapping from names of state variables to their initial values.
-        exempting: mapping from attributes to predicates of a parameter; the attribute is 0 where its predicate is true.
+        exempting: mapping from attributes to predicates; an attribute is 0 for parameters for which its predicate is
+            true.
     """
 
     rule: ClassVar[Fluid | None] = None
@@ -133,7 +134,7 @@ class Optimizer:
             return self.apply_gradients(params_grads)
 
     def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
-        """Append clipping, decay and updates to the default main program; return the update operators.
+        """Append clipping, weight decay and updates to the default main program; return the update operators.
 
         Raises:
             FluidError: there is no gradient to apply.
@@ -359,7 +360,7 @@ _Momentum: Any = globals()["MomentumOptimizer"]
 
 
 class DGCMomentumOptimizer(DeepGradientCompression, _Momentum):  # type: ignore[misc]
-    """Momentum that sends only part of each gradient with at least 16,384 elements; see `ops.update.dgc`."""
+    """Momentum with deep gradient compression: sends only a part of each gradient of 16,384 or more elements."""
 
 
 __all__ += ["DGCMomentumOptimizer"]

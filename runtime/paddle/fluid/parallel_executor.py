@@ -19,7 +19,7 @@ from paddle.graph.block import Name
 
 
 class ParallelExecutor:
-    """Runs one program, with a part of the batch on each place."""
+    """Runs one program on several places, each of which computes a part of the batch."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ParallelExecutor:
         return run_parallel(self._parallel, self._program, feeding, fetch_list, scope, return_numpy)
 
     def average(self) -> None:
-        """Average the parameters of all trainers; wait until every trainer has called this or ended.
+        """Average the parameters of all trainers; block until every trainer has called this or ended.
 
         Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) must call it before they save a
         model. With summed gradients, it does nothing.

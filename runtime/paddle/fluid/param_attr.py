@@ -16,7 +16,7 @@ from paddle.fluid.regularizer import WeightDecayRegularizer
 
 @dataclass
 class ParamAttr:
-    """Name, initial value, learning rate, decay and clipping of one parameter.
+    """Settings of one parameter: name, initial value, learning rate, decay and clipping.
 
     Attributes:
         name: the parameter's name; None: derived from the layer's name. An existing parameter of this name is shared.
@@ -52,7 +52,7 @@ class ParamAttr:
 
 @dataclass(init=False)
 class WeightNormParamAttr(ParamAttr):
-    """A parameter W = g V/||V||, of which g and V are trained as `<name>_g` and `<name>_v`.
+    """Settings of a parameter W = g V/||V||; g and V are trained, as `<name>_g` and `<name>_v`.
 
     Attributes:
         dim: norms are computed over slices along this axis; None: over the whole parameter.
@@ -82,7 +82,7 @@ ParamAttrLike: TypeAlias = "ParamAttr | str | Initializer | WeightDecayRegulariz
 
 
 def to_attr(given: ParamAttrLike) -> ParamAttr | None:
-    """Return the ParamAttr that a layer's argument stands for; None: no parameter.
+    """Convert a layer's argument to a ParamAttr; return None for False, which means no parameter.
 
     Raises:
         FluidTypeError: the argument has the wrong type.

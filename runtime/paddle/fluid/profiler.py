@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Row(NamedTuple):
-    """The run times of one type of operator in one thread, in ms."""
+    """Statistics of the run times of one operator type in one thread, in ms."""
 
     event: str
     calls: int
@@ -54,7 +54,7 @@ def start_profiler(state: str) -> None:
         state: "CPU": record the time until a kernel has started; "GPU" and "All": until it has finished.
 
     Raises:
-        FluidError: unknown state.
+        FluidError: the state is unknown.
     """
     if state not in _STATES:
         raise FluidError(f"profiler: expected state to be one of {', '.join(_STATES)}, got {state!r}")
@@ -70,7 +70,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
         profile_path: path of the trace, JSON in Chrome's format; an existing file is overwritten.
 
     Raises:
-        FluidError: unknown key.
+        FluidError: the key is unknown.
         OSError: the file cannot be written.
     """
     order = _order(sorted_key)
@@ -97,7 +97,7 @@ def profiler(
     """Record the run times of operators inside the block; see `start_profiler` and `stop_profiler`.
 
     Raises:
-        FluidError: unknown state or sorted_key.
+        FluidError: state or sorted_key is unknown.
         OSError: the file cannot be written.
     """
     _order(sorted_key)

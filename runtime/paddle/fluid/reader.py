@@ -44,11 +44,11 @@ class PyReader:
         """Create a reader and, unless it is iterable, append the operator that reads.
 
         Args:
-            feed_list: the variables that a batch has values for.
+            feed_list: the variables for which a batch has values.
             capacity: maximum number of prefetched batches.
             use_double_buffer: ignored: batches are always prefetched.
-            iterable: yield feeds for `Executor.run`, instead of being read by the program.
-            return_list: with one place, an iterable reader yields lists of values.
+            iterable: whether the reader yields feeds for `Executor.run`, instead of being read by the program.
+            return_list: whether an iterable reader with one place yields lists of values instead of dicts.
             name: the name of the reader.
         """
         capacity = int(capacity)
@@ -114,7 +114,7 @@ class PyReader:
         """Begin a pass and start prefetching.
 
         Raises:
-            RunError: no source was set, the pass has begun already, or the reader is iterable.
+            RunError: no source was set, a pass has already begun, or the reader is iterable.
         """
         if self._iterable:
             raise RunError(f"{self.name!r} is iterable: iterate over it instead of starting it")

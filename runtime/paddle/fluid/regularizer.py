@@ -23,7 +23,7 @@ class WeightDecayRegularizer(ABC):
 
     @abstractmethod
     def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
-        """Append the operators that compute the decay of a parameter and return the decay."""
+        """Append the operators that compute the decay of a parameter, and return their result."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._regularization_coeff})"

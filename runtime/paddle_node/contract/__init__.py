@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formats of messages and files that the launcher, the agent and jobs share; above `linux`."""
+"""The formats of messages and files that the launcher, the agent and jobs share. Depends on `linux`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks connect: one rank listens on its endpoint and accepts connections; the other retries until it is accepted.
+"""Connects pairs of ranks: one rank listens on its endpoint; the other one retries until its connection is accepted.
 
 Unauthenticated peers cannot delay a rank, and are counted rather than logged one by one. All handshakes run
 concurrently. Their number is bounded: at the limit, the oldest connection of the address with the most connections is
@@ -68,10 +68,10 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
-    """Connect to a rank that is listening or soon will be; log the reason if this takes long.
+    """Connect to a rank, and retry until it listens; log the reason if this takes long.
 
     Args:
-        greet: the handshake to use instead of the rendezvous's.
+        greet: the handshake to use; None uses that of the rendezvous.
 
     Raises:
         PeerLate: the rank did not answer before the deadline.
@@ -100,7 +100,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Guest(Generic[Note]):
-    """A connection from `address` whose handshake must finish before `deadline` (monotonic clock)."""
+    """An incoming connection from `address`; its handshake must finish before `deadline` (monotonic clock)."""
 
     address: str
     steps: Steps[tuple[Stream, Note]]
@@ -108,7 +108,7 @@ class _Guest(Generic[Note]):
 
 
 class Callers(Generic[Note]):
-    """The incoming connections of one listener, until a deadline. Not thread-safe."""
+    """Accepts the connections of one listener until a deadline. Not thread-safe."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Callers(Generic[Note]):
         Args:
             deadline: a time of the monotonic clock.
             says: the type of the record that every caller sends first.
-            greet: the handshake to use instead of the rendezvous's.
+            greet: the handshake to use; None uses that of the rendezvous.
         """
         self._greet = greet or partial(handshake, side=Side.CALLED, secret=me.secret, sealed=me.sealed)
         self._me, self._listener, self._deadline, self._says = me, listener, deadline, says
@@ -139,7 +139,7 @@ class Callers(Generic[Note]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close all connections that were not handed over."""
+        """Close all connections that `next` has not returned."""
         for guest in self._guests.values():
             guest.steps.close()
         for stream, _ in self._introduced:

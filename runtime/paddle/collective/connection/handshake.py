@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handshake between ranks of a job: it encrypts a new connection, and each side proves that it has the job's key.
+"""The handshake between ranks: encrypts a new connection, and lets each side prove that it has the job's key.
 
 Sealed connections use TLS 1.2 with an anonymous key exchange (RFC 7919 group, AES-256-GCM), since nodes have no
 certificates. Authentication rests on the proof alone: both sides send a keyed hash of the connection's `tls-unique`
@@ -37,7 +37,7 @@ ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
 
 
 class Side(Enum):
-    """The side of a connection that this process is on."""
+    """This process's side of a connection."""
 
     CALLING = b"calling"
     CALLED = b"called"
@@ -49,7 +49,9 @@ class Side(Enum):
 
 
 def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool) -> Steps[Stream]:
-    """Return the connection, ready for use. The caller stops the generator after `HANDSHAKE_S`.
+    """Run the handshake as a generator, and return the `Stream`.
+
+    The caller must stop the generator after `HANDSHAKE_S`.
 
     Args:
         sock: a new connection; closed if the handshake fails or is stopped.
@@ -57,7 +59,7 @@ def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: boo
         sealed: whether to encrypt; needs a secret.
 
     Raises:
-        WireError: the other end is not a rank of this job, or has other settings.
+        WireError: the other end is not a rank of this job, or has different settings.
         OSError: the connection broke.
     """
     prepare(sock)
@@ -132,7 +134,10 @@ def _binding(stream: Stream) -> bytes:
 
 
 def _tls(side: Side) -> ssl.SSLContext:
-    """Return a TLS context for one connection: a shared one would allow sessions to resume without the proof."""
+    """Return a TLS context for one connection.
+
+    A shared context would allow sessions to resume without authentication.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if side is Side.CALLED else ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # there are no certificates; see above

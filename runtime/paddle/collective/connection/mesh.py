@@ -7,7 +7,7 @@ These links are sealed in pieces (see `paddle.sealing`) if all ranks support it.
 whose connections are already encrypted and authenticated, so a man in the middle cannot downgrade them. The rendezvous
 also distributes the random session ID, which is part of the key: a secret of the job that leaks later does not decrypt
 recorded traffic. A link's token names the caller and the called rank and can be checked only with the key, so a link
-reaches no other rank than intended, and links of an earlier attempt are refused.
+reaches only the intended rank, and links of an earlier attempt are refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _CallAccepted(NamedTuple):
 
 
 def partners(place: int, count: int) -> set[int]:
-    """Return the positions of one node's partners among `count` nodes: ring neighbours and doubling partners."""
+    """Return the positions (from 0) of a node's partners among `count` nodes: ring neighbours and doubling partners."""
     power = 1 << (count.bit_length() - 1)
     found = {(place + 1) % count, (place - 1) % count}
     if place >= power:
@@ -94,7 +94,7 @@ def connected(
 
 
 class _Mesh:
-    """The connections that one rank is establishing; `streams` holds those established so far."""
+    """Establishes the connections of one rank; `streams` holds those established so far."""
 
     def __init__(self, me: Membership, met: Met) -> None:
         self.streams: dict[int, Stream] = {}
@@ -150,7 +150,7 @@ def key_of(secret: bytes, session: bytes) -> bytes:
 
 
 def token_of(key: bytes, caller: int, called: int) -> bytes:
-    """Return the token of one rank's calls to another in a session."""
+    """Return the token with which one rank identifies its connections to another rank in a session."""
     said = caller.to_bytes(4, "little") + called.to_bytes(4, "little")
     return hashlib.blake2b(said, key=key, digest_size=TOKEN_BYTES, person=b"lane").digest()
 
@@ -158,7 +158,9 @@ def token_of(key: bytes, caller: int, called: int) -> bytes:
 def sealing(
     sock: socket.socket, key: bytes, token: bytes = b"", admits: Callable[[bytes], bool] = lambda token: True
 ) -> Steps[Stream]:
-    """Return the connection, ready for use. The caller stops the generator after `HANDSHAKE_S`.
+    """Set up sealing as a generator, and return the `SealedLink`.
+
+    The caller must stop the generator after `HANDSHAKE_S`.
 
     Args:
         sock: a new connection; closed if the handshake fails or is stopped.
@@ -190,7 +192,10 @@ class SealedLink(Stream):
         self._underway = 0  # bytes that were given to be sent, and are not sent as a whole
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """Send a prefix of these bytes. They count as sent once the whole piece that contains them has been sent."""
+        """Send a prefix of these bytes.
+
+        Bytes count as sent once the whole sealed piece that contains them has been sent.
+        """
         try:
             if self._underway:
                 self._sink.flush()

@@ -28,7 +28,7 @@ _ORDERED = ("x86_64", "AMD64", "i686")
 
 
 class Hello(NamedTuple):
-    """A rank's introduction: its number, an ID of its `node`, a digest of all `endpoints`, and see `Met.seals`."""
+    """A rank's introduction: its rank, an ID of its `node`, a digest of all `endpoints`, and whether it can seal."""
 
     rank: int
     node: str
@@ -68,7 +68,7 @@ def meet(me: Membership) -> Met:
 
     Raises:
         PeerLate: some ranks did not connect in time; the message names them.
-        PeerDiffers: a rank has other endpoints, or two processes have the same rank.
+        PeerDiffers: a rank has different endpoints, or two processes have the same rank.
         CollectiveError: communication with rank 0 failed.
     """
     deadline = time.monotonic() + me.timeout_s
@@ -110,7 +110,7 @@ def _receive_all(me: Membership, deadline: float) -> Met:
 
 
 def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stream]) -> None:
-    """Accept and keep the link of a connecting rank."""
+    """Admit a connecting rank, and add its connection to `links`."""
     rank, problem = hello.rank, ""
     if hello.endpoints != _digest(me):
         problem = f"rank {rank} has different endpoints from rank 0, which has {', '.join(me.endpoints)}"
@@ -126,7 +126,7 @@ def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stre
 
 
 def _visit(me: Membership, deadline: float) -> Met:
-    """Connect to rank 0, and retry if it closed the connection silently, as it does when too many are waiting."""
+    """Connect to rank 0; retry if it closes the connection because too many ranks are waiting."""
     again_until = 0.0
     while True:
         try:

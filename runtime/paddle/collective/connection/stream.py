@@ -47,7 +47,7 @@ def prepare(sock: socket.socket, unsent_s: float = UNSENT_S) -> None:
 
 
 class Stream:
-    """Bytes to and from one rank. Not thread-safe."""
+    """A byte stream to and from one rank. Not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Wrap a socket set up by `prepare`."""
@@ -96,7 +96,10 @@ class Stream:
         return count
 
     def sending(self, data: bytes) -> Steps[None]:
-        """Send all of the bytes. Raises ConnectionError: the rank has exited or is unreachable."""
+        """Send all of the bytes, as a generator for `finish`.
+
+        Raises ConnectionError if the rank has exited or is unreachable.
+        """
         rest = memoryview(data)
         while rest:
             count = self.send_some([rest])
@@ -105,7 +108,7 @@ class Stream:
                 yield select.POLLOUT
 
     def taking(self, count: int) -> Steps[bytes]:
-        """Return exactly the given number of bytes; see `sending`."""
+        """Receive exactly `count` bytes, as a generator for `finish`; errors as in `sending`."""
         data = bytearray(count)
         rest = memoryview(data)
         while rest:
@@ -116,18 +119,21 @@ class Stream:
         return bytes(data)
 
     def taking_note(self, kind: type[Note], most: int = _MAX_NOTE) -> Steps[Note]:
-        """Return a record of at most `most` bytes; see `sending`. Raises WireError: the bytes are not a record."""
+        """Receive a record of at most `most` bytes, as a generator.
+
+        Errors as in `sending`, and WireError for invalid bytes.
+        """
         while (note := self.take_note_if_there(kind, most)) is None:
             yield select.POLLIN
         return note
 
     def send_note(self, note: Any, deadline: float) -> None:
-        """Send a small record, see `paddle_node.contract.records`; see `finish`."""
+        """Send a small record of `paddle_node.contract.records`; errors and deadline as in `finish`."""
         text = json.dumps(fields_of(note)).encode()
         finish(self.sending(_LENGTH.pack(len(text)) + text), self.fileno(), deadline)
 
     def take_note(self, kind: type[Note], deadline: float) -> Note:
-        """Wait for a record; see `finish` and `taking_note`."""
+        """Wait for a record and return it; errors as in `finish` and `taking_note`."""
         return finish(self.taking_note(kind), self.fileno(), deadline)
 
     def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums and broadcasts between nodes, by each node's first rank: recursive doubling for small sums, a ring for the rest.
+"""Sums and broadcasts between the nodes' first ranks: small sums by recursive doubling, everything else by a ring.
 
 Recursive doubling: in round k a rank exchanges its partial sum with the rank 2^k away. Both ranks of a pair add the
 same two numbers, and x + y is bit-equal to y + x, so all ranks end with the same bits. If the number of ranks is not a
@@ -58,7 +58,7 @@ class InterNode:
         self._pump(pieces, task, outgoing, incoming, adding=count - 1, ready=stop - start)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
-        """Give the values of node `root`'s first rank to all nodes, in place."""
+        """Replace the values on all nodes by those of the first rank of node `root`, in place."""
         everything = [(0, pieces.nbytes)]
         distance = (self._place - self._ranks.index(root)) % self._count
         outgoing = everything if distance < self._count - 1 else []
@@ -168,7 +168,7 @@ class InterNode:
 
 
 class _Sender:
-    """The data to send: first the task, then ranges of the pieces as they become ready."""
+    """Sends data to a rank: first the task, then ranges of the pieces as they become ready."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], ready: int
@@ -186,11 +186,11 @@ class _Sender:
 
     @property
     def can(self) -> bool:
-        """Return whether anything is ready to be sent."""
+        """Return whether data is ready to be sent."""
         return bool(self._head) or (self.ready > 0 and self._leg < len(self._ranges))
 
     def step(self) -> bool:
-        """Send as much as the connection accepts now; return whether it took anything."""
+        """Send as much as the connection accepts now; return whether anything was sent."""
         views: list[memoryview] = [self._head] if self._head else []
         if self.ready > 0 and self._leg < len(self._ranges):
             stop = min(self._ranges[self._leg][1], self._at + self.ready, self._at + 2 * CHUNK)
@@ -208,8 +208,7 @@ class _Sender:
 
 
 class _Receiver:
-    """The data that remains to be received: the task, then ranges of the pieces, of which the first `adding`
-    are added."""
+    """Receives data from a rank: the task, then ranges of the pieces. The first `adding` ranges are added in place."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], adding: int, rank: int

@@ -90,7 +90,7 @@ class IntraNode:
             self._sum_parts(pieces, task, chunk)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
-        """Give the values of rank `root` to all ranks of this node, in place."""
+        """Replace the values on all ranks of this node by those of rank `root`, in place."""
         place = self._ranks.index(root)
         chunk = CHUNK // pieces.dtype.itemsize
         first = self._posted
@@ -112,7 +112,7 @@ class IntraNode:
         self._slab.close()
 
     def _sum_small(self, pieces: Pieces, task: Task) -> None:
-        """Post all elements together, and add those of all ranks."""
+        """Post all elements at once, and add the elements of all ranks."""
         number, size = self._posted, pieces.size
         self._post(pieces, 0, size, task)
         self._wait(_POSTED, number + 1, task)
@@ -227,7 +227,10 @@ class IntraNode:
                 os.eventfd_write(wake_up, 1)
 
     def _wait(self, which: int, until: int, task: Task) -> None:
-        """Wait until the counters of all other ranks reach `until`; their last chunks must belong to the task."""
+        """Wait until the counters of all other ranks reach `until`.
+
+        Raise PeerDiffers if one posted a different task.
+        """
         words, expected = self._words, task.words()
         for place, base in self._others:
             if words[base + which] < until:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and eventfds that the ranks of a node share: passed as descriptors, and freed with the last process.
+"""Creates the memory and eventfds that the ranks of a node share; the system frees them with the last process.
 
 The node's first rank creates them and passes them to the others over a Unix socket in the abstract namespace, which
 accepts processes of the same user only.

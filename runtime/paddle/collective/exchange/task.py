@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operation: a Task, 32 bytes that ranks compare before they exchange data, and Pieces, its arrays."""
+"""The records of one operation: Task, 32 bytes that ranks compare before they exchange data, and Pieces, its arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kind(IntEnum):
 
 
 class Task(NamedTuple):
-    """One operation, the same on all ranks.
+    """Describes one operation; equal on all ranks.
 
     Attributes:
         number: the number of operations of this group before this one.
@@ -59,7 +59,7 @@ class Task(NamedTuple):
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare this operation with another rank's. Raises PeerDiffers: the two differ."""
+        """Compare this operation with another rank's. Raises PeerDiffers if the two differ."""
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(
@@ -101,13 +101,13 @@ def _of(words: tuple[int, ...]) -> Task:
 
 
 class Pieces:
-    """Several arrays addressed as one sequence of elements, in their own memory.
+    """Addresses several arrays as one sequence of elements, without copying them.
 
     Attributes:
         dtype: the dtype of all arrays.
         size: the number of elements of all arrays together.
         nbytes: the number of bytes of all arrays together.
-        only: (size,), the only array that is not empty; None if there are several, or none.
+        only: the only non-empty array, as (size,); None if there are several or none.
     """
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch: waits that end when another rank is lost, has left or is late; every wait of a group goes through it.
+"""Watch: performs every wait of a group, and ends it when another rank is lost, has left or is late.
 
 Every rank has a control connection to rank 0. A rank that fails sends the reason before it closes, and rank 0 forwards
-it, so that all ranks name the one that failed first rather than the one they heard it from. A connection that breaks
+it, so that all ranks name the rank that failed first. A connection that breaks
 without a message means that its rank was lost. When a wait takes too long, rank 0 asks all ranks which of them are
 waiting: ranks that do not answer are late.
 """
@@ -30,9 +30,9 @@ class News(NamedTuple):
     """A notice from one rank to all others.
 
     Attributes:
-        news: "lost", "differs" or "late": the state of a rank, with `why`; "left": without error, after `done`
-            operations; "call": for round `number`; "overdue": asks which ranks are late; "where": asks which
-            ranks are waiting; "waiting".
+        news: "lost", "differs" or "late": the rank failed for the reason `why`; "left": it left without error after
+            `done` operations; "call": it calls all ranks to round `number`; "overdue": asks which ranks are late;
+            "where": asks which ranks are waiting; "waiting": answers "where".
         rank: the rank that the notice is about; None if unknown.
     """
 
@@ -70,7 +70,7 @@ class Watch:
         self._deadline = time.monotonic() + self.timeout_s
 
     def wait(self, descriptors: Sequence[tuple[int, int]], waits_for: Sequence[int]) -> None:
-        """Wait until one of (descriptor, events) is ready.
+        """Wait until one of the (descriptor, events) pairs is ready.
 
         Args:
             waits_for: the ranks that have to act first, for messages.
@@ -110,11 +110,14 @@ class Watch:
             self._idle = False
 
     def listen(self) -> None:
-        """Process the notices that have arrived, without waiting. Raises CollectiveError: a rank failed or was lost."""
+        """Process the notices that have arrived, without waiting.
+
+        Raises CollectiveError if a rank failed or was lost.
+        """
         self._await_notices(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
-        """Return why a rank sends nothing: the reason if it soon reports one, else that it is lost or late."""
+        """Return the error for a silent rank: the one it soon reports itself, otherwise that it is lost or late."""
         until = time.monotonic() + _GRACE_S
         while self._links and (left_s := until - time.monotonic()) > 0:
             try:
@@ -126,7 +129,7 @@ class Watch:
         return self._late(rank) if late else self._lost(rank, str(error))
 
     def tell(self, error: CollectiveError) -> None:
-        """Send the other ranks the reason why this rank stops."""
+        """Send the other ranks the error that stops this rank."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
         self._send(News(kind, error.rank, str(error)), self._links)
 
@@ -219,8 +222,9 @@ class Watch:
         )
 
     def _await_notices(self, timeout_s: float | None, others: Sequence[tuple[int, int]] = ()) -> list[int]:
-        """Wait for notices or for one of the other (descriptor, events); process the notices, and return the ready
-        descriptors.
+        """Wait for notices or for one of the other (descriptor, events).
+
+        Process the notices, and return the ready descriptors.
         """
         poll = select.poll()
         links = {stream.fileno(): rank for rank, stream in self._links.items()}

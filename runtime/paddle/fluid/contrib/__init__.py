@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace `fluid.contrib` for scripts: cells and decoders, mixed precision, readers; above `optimizer`."""
+"""The namespace `fluid.contrib`: cells and decoders, mixed precision, readers. Depends on `optimizer`."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingDecoder and BeamSearchDecoder: run a StateCell over given words, or over the best words found so far."""
+"""TrainingDecoder and BeamSearchDecoder: run a StateCell over given words, or over the best words found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Decoder:
 
     @property
     def state_cell(self) -> StateCell:
-        """The StateCell, in the block."""
+        """The StateCell; only valid inside the block."""
         self._inside("state_cell")
         return self._cell
 
@@ -92,7 +92,10 @@ class TrainingDecoder(_Decoder):
 
 
 class BeamSearchDecoder(_Decoder):
-    """Runs a state cell over the best words so far, for inference, by `decode()` or a block that the script defines."""
+    """Runs a state cell over the best words found so far, for inference.
+
+    Call `decode()`, or define the step in `block()`.
+    """
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class BeamSearchDecoder(_Decoder):
         end_id: int = 1,
         name: str | None = None,
     ) -> None:
-        """Begin the loop.
+        """Create the decoder; words are generated step by step for all sentences of a batch.
 
         Args:
             state_cell: the states.

@@ -21,7 +21,7 @@ Pair = tuple[Parameter, Variable]
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Any]:
-    """Return a subclass of an optimizer class that also takes `weight_decay` and `apply_decay_param_fun`.
+    """Return a subclass of an optimizer class with the additional arguments `weight_decay` and `apply_decay_param_fun`.
 
     Example: `AdamW = extend_with_decoupled_weight_decay(fluid.optimizer.Adam)`, `AdamW(0.01, learning_rate=0.1)`.
     `weight_decay` is a number or a Variable (1,) and is not multiplied by the learning rate. `apply_decay_param_fun`
@@ -38,7 +38,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
     base: Any = base_optimizer
 
     class OptimizerWithDecoupledWeightDecay(base):  # type: ignore[misc]
-        """The base optimizer, with weight decay apart from the gradient."""
+        """The base optimizer with decoupled weight decay."""
 
         def __init__(
             self,

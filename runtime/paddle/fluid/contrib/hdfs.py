@@ -50,7 +50,7 @@ class HDFSClient:
         return self._run(["-test", "-d", str(hdfs_path)]).returncode == 0
 
     def delete(self, hdfs_path: str) -> bool:
-        """Remove a file, or a folder with its contents; return True even if the path does not exist."""
+        """Remove a file, or a folder with its contents. A missing path counts as success."""
         if not self.is_exist(hdfs_path):
             return True
         return self._done(["-rmr" if self.is_dir(hdfs_path) else "-rm", hdfs_path])
@@ -131,7 +131,7 @@ class HDFSClient:
         return any(self._done(["-put", local_path, hdfs_path]) for _ in range(max(1, retry_times)))
 
     def _makes_room(self, path: str, overwrite: bool) -> bool:
-        """Return whether the destination is free, after removing it if `overwrite`."""
+        """Remove an existing destination if `overwrite`; return whether the destination is free."""
         if not self.is_exist(path):
             return True
         if not overwrite:

@@ -24,10 +24,10 @@ _T = TypeVar("_T")
 
 
 class Layer:
-    """Base class of layer objects: `forward` appends operators to the default programs.
+    """Base class of layer objects, whose `forward` appends operators to the default programs.
 
-    `train`, `eval` and `clear_gradients` belong to the original's imperative mode, where operators run immediately;
-    here they do nothing. `Program.clone(for_test=True)` makes a program for inference.
+    `train`, `eval` and `clear_gradients` belong to the original's imperative mode, in which operators run immediately;
+    in this package, they do nothing. `Program.clone(for_test=True)` makes a program for inference.
     """
 
     def __init__(self, name_scope: str, dtype: npt.DTypeLike = "float32") -> None:
@@ -39,7 +39,10 @@ class Layer:
         self._sub_layers: OrderedDict[str, Layer] = OrderedDict()
 
     def __call__(self, *inputs: Any) -> Any:
-        """Append the layer; the first call creates parameters that fit the sizes of the inputs."""
+        """Append the layer and return its outputs.
+
+        The first call creates parameters that fit the sizes of the inputs.
+        """
         if not self._is_built:
             self._build_once(*inputs)
             self._is_built = True
@@ -108,7 +111,7 @@ class Layer:
         return sublayer
 
     def parameters(self, include_sublayers: bool = True) -> list[Parameter]:
-        """Return the parameters of this layer and of its sublayers."""
+        """Return the parameters of this layer and, if `include_sublayers`, of its sublayers."""
         inner = self.sublayers() if include_sublayers else []
         return [each for layer in (self, *inner) for each in layer._parameters.values()]
 

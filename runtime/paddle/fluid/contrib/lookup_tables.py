@@ -30,7 +30,7 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Make a trainer's program read its distributed embeddings from its own scope; modify it in place and return it.
+    """Make a trainer's program read its distributed embeddings from its own scope, in place; return the program.
 
     A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros.
     Afterwards, prune the program or clone it for inference, because it still sends gradients. A program without a
@@ -103,7 +103,7 @@ def load_persistables_for_increment(
         executor: ignored.
         program: the server's program, from `get_pserver_program()`.
         lookup_table_var: the table or its name.
-        lookup_table_var_path: the file with the rows; those of other servers are skipped.
+        lookup_table_var_path: the file with the rows; rows that belong to other servers are skipped.
 
     Raises:
         FluidTypeError: the program is not a server's.

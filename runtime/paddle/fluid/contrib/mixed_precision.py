@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision: computes parts of both passes in float16 on a GPU; parameters and updates stay float32.
+"""Mixed precision: computes parts of the forward and backward passes in float16 on a GPU; parameters stay float32.
 
 The loss is multiplied by a factor before the backward pass, so that small gradients do not become 0 in float16; the
 gradients are divided by the factor before the updates. A dynamic factor grows after many consecutive steps with finite
@@ -45,7 +45,7 @@ _GRAY = (
 
 
 class AutoMixedPrecisionLists:
-    """Lists the operators that compute in float16, in float32, or in the dtype of their inputs.
+    """Lists of the operators that compute in float16, in float32, or in the dtype of their inputs.
 
     Attributes:
         white_list: operators that compute in float16.
@@ -181,7 +181,7 @@ class OptimizerWithMixedPrecision:
             return pairs
 
     def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
-        """Append clipping, decay and updates for unscaled gradients; return the update operators."""
+        """Append clipping, weight decay and updates for unscaled gradients; return the update operators."""
         return self._optimizer.apply_gradients(params_grads)
 
     def _unscaled(self, pairs: Sequence[Pair]) -> None:

@@ -66,7 +66,7 @@ class BasicGRUUnit(Layer):
         ]
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
-        """Return the next state (batch, hidden) from an input (batch, n) and the previous state."""
+        """Return the next state (batch, hidden), given an input (batch, n) and the previous state (batch, hidden)."""
         gates = layers.matmul(layers.concat([input, pre_hidden], 1), self._weights[0])
         r, u = layers.split(self._gates(layers.elementwise_add(gates, self._biases[0])), 2, dim=1)
         candidate = layers.matmul(layers.concat([input, r * pre_hidden], 1), self._weights[1])
@@ -134,7 +134,7 @@ def basic_gru(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """Return the states of all steps and the last states of stacked GRU layers.
+    """Append stacked GRU layers; return the states of all steps and the last states.
 
     Args:
         input: (batch, steps, n), or (steps, batch, n) if not batch_first.
@@ -184,9 +184,10 @@ def basic_lstm(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """Return the states of all steps, the last states and the last cells of stacked LSTM layers.
+    """Append stacked LSTM layers; return the states of all steps, the last states and the last cells.
 
-    See `basic_gru` and `BasicLSTMUnit`; init_cell has the shape of init_hidden; give both or neither.
+    Arguments and shapes are those of `basic_gru` and `BasicLSTMUnit`. init_cell has the shape of init_hidden; give both
+    or neither.
     """
 
     def unit(scope: str, weight: ParamAttr | None, bias: ParamAttr | None) -> Layer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StateCell: a decoder's states, and the function that computes one step; InitState: their initial values."""
+"""StateCell, the states of a decoder with the function that computes a step, and InitState, an initial value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InitState:
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> None:
-        """Use a variable, or create one that is filled with a value.
+        """Use the given variable, or create one and fill it with a value.
 
         Args:
             init: the variable.
@@ -62,7 +62,7 @@ class Decoder(Protocol):
 
 
 class StateCell:
-    """The named states and inputs of a step; the updater computes the new states from them.
+    """Named states and inputs of a step; an updater function computes the new states from them.
 
     In `with decoder.block():`, a step calls `compute_state(inputs)`, then `get_state` or `out_state`, and finally
     `update_states()`.
@@ -78,9 +78,9 @@ class StateCell:
         """Declare the inputs and states.
 
         Args:
-            inputs: inputs of a step by name; a value may be None until `compute_state`.
+            inputs: the inputs of a step, by name; a value can be None until `compute_state` is called.
             states: initial values by name.
-            out_state: name of the state that scores are computed from.
+            out_state: name of the state from which scores are computed.
             name: ignored.
 
         Raises:
@@ -175,5 +175,5 @@ class StateCell:
             self._keeps[each](state)
 
     def out_state(self) -> Variable:
-        """Return the state that scores are computed from."""
+        """Return the state from which scores are computed."""
         return self.get_state(self._out)

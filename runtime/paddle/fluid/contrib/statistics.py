@@ -16,7 +16,9 @@ _UNITS = ("B", "KB", "MB")
 
 
 def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
-    """Estimate the memory for block 0's outputs; return (lower bound, upper bound, unit: B, KB or MB).
+    """Estimate the memory for the outputs of block 0.
+
+    Return (lower bound, upper bound, unit), with unit "B", "KB" or "MB".
 
     Args:
         program: the program to analyse; variables of unknown rank are not counted.

@@ -99,7 +99,7 @@ class CheckpointConfig:
             )
 
     def save(self, executor: Executor, program: Program, trainer_id: int, epoch: int, step: int) -> None:
-        """Save a checkpoint if one is due after this step, and delete checkpoints that exceed the limit."""
+        """Save a checkpoint if one is due after this step; delete the oldest checkpoints beyond the limit."""
         if epoch % self.epoch_interval or step % self.step_interval:
             return
         serials, names = self._serials(), Path(self.checkpoint_dir).glob("checkpoint_*")
@@ -121,7 +121,7 @@ class CheckpointConfig:
             self._remove(serial)
 
     def end(self) -> None:
-        """Delete all checkpoints, because training is complete; the next training starts at its first step."""
+        """Delete all checkpoints, because training is complete; the next run starts at its first step."""
         for serial in self._serials():
             self._remove(serial)
         self.load_serial = None
@@ -153,10 +153,10 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _check_files(folder: Path) -> None:
-    """Check the files of a checkpoint; those of the original have an empty list and are not checked.
+    """Check the files of a checkpoint. Checkpoints of the original have an empty list and are not checked.
 
     Raises:
-        ModelFileError: a file is missing, or has other contents.
+        ModelFileError: a file is missing or has different contents.
     """
     expected = (folder / _COMPLETE).read_text().splitlines(keepends=True)
     wrong = set(expected).difference(_listed(folder)) if expected else set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainer: the training loop of Fluid 0.13 to 1.2, with events, for one process or all processes of a job."""
+"""Trainer: the training loop of Fluid 0.13 to 1.2, with events, for a single process or for the processes of a job."""
 
 from __future__ import annotations
 
@@ -95,11 +95,12 @@ class Trainer:
         Args:
             train_func: declares the layers; returns the loss, or a list that begins with it.
             optimizer_func: returns the optimizer.
-            param_path: a directory of `save_params` with the same optimizer, to continue from; None, or with a
-                warning a missing directory: initial values.
+            param_path: a directory that `save_params` wrote with the same optimizer, from which to continue; None:
+                initial values. A missing directory causes a warning and initial values.
             place: the device; None: a GPU if there is one, else the CPU.
             parallel: run on CPU_NUM places, or on all selected GPUs; each batch needs a sample for each of them.
-            checkpoint_config: saves checkpoints during training, and continues after the last of them; for one trainer.
+            checkpoint_config: where and when to save checkpoints; training continues after the last one. Only for a
+                single trainer.
 
         Raises:
             FluidTypeError: a function returns a value of the wrong type, or an argument has the wrong type.
@@ -321,5 +322,5 @@ def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, in
 
 
 def as_list(variables: Any) -> list[Variable]:
-    """Return a variable or several variables as a list."""
+    """Return one variable, or a sequence of variables, as a list."""
     return list(variables) if isinstance(variables, (list, tuple)) else [variables]

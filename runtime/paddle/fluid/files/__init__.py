@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of programs and values, in the original's formats; above `run`."""
+"""Reads and writes files of programs and values in the original's formats. Depends on `run`."""

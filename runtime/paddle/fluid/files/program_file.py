@@ -3,9 +3,8 @@
 
 Attributes of operators are encoded as OpDesc.Attr messages.
 
-Parameters are read as persistable variables: the format does not distinguish them. Attributes that the operators of
-this implementation neither have nor ignore are dropped when a program is read; a warning names those that could have
-an effect.
+Parameters are read as persistable variables, because the format does not distinguish the two. Attributes that are
+unknown to this implementation are dropped when a program is read; a warning names those that could have an effect.
 """
 
 from __future__ import annotations
@@ -285,7 +284,7 @@ def _check_bodies(program: Program) -> None:
     """Check that the body of each operator exists and does not contain itself.
 
     Raises:
-        ModelFileError: this does not hold for an operator.
+        ModelFileError: a body is missing or contains itself.
     """
     bodies: dict[int, set[int]] = {}
     for block in program.blocks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers in programs: the operators that create readers, and the source of batches for `read` operators.
+"""Readers in programs: operators that create readers, and the source of batches for `read` operators.
 
 A startup program creates the first reader of a chain, from files or random numbers. Operators of the main program wrap
 that reader once; they shuffle, batch, prefetch or preprocess. Resetting any reader restarts the whole chain.
@@ -100,7 +100,7 @@ def create_recordio_file_reader(*, filename: str, dtypes: Sequence[str]) -> File
     has_effect=True,
 )
 def open_files(*, file_names: Sequence[str], buffer_size: int, dtypes: Sequence[str]) -> FileReader:
-    """Return a reader of the batches in several files, read in order and prefetched by a thread."""
+    """Return a reader of the batches in several files, which a thread reads in order and prefetches."""
     return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
 
 
@@ -149,7 +149,7 @@ def _shuffled(batches: Callable[[], Batches], *, buffer_size: int) -> Batches:
 
 
 def _joined(batches: Callable[[], Batches], *, batch_size: int, discard_leftover: bool) -> Batches:
-    """Combine batches; as in the original, an incomplete last one is dropped."""
+    """Combine batches; as in the original, an incomplete last batch is dropped."""
     source = batches()
     while group := list(itertools.islice(source, batch_size)):
         if len(group) == batch_size or not discard_leftover:
@@ -177,7 +177,7 @@ def create_custom_reader(
     names: Mapping[str, Sequence[str]],
     xp: Any,
 ) -> FileReader:
-    """Return a reader that runs a block per batch: `sources` receive the batch, `sinks` are the new values."""
+    """Return a reader that runs a block per batch: source variables receive it, sink variables give the result."""
     given = dict(zip(names.get("X", ()), around or (), strict=True))
 
     def processed(batches: Callable[[], Batches]) -> Batches:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches in Fluid's recordio files: a record is `uint32 tensors | LoDTensor ...`; see `tensor_file` for tensors."""
+"""Reads and writes batches in Fluid's recordio files.
+
+A record is `uint32 tensors | LoDTensor ...`; see `tensor_file`.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def read_batches(path: str) -> Iterator[list[Any]]:
 
 
 class RecordIOWriter:
-    """Writes batches to a file: `append_tensor` per tensor, `complete_append_tensor` per batch, `close` at the end."""
+    """Writes batches to a file: `append_tensor` per tensor, `complete_append_tensor` per batch, finally `close`."""
 
     Compressor = recordio.Compressor
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in the original's file format, little endian.
+"""Reads and writes values in the original's file format, little-endian.
 
 LoDTensor: uint32 0 | uint64 levels | per level: uint64 bytes, uint64 offsets | tensor.
 Tensor: uint32 0 | int32 length | TensorDesc {1: dtype, 2: dims...} | raw data.
@@ -31,7 +31,7 @@ _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
 
 
 def write_tensor(stream: BinaryIO, value: Any) -> None:
-    """Append a tensor, with its LoD if it has one, to a file."""
+    """Append a tensor, with its LoD if it has any, to a file."""
     stream.write(_U32.pack(0))
     levels = lod_of(value)
     stream.write(_U64.pack(len(levels)))
@@ -42,7 +42,7 @@ def write_tensor(stream: BinaryIO, value: Any) -> None:
 
 
 def read_tensor(stream: BinaryIO, what: str) -> Any:
-    """Read a tensor, with its LoD if it has one.
+    """Read a tensor, with its LoD if it has any, from a file.
 
     Raises:
         ModelFileError: the bytes are not a tensor, or the file ends too early.
@@ -67,7 +67,7 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
 
 
 def write_selected_rows(stream: BinaryIO, value: SelectedRows) -> None:
-    """Append selected rows to a file."""
+    """Append selected rows (SelectedRows) to a file."""
     stream.write(_U32.pack(0) + _U64.pack(len(value.rows)))
     stream.write(np.asarray(to_host(value.rows)).astype("<i8").tobytes())
     stream.write(_I64.pack(value.height))
@@ -98,7 +98,7 @@ def write_row_blocks(
 
 
 def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> SelectedRows:
-    """Read selected rows.
+    """Read selected rows (SelectedRows) from a file.
 
     Args:
         what: name of the value, for messages.

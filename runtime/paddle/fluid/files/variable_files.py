@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables in files: one file per variable, under its name, or all in one file, sorted by name.
+"""Saves and loads variables: one file per variable, named like it, or one file for all, sorted by name.
 
 A file appears under its name only when it is complete.
 
-Trainers that have proved that they know the job's key may have a server write anywhere. On a plain wire, any peer that
-reaches the port can choose the path. Files are then restricted to the server's working directory and the system's
+A server writes wherever a trainer asks if the trainer has proved that it has the job's key. On a plain wire, any peer
+that reaches the port can choose the path. Files are then restricted to the server's working directory and the system's
 temporary directory, must have the names of tables, and replace only files of tables.
 """
 
@@ -62,7 +62,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
         folders: folders, one of which must contain the path; None: trainers are trusted.
 
     Raises:
-        PserverError: the table must not be written there.
+        PserverError: the table must not be written to this path.
     """
     wanted = Path(path)
     if "\0" in path or len(path) > _MAX_PATH or not wanted.name or wanted.name == "..":
@@ -221,7 +221,7 @@ def write_values(path: str | os.PathLike[str], values: Iterable[Any]) -> None:
 
 
 def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
-    """Read a file that contains `count` arrays, each with its sequences if it has any.
+    """Read a file that contains `count` arrays, each with its LoD if it has any.
 
     Raises:
         ModelFileError: the file is missing or damaged, or contains a different number of arrays.

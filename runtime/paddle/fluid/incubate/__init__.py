@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace `fluid.incubate` for scripts: fleet, and generators of MultiSlot text; above `transpiler`."""
+"""The namespace `fluid.incubate`: fleet, and generators of MultiSlot text. Depends on `transpiler`."""
 
 from paddle import second_names
 from paddle.fluid.errors import answering

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fleet.collective`: the fleet of jobs without servers."""
+"""`fleet.collective`: the fleet for jobs without servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Collective(Fleet):
         """Return an optimizer whose `minimize` averages gradients over the workers.
 
         Raises:
-            FluidError: a strategy is given; this fleet has none.
+            FluidError: a strategy is given, which this fleet does not support.
         """
         if strategy is not None:
             raise FluidError("strategy: collective.fleet does not take a strategy; omit it")

@@ -33,7 +33,7 @@ from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerCo
 
 
 class Fleet:
-    """The processes of one job; call `init` first.
+    """A job as seen by one of its processes; call `init` first.
 
     Attributes:
         main_program, startup_program: the programs that this process runs, set by `minimize`.
@@ -113,7 +113,7 @@ class Fleet:
         return _joined(self._roles.get_pserver_endpoints(), to_string)
 
     def split_files(self, files: Sequence[str]) -> list[str]:
-        """Return this worker's part of a list of files: consecutive ones; the first workers get one more if necessary.
+        """Return this worker's share of a list of files, which is consecutive; shares differ by at most one file.
 
         Raises:
             FluidError: the argument is not a list.
@@ -132,7 +132,7 @@ class Fleet:
         return DistributedOptimizer(self, optimizer, strategy or DistributeTranspilerConfig())
 
     def init_worker(self) -> None:
-        """Do nothing, because `minimize` already makes the worker's program wait for its servers."""
+        """Do nothing, because the worker's startup program, made by `minimize`, already waits for the servers."""
         self._made("init_worker")
 
     def init_server(self, model_dir: str | None = None) -> None:
@@ -144,7 +144,7 @@ class Fleet:
             io.load_persistables(self._executor, model_dir, program)
 
     def run_server(self) -> None:
-        """Serve until all workers have ended.
+        """Serve until all workers have left.
 
         Raises:
             FluidError: `init_server` was not called.
@@ -155,7 +155,7 @@ class Fleet:
         self._executor.run(program)
 
     def stop_worker(self) -> None:
-        """Leave the servers, so that they no longer wait for this worker."""
+        """Disconnect from the servers, so that they no longer wait for this worker."""
         program, _ = self._made("stop_worker")
         for connection in program._connections:
             if isinstance(connection, Connection):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Role makers of fleet: determine a process's role and number, and the addresses of all processes."""
+"""Role makers of fleet, which determine a process's role and index and the addresses of all processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Role:
 
 
 class RoleMakerBase:
-    """The processes of a job, and their roles.
+    """Base class of role makers, which know the processes of a job and their roles.
 
     Attributes:
         is_collective: whether the job has no servers, so that workers exchange gradients among themselves.
@@ -162,7 +162,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class MPISymetricRoleMaker(RoleMakerBase):
-    """Would split the ranks of an MPI job into workers and servers; not available in this package."""
+    """Splits the ranks of an MPI job into workers and servers in the original; not supported in this package."""
 
     def __init__(self) -> None:
         """Raise NotAvailableError: this role maker is not supported.

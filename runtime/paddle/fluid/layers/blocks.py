@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While, Switch, ConditionalBlock and IfElse: operators that run blocks."""
+"""While, Switch, ConditionalBlock and IfElse, which run blocks of operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ConditionalBlock", "IfElse", "Switch", "While"]
 
 
 class While:
-    """A loop: `with While(cond).block():` repeats the block while `cond`, which the block updates, is true.
+    """A loop: `with While(cond).block():` repeats the block as long as `cond`, which the block must update, is true.
 
     After the loop, outer variables have the values that the block wrote.
     """
@@ -47,7 +47,7 @@ class While:
 
 
 class ConditionalBlock:
-    """A condition: `with ConditionalBlock([cond], is_scalar_condition=True).block():` runs the block if it is true."""
+    """Runs a block if `cond` is true: `with ConditionalBlock([cond], is_scalar_condition=True).block(): ...`."""
 
     def __init__(
         self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None

@@ -21,7 +21,7 @@ def _allreduce(
         sync_mode: has no effect: the operator always waits.
 
     Raises:
-        FluidTypeError: unknown reduce_type.
+        FluidTypeError: reduce_type is unknown.
     """
     if reduce_type not in _KINDS:
         raise FluidTypeError(f"reduce_type: expected one of {', '.join(_KINDS)}, got {reduce_type!r}")

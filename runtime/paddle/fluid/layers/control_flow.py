@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers for control flow: comparisons, tensor arrays, loops over time steps, Print; see also `blocks`.
+"""Control-flow layers: comparisons, tensor arrays, loops over time steps, and Print; `blocks` has more.
 
 DynamicRNN and StaticRNN are blocks that run once per time step, of sequences or of dense inputs.
 """
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class _Unrolled:
-    """The base class of DynamicRNN and StaticRNN: a body with states and outputs."""
+    """Base class of DynamicRNN and StaticRNN, which run a body with states and outputs."""
 
     def __init__(self, layer_type: str, name: str | None) -> None:
         self._helper = LayerHelper(layer_type, name)
@@ -135,8 +135,7 @@ class DynamicRNN(_Unrolled):
         return self._seen(x, self._statics, x.lod_level)
 
     def _seen(self, x: Variable, given: list[Variable], lod_level: int) -> Variable:
-        """Return the variable with a step's part of x, under a new name, since a step may also read all of
-        x."""
+        """Return the variable with a step's part of x; its name is new, since a step may also read all of x."""
         with bodies.around(self._open("input")):
             own = assign(x)
         given.append(own)
@@ -150,7 +149,7 @@ class DynamicRNN(_Unrolled):
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> Variable:
-        """Return a memory, one row per sequence, that starts as `init`, or as rows of `shape` filled with `value`."""
+        """Return a memory with one row per sequence; it starts as `init`, or as rows of `shape` filled with `value`."""
         body = self._open("memory")
         if init is None:
             if shape is None or not self._inputs:
@@ -217,7 +216,10 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory that starts as `init`, or as an array of `shape`, one value, and the rows of `batch_ref`."""
+        """Return a memory.
+
+        It starts as `init`, or as an array of `shape` with one value and as many rows as `batch_ref`.
+        """
         body = self._open("memory")
         if init is None:
             if shape is None or batch_ref is None:
@@ -347,7 +349,7 @@ def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scrip
         print_phase: "forward", "backward" or "both": print the value, its gradient, or both.
 
     Raises:
-        FluidError: unknown print_phase.
+        FluidError: print_phase is unknown.
     """
     print_phase, inputs = given.pop("print_phase"), {"In": given.pop("input")}
     if str(print_phase).upper() not in ("FORWARD", "BACKWARD", "BOTH"):

@@ -17,7 +17,7 @@ def get_places(device_count: int | None = None, device_type: str | None = None) 
         device_type: "CPU" or "CUDA", case-insensitive; None: GPUs if there are any.
 
     Raises:
-        FluidTypeError: unknown device_type.
+        FluidTypeError: device_type is unknown.
         FluidError: CPU_NUM is not a positive number.
     """
     kind = ("CUDA" if is_compiled_with_cuda() else "CPU") if device_type is None else device_type.upper()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that open recordio files or create random data, and that shuffle, batch and preprocess the data."""
+"""Layers that open recordio files or create random data, and layers that shuffle, batch and preprocess the data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Field:
 
 
 class ReaderVariable:
-    """A reader in a program, to be passed to `read_file`. Run the startup program first.
+    """A reader in a program, to be passed to `read_file`. The startup program must run first.
 
     After the last batch, a run raises `fluid.core.EOFException`; `reset` starts the next pass.
 
@@ -156,7 +156,7 @@ def batch(reader: ReaderVariable, batch_size: int) -> ReaderVariable:
 
 
 class Preprocessor:
-    """A block of layers that is applied to each batch of a reader.
+    """Applies a block of layers to each batch of a reader.
 
     preprocessor = fluid.layers.Preprocessor(reader)
     with preprocessor.block():

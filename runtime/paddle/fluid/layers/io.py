@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of a program: data before 1.6 (`layers.data`) and later (`fluid.data`), readers, and load."""
+"""Inputs of a program: `layers.data` (before Fluid 1.6), `fluid.data` (from 1.6), readers, and load."""
 
 from __future__ import annotations
 
@@ -79,12 +79,15 @@ def _sizes(shape: Sequence[int | None]) -> list[int]:
 def sized_data(
     name: str, shape: Sequence[int | None], dtype: npt.DTypeLike = "float32", lod_level: int = 0
 ) -> Variable:
-    """Return a variable to be fed, with exactly the given shape (`fluid.data`); use None or -1 for the batch."""
+    """Return a variable to be fed, with exactly the given shape (`fluid.data`).
+
+    None or -1 stands for the batch size.
+    """
     return data(name, shape, append_batch_size=False, dtype=dtype, lod_level=lod_level)
 
 
 class _Unread(PyReader):
-    """A reader whose variables exist, but which nothing reads until `read_file`."""
+    """A reader whose variables exist, but which is not read before `read_file` is called."""
 
     def __init__(self, feed_list: Sequence[Variable], capacity: int, name: str | None) -> None:
         super().__init__(feed_list, capacity, name=name)
@@ -99,7 +102,7 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> PyReader:
-    """Return a reader of batches with one value per shape; -1 stands for the batch size.
+    """Return a reader of batches that have one value per shape; -1 stands for the batch size.
 
     `read_file` returns its variables. Its decorate_ methods set the source of batches, and `start()` begins a pass.
     After the last batch, a run raises `fluid.core.EOFException`; then call `reset()`.
@@ -132,7 +135,7 @@ def create_py_reader_by_data(
 
 
 def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
-    """Return the variables that each run fills with a batch: one variable, or a list."""
+    """Return the variables that each run fills with a batch: a single variable, or a list."""
     variables = reader.append_read()
     return variables[0] if len(variables) == 1 else variables
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning rates that depend on the number of runs, t, which is 0 in the first run (1 for noam_decay).
+"""Learning rate schedules. t is the number of earlier runs: 0 in the first run (for noam_decay, counted from 1).
 
 The operators have the role LRSched, so that a transpiler recognises them and moves them to the servers."""
 
@@ -36,7 +36,7 @@ def noam_decay(d_model: float, warmup_steps: float) -> Variable:
 
 
 def _decay(name: str, says: str, rate: Callable[[Any, Any, Variable], Any]) -> Callable[..., Variable]:
-    """Return the decay layer of a row; `rate` computes it from the learning rate, the decay rate and t/steps."""
+    """Return a decay layer; `rate` computes the rate from the initial learning rate, the decay rate and t/steps."""
 
     def build(given: dict[str, Any]) -> Variable:
         with default_main_program()._lr_schedule_guard():
@@ -66,7 +66,9 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """Return (η − end) (1 − min(t, steps)/steps)^power + end; `cycle` rounds steps up to its next multiple ≥ t."""
+    """Return (η − end) (1 − min(t, steps)/steps)^power + end, with η = learning_rate and steps = decay_steps.
+
+    With `cycle`, steps is rounded up to its next multiple that is at least t."""
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:
@@ -80,7 +82,7 @@ def polynomial_decay(
 
 
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Variable:
-    """Return η/2 (cos(π epoch/epochs) + 1), where epoch is t/step_each_epoch rounded down."""
+    """Return η/2 (cos(π epoch/epochs) + 1), with η = learning_rate and epoch = t/step_each_epoch, rounded down."""
     if step_each_epoch < 1 or epochs < 1:
         raise FluidError(f"cosine_decay: expected positive numbers, got {step_each_epoch} and {epochs}")
     with default_main_program()._lr_schedule_guard():
@@ -90,7 +92,7 @@ def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Var
 
 
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
-    """Return values[i] for the first i with t < boundaries[i], else the last value.
+    """Return values[i] for the first i with t < boundaries[i], otherwise the last value.
 
     Raises:
         FluidError: the number of values is not the number of boundaries + 1.

@@ -49,7 +49,7 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """Return the area under the ROC curve for all batches and for the last slide_steps batches, and the four counts.
+    """Return the area under the ROC curve (all batches, last slide_steps batches) and the four count variables.
 
     Args:
         input: probabilities, (N, 2).

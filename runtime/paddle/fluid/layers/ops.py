@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise functions whose result has the shape of x, as table rows; cumulative sums; uniform random numbers."""
+"""Elementwise functions whose result has the shape of x, cumulative sums, and uniform random numbers."""
 
 from __future__ import annotations
 

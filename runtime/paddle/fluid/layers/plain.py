@@ -3,10 +3,11 @@
 
     rank_loss = layer("rank_loss(label, left, right, name=None)", "the cross entropy of sigmoid(left − right), (N, 1)")
 
-The table of operators defines the rest. An argument sets the attribute of its name, or else the next input slot; `name`
-and `act` belong to the layer. `to` maps other arguments. In "y=Filter cond=Out k=k|K use_cudnn=", y sets an input slot
-or attribute; cond is the variable of an output slot, unless None; k sets an attribute, or a slot if k is a variable;
-use_cudnn is ignored. A layer returns the outputs that are not intermediate: a single output, or a tuple.
+The table of operators defines the rest. An argument sets the attribute of the same name or, if there is none, the next
+input slot; `name` and `act` belong to the layer. `to` maps other arguments. In "y=Filter cond=Out k=k|K use_cudnn=", y
+sets an input slot or attribute; cond is the variable of an output slot, unless None; k sets an attribute, or a slot if
+k is a variable; use_cudnn is ignored. A layer returns the outputs that are not intermediate: a single output, or a
+tuple.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def layer(
         to: mapping of arguments whose meaning does not follow from their name or position.
         fixed: output slots through which no gradient is propagated.
         prefix: prefix of the names of the layer's variables; None: the operator's type.
-        learnt: input slot -> from the arguments to the shape of its parameter, which `param_attr` describes, or
-            `bias_attr` for the slot Bias; in the dtype of `dtype`, or of the first argument without one.
+        learnt: input slot -> function from the arguments to the shape of its parameter. `param_attr` describes the
+            parameter, or `bias_attr` for the slot Bias; its dtype is `dtype` or, if not given, that of the first
+            argument.
     """
     op_type = op or signature.partition("(")[0]
     renamed, stopped = dict(each.split("=") for each in to.split()), fixed.split()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that create and combine variables: constants, parameters, copies, ranges, sums, sorting."""
+"""Layers that create and combine variables: constants, parameters, copies, ranges, sums and sorting."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
 
 
 def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
-    """Return a matrix with a vector, a variable or an array, along its diagonal."""
+    """Return a matrix with the given vector (a variable or an array) on its diagonal and zeros elsewhere."""
     matrix: Variable = _diag(diagonal if isinstance(diagonal, Variable) else assign(diagonal))
     return matrix
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:
-    """Return a copy of a variable or an array; if `output` is given, the copy is written to it."""
+    """Copy a variable or an array to `output` or, if that is None, to a new variable; return the copy."""
     helper = LayerHelper("assign")
     if isinstance(input, Variable):
         output = output if output is not None else helper.create_variable_for_type_inference(input.dtype)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MultiSlot text: a line has `count value value ...` for each slot; threads read lines in batches; above `program`."""
+"""Reads MultiSlot text, whose lines have `count value value ...` for each slot, in batches. Depends on `program`."""

@@ -30,7 +30,7 @@ _BOOLS = {
 
 @dataclass
 class Description:
-    """The content of a description; missing fields have the original's defaults."""
+    """A parsed description; missing fields have the original's defaults."""
 
     name: str = ""
     batch_size: int = 32
@@ -217,7 +217,7 @@ class _Parser:
 
 
 def _unquoted(text: str) -> str:
-    """Return the value of a quoted string; bytes of UTF-8 can be octal or hexadecimal escapes."""
+    """Return the value of a quoted string, in which bytes of UTF-8 can be octal or hexadecimal escapes."""
     return _ESCAPED.sub(_escaped, text[1:-1].encode()).decode()
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads files of samples in threads, runs a program on each batch of a pass, and prints fetched values.
 
-Thread p of n takes files p, p + n, ... Each thread yields samples in the order of its files, and blocks of the threads
-alternate, so that the same files and number of threads always give the same order.
+Thread p of n reads files p, p + n, ... in order, and blocks from the threads alternate. The order of samples therefore
+depends only on the files and the number of threads.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ Step = Callable[[Mapping[str, Any], Sequence[Name]], Sequence[Any]]
 
 
 class Printing(NamedTuple):
-    """Determines what is printed to standard output, for batch 0 and every `period`-th batch after it.
+    """Settings of what is printed to standard output, for batch 0 and every `period`-th batch after it.
 
     Attributes:
         fetches: variables or names.
@@ -153,7 +153,7 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) 
         steps: a single step runs the batches in sequence; several steps have a thread each, and each idle thread takes
             the next batch.
         batches: batches of the pass.
-        told: what to print.
+        told: the values to print.
     """
     begun, number, samples = time.monotonic(), 0, 0
     taking, preparing, stopped = threading.Lock(), threading.Lock(), threading.Event()

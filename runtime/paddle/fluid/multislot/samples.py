@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots, which are the fields of a line of MultiSlot text, and samples in columns.
+"""Slots, the fields of a line of MultiSlot text, and samples, which are stored in columns.
 
 A column contains the concatenated values of a slot and the offset of each sample.
 """
@@ -23,7 +23,7 @@ from paddle.ops.base.lod import LoDArray, ends_of
 
 
 class SlotType(enum.Enum):
-    """Type of a slot's values, as in descriptions; uint64 values fill int64 variables."""
+    """The type of a slot's values, as written in descriptions; uint64 values fill int64 variables."""
 
     UINT64 = "uint64"
     FLOAT = "float"
@@ -59,7 +59,7 @@ class Slot:
 
 
 def slot_of(variable: Variable) -> Slot:
-    """Return the slot that fills a variable: sequences if the variable has a LoD level, otherwise dense.
+    """Return the slot that fills a variable. The slot is dense unless the variable has a LoD level.
 
     Raises:
         FluidError: the variable is neither int64 nor float32.
@@ -123,7 +123,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Samples, stored as one column per used slot.
+    """Samples of a data set, stored as one column per used slot.
 
     Attributes:
         slots: the used slots.
@@ -187,9 +187,9 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
-    """Shuffle the samples of all ranks together and return this rank's part.
+    """Shuffle the samples of all ranks together and return this rank's share.
 
-    Ranks exchange one column at a time; the sizes of the parts differ by at most one sample.
+    Ranks exchange one column at a time; the sizes of the shares differ by at most one sample.
 
     Args:
         mine: the samples that this rank has; all ranks have the same slots.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads MultiSlot text, from files or from the output of pipe commands, in blocks of whole lines.
+"""Reads MultiSlot text from files or from the output of pipe commands, in blocks of whole lines.
 
 A shell runs the pipe command, such as `python reader.py | sort`, with a file on its standard input; `python` is the
 interpreter of this process. Files that end in .gz are decompressed first; hdfs: and afs: paths are read with the
@@ -28,7 +28,7 @@ _EXIT_S = 10.0
 
 
 class PipeError(RunError):
-    """A pipe command failed.
+    """Raised when a pipe command failed.
 
     Attributes:
         path: its input file.
@@ -100,7 +100,7 @@ class Pipe:
 
 
 def _shell(command: str) -> list[str]:
-    """Return the arguments that run a command; with bash, each part of a pipeline must exit with 0."""
+    """Return the argv that runs a shell command. With bash, every command of a pipeline must exit with 0."""
     bash = shutil.which("bash")
     return [bash, "-o", "pipefail", "-c", command] if bash else ["/bin/sh", "-c", command]
 

@@ -24,7 +24,7 @@ _Ints = NDArray[np.int64]
 
 
 class DataLineError(FluidError):
-    """A line of MultiSlot text that does not match its slots.
+    """Raised when a line of MultiSlot text does not match its slots.
 
     Attributes:
         source: the file, and the command that wrote the line if there is one.
@@ -118,7 +118,7 @@ def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
 
 
 class _Tokens:
-    """The tokens of a text that are digits with an optional sign and point.
+    """Parses the tokens of a text that are digits with an optional sign and decimal point.
 
     Attributes:
         line_starts: (lines,) number of each line's first token.
@@ -144,7 +144,7 @@ class _Tokens:
         return self._bytes[self.starts[token] : self.ends[token]].decode(errors="replace")
 
     def values(self, places: _Ints, kind: SlotType) -> tuple[NDArray[Any], int | None]:
-        """Return the values of tokens, and the index of the first malformed one, or None."""
+        """Return the values of tokens, and the index of the first malformed token, or None."""
         whole, negative = self.whole[places], self.negative[places]
         usual = self.exact[places]
         values: NDArray[Any]
@@ -179,7 +179,7 @@ class _Tokens:
 
 
 def _by_length(lengths: _Ints, most: int) -> tuple[_Ints, list[int]]:
-    """Return an order in which the longest tokens come first, and how many have a k-th byte, for k up to `most`."""
+    """Return an order with the longest tokens first, and for k up to `most` the number of tokens with a k-th byte."""
     capped = np.minimum(lengths, most).astype(np.uint8)
     order = np.argsort(most - capped, kind="stable")
     longer = np.cumsum(np.bincount(capped, minlength=most + 1)[::-1])[::-1]
@@ -207,7 +207,8 @@ def _integers(
 def _decimals(
     raw: NDArray[np.uint8], starts: _Ints, lengths: _Ints
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return, for tokens with an optional sign and point: digits, digits after the point, sign, whether that is all."""
+    """Parse tokens as decimals; return their digits, number of decimals, sign, and whether they contain nothing
+    else."""
     order, longer = _by_length(lengths, _DIGITS + 2)
     places, count = starts[order], len(order)
     whole = np.zeros(count, np.uint64)
@@ -232,7 +233,7 @@ def _decimals(
 
 
 def _unusual(token: str, kind: SlotType) -> int | float:
-    """Return the value of a number that is long or has an exponent. Raises ValueError, OverflowError: it is invalid."""
+    """Parse a number that is long or has an exponent. Raises ValueError or OverflowError if it is invalid."""
     if "_" in token:
         raise ValueError(token)
     if kind is SlotType.FLOAT:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on several devices and ranks: splitting, summing, averaging, joining; above `remote`."""
+"""Training on several devices and ranks: splits batches, and sums or averages results. Depends on `remote`."""

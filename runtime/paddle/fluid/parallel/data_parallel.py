@@ -67,9 +67,9 @@ class DataParallel:
 
         Args:
             program: the program, with or without its backward pass and updates.
-            places: one, or several on the processor.
+            places: a single place, or several CPU places.
             strategy: the number of trainers, and the gradient of the loss.
-            loss_name: the loss, if a program has several.
+            loss_name: the loss to use if a program has several losses.
             remote: the connection to parameter servers; None: a new one.
 
         Raises:
@@ -130,7 +130,7 @@ class DataParallel:
             return self._step(parts, fetches, scope)
 
     def average(self, scope: Scope) -> None:
-        """Average the parameters of all trainers; wait until every trainer has called this or ended.
+        """Average the parameters of all trainers; block until every trainer has called this or ended.
 
         If trainers sum gradients, their parameters are already equal, and the call does nothing.
 
@@ -286,7 +286,7 @@ class DataParallel:
         return passing[::-1]
 
     def _posted(self, passes: list[graph.Operator]) -> list[graph.Operator]:
-        """Return the pass with a posting after the last gradient of each bucket."""
+        """Return the pass with an operator after the last gradient of each bucket that posts the bucket."""
         if not self._posts:
             return passes
         by_place = {bucket.after: (number, bucket) for number, bucket in enumerate(self._buckets)}
@@ -312,7 +312,7 @@ class DataParallel:
         return variable is not None and variable.persistable
 
     def _scaled(self, op: Operator, ranks: int) -> graph.Operator:
-        """Return the operator that starts the backward pass with the gradient of the strategy."""
+        """Return the operator that starts the backward pass, with the gradient of the loss that the strategy sets."""
         starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
         ours = self._loss is None or op.writes == (self._loss + GRAD,)
         scale = self._strategy.gradient_scale_strategy
@@ -362,7 +362,7 @@ def _divided(value: Any, count: int) -> Any:
 
 @dataclass(frozen=True)
 class _Posting(graph.Operator):
-    """Passes values to a function while a program runs; `made` stands for its operator in the table."""
+    """Passes values to a function while a program runs; `made` is the table entry for its operator."""
 
     made: OpDef | None = None
 
@@ -373,7 +373,7 @@ class _Posting(graph.Operator):
 
 
 def _posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> graph.Operator:
-    """Return an operator that calls `taken` with the values of some variables, which it must not change."""
+    """Return an operator that calls `taken` with the values of some variables; `taken` must not change them."""
 
     def kernel(values: Sequence[Any]) -> tuple[()]:
         taken(values)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GradientExchange: sums gradients over ranks in buckets, during the backward pass.
 
-The backward pass posts each bucket when its last gradient is computed; a thread sums the buckets one after the other.
+The backward pass posts each bucket when its last gradient is computed; a thread sums the buckets in order.
 The pass's own thread, which is then idle, sums the last bucket of a step. Dense gradients are copied to buffers that
 are reused in every step; selected rows are gathered in the order of the ranks.
 """
@@ -46,10 +46,10 @@ def bucketed(
     nbytes: Mapping[str, int],
     limit: int = BUCKET_BYTES,
 ) -> list[Bucket]:
-    """Return the buckets that some gradients form.
+    """Group gradients into buckets, in the order of computation.
 
     Args:
-        nbytes: number of bytes of each variable, if known.
+        nbytes: size of each variable in bytes, if known.
         limit: a bucket with at least this number of bytes is full.
     """
     last = {name: at for at, op in enumerate(ops) for name in op.writes if name in names}

@@ -17,7 +17,7 @@ from paddle.fluid.run.scope import Scope
 
 
 class LocalSteps:
-    """Averages one program's parameters in one scope.
+    """Averages the parameters of one program in one scope over all trainers.
 
     Attributes:
         program: the trained program.
@@ -55,7 +55,7 @@ class LocalSteps:
         self._averages.step(_values(scope, self._params))
 
     def average(self, scope: Scope) -> None:
-        """Average parameters and states over all trainers; wait until every trainer has called this or ended.
+        """Average parameters and states over all trainers; block until every trainer has called this or ended.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.

@@ -14,7 +14,7 @@ from paddle.graph.block import Name
 
 
 class Minimizing(Protocol):
-    """The interface of the optimizer that is wrapped."""
+    """The interface of the wrapped optimizer."""
 
     def minimize(
         self,
@@ -49,8 +49,9 @@ class PipelineOptimizer:
 
         Args:
             optimizer: the optimizer that updates the parameters.
-            cut_list: variables where the forward pass is cut; the last list is the loss. None: one section.
-            place_list: a place per section, all CPUPlace; None: the same.
+            cut_list: lists of variables at which the forward pass is cut; the last list contains the loss. None: one
+                section.
+            place_list: one CPUPlace per section; None: CPUPlace for all.
             concurrency_list: ignored: each section has one thread.
             queue_size: maximum number of batches waiting for a section.
             sync_steps: ignored: every step sees all updates.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of trainers that a scope's programs belong to, and the settings they agree on before the first
-step.
+"""The group of trainers of a scope, and the settings on which trainers agree before the first step.
 
 The group is stored in the scope: all programs that train in one scope share it, and it ends with the scope.
 """
@@ -80,7 +79,7 @@ def present_group(scope: Scope) -> Ranks | None:
 
 
 def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> LocalSteps:
-    """Return the `LocalSteps` of a program's parameters in a scope; the first call waits for all trainers.
+    """Return the `LocalSteps` for a program in a scope; the first call waits for all trainers.
 
     Raises:
         CollectiveError: not all trainers connected, or one has a different program.

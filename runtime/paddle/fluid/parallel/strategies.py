@@ -39,7 +39,7 @@ class GradientScaleStrategy(IntEnum):
 
 
 class Pass:
-    """The pass that accumulates gradients: each step runs the program's forward and backward pass several times."""
+    """The gradient accumulation pass: each step runs the program's forward and backward pass several times."""
 
     def __init__(self) -> None:
         self.repeats: int | None = None
@@ -49,7 +49,7 @@ class Pass:
         return _MERGE
 
     def set(self, name: str, value: int) -> None:
-        """Set `num_repeats`: the number of parts of each place's batch, and of batches that a reader gives a step.
+        """Set `num_repeats`, the number of parts into which each place's batch is split.
 
         Raises:
             FluidError: the pass has no such setting, or the number is smaller than 1.
@@ -67,13 +67,14 @@ class Pass:
 
 
 class PassBuilder:
-    """The passes that a script adds to a build strategy: only `multi_batch_merge_pass`, which accumulates gradients."""
+    """The passes that a script adds to a build strategy. The only pass is `multi_batch_merge_pass` (gradient
+    accumulation)."""
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
 
     def all_passes(self) -> list[Pass]:
-        """Return the passes that were added; those that the core always does are not listed."""
+        """Return the added passes; passes that the core always runs are not listed."""
         return list(self._passes)
 
     def append_pass(self, pass_type: str) -> Pass:
@@ -99,7 +100,7 @@ class PassBuilder:
         """Remove the pass at an index.
 
         Raises:
-            FluidError: there is no such pass.
+            FluidError: the index is out of range.
         """
         if not 0 <= index < len(self._passes):
             raise FluidError(f"remove_pass: there is no pass {index} among {len(self._passes)} added passes")
@@ -107,10 +108,10 @@ class PassBuilder:
 
     @property
     def repeats(self) -> int:
-        """How often a step runs the forward and backward pass.
+        """The number of times that a step runs the forward and backward pass.
 
         Raises:
-            FluidError: the pass was added without a number.
+            FluidError: `num_repeats` was not set.
         """
         if not self._passes:
             return 1
@@ -120,7 +121,7 @@ class PassBuilder:
 
 
 class _Options:
-    """Fields that are known by name."""
+    """Base class of option sets; unknown names are refused."""
 
     def __setattr__(self, name: str, value: object) -> None:
         known = [each.name for each in fields(self)]  # type: ignore[arg-type]
@@ -198,7 +199,7 @@ class ExecutionStrategy(_Options):
 
 @dataclass(frozen=True)
 class Averaging:
-    """Settings of trainers that average parameters, as in `DistributeTranspilerConfig`.
+    """Settings of trainers that average their parameters, as in `DistributeTranspilerConfig`.
 
     Attributes:
         k_steps: number of steps between averages.

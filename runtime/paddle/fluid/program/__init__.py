@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and their parts, which layers build and transpilers rewrite; the lowest layer of `fluid`."""
+"""Programs and their parts, which layers build and transpilers rewrite. The lowest layer of `fluid`."""

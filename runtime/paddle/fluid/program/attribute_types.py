@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AttrType: the types of operator attributes, with the original's numbers."""
+"""The types of operator attributes, and their numbers in the original's file format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddle.fluid.errors import ModelFileError
 
 
 class AttrType(IntEnum):
-    """The attribute types, with the original's numbers."""
+    """The type of an operator attribute, numbered as in the original."""
 
     INT = 0
     FLOAT = 1
@@ -46,7 +46,7 @@ _FLOATS_ATTRS = {"fp32_values"}
 
 
 def attribute_type(op_type: str, name: str, value: object) -> AttrType:
-    """Return the attribute type of a value; lists are tuples.
+    """Return the attribute type of a value; lists are represented as tuples.
 
     Raises:
         ModelFileError: the format has no type for the value.

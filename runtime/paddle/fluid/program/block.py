@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block: the core's block, plus the changes that backward passes and transpilers make.
+"""Block: extends the core's block with the changes that backward passes and transpilers make.
 
 An appended operator takes the current role and name scope of its program.
 """
@@ -36,18 +36,18 @@ Names = Mapping[str, Name | Sequence[Name] | None]
 
 
 class Block(graph.Block):
-    """Variables by name, and operators in order."""
+    """A block of a program: its variables by name, and its operators in order."""
 
     variable_class: ClassVar[type[graph.Variable]] = Variable
     parameter_class: ClassVar[type[graph.Parameter]] = Parameter
     operator_class: ClassVar[type[graph.Operator]] = Operator
 
     def var(self, name: str) -> Variable:
-        """Return the variable of this name in this block, not in its parents.
+        """Return the variable with this name in this block; parent blocks are not searched.
 
         Raises:
             FluidTypeError: the name is not a string.
-            UnknownVariableError: there is no such variable; also a ValueError.
+            UnknownVariableError: the block has no variable of this name; also a ValueError.
         """
         if not isinstance(name, str):
             raise FluidTypeError(f"a variable's name must be a string, got {name!r} ({type(name).__name__})")
@@ -75,15 +75,14 @@ class Block(graph.Block):
         is_data: bool = False,
         initializer: Initializer | None = None,
     ) -> Variable:
-        """Add a variable, or return the existing one if it has the same description.
+        """Add a variable, or return the existing variable with this name if it has the same description.
 
         Args:
             name: the name of the variable; None: a generated name.
-            shape: -1 stands for the batch; None: set by the operator that writes it.
+            shape: dimensions, with -1 for the batch size; None: inferred from the operator that writes the variable.
             dtype: name, numpy dtype or number; None: float32.
             is_data: whether the variable is fed.
-            initializer: initializer, whose operator is initializer, whose operator is appended to this block
-                immediately.
+            initializer: initializer, whose operator is appended to this block immediately.
         """
         number = VarType.of("float32" if dtype is None else dtype)
         made = super().create_var(name, shape or (), number.numpy, persistable, stop_gradient, lod_level)
@@ -105,7 +104,7 @@ class Block(graph.Block):
         gradient_clip_attr: Any = None,
         do_model_average: bool = True,
     ) -> Parameter:
-        """Add a parameter to block 0, or return the existing one if it has the same description.
+        """Add a parameter to block 0, or return the existing parameter with this name if it has the same description.
 
         Args:
             trainable: whether the parameter gets a gradient.
@@ -149,12 +148,13 @@ class Block(graph.Block):
         outputs: Names | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> Operator:
-        """Append an operator; see the core."""
+        """Append an operator and return it; see the core's `Block.append_op`."""
         return self._insert_op(len(self.ops), type, inputs, outputs, attrs)
 
     @property
     def run_ops(self) -> Sequence[graph.Operator]:
-        """Return the operators as executed, under the variables' own names even if memory_optimize shows others."""
+        """Return the operators as executed, with the variables' own names even if memory_optimize shows different
+        names."""
         return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
 
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
@@ -221,7 +221,7 @@ class Block(graph.Block):
             raise
 
     def _may_change(self, variable: Variable, op: graph.Operator) -> bool:
-        """Return whether a variable may take another dtype: it is bare, and no other operator uses it."""
+        """Return whether a variable's dtype may change: it is bare, and no other operator uses it."""
         return (
             variable.is_bare
             and len(self.program.blocks) == 1
@@ -258,7 +258,7 @@ class Block(graph.Block):
         return variable
 
     def _clone_variable(self, var: graph.Variable, force_persistable: bool = True) -> Variable:
-        """Add a variable with the description of one of another block."""
+        """Add a copy of a variable of another block."""
         kind = getattr(var, "type", VarType.LOD_TENSOR)
         bare = kind in (VarType.STEP_SCOPES, VarType.RAW)
         return self.create_var(
@@ -274,7 +274,7 @@ class Block(graph.Block):
     remove_op, slice_ops, rename_var, clone_variable = _remove_op, _slice_ops, _rename_var, _clone_variable
 
     def _sync_with_cpp(self) -> None:
-        """Do nothing: there is one description of a block."""
+        """Do nothing, because a block has only one description."""
 
     def _find_var_recursive(self, name: str) -> Variable | None:
         return cast("Variable | None", self.find(name))
@@ -311,5 +311,5 @@ def _origin() -> str:
 
 
 def _given(slots: Names | None) -> dict[str, Any]:
-    """Return the slots without those that are None or contain None."""
+    """Return the slots, omitting those that are None or contain None."""
     return {slot: value for slot, value in (slots or {}).items() if value is not None}

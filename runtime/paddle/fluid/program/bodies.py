@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies: blocks that are filled inside a `with` and then belong to an operator of the enclosing block."""
+"""Bodies: blocks that are filled inside a `with` statement and belong to an operator of the enclosing block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.fluid.program.variable import Variable, VarType
 
 @contextmanager
 def around(block: Block) -> Iterator[Block]:
-    """Make layers add to the block that encloses the one being filled, within the context."""
+    """Within the context, make layers add to the block that encloses the current one."""
     program = block.program
     program.current_block_idx = block.parent_idx
     try:
@@ -29,7 +29,7 @@ def begin() -> Block:
 
 
 class Body(NamedTuple):
-    """Describes a filled block to its operator.
+    """A filled block, described for the operator that runs it.
 
     Attributes:
         idx: index of the block.
@@ -47,7 +47,7 @@ class Body(NamedTuple):
 
 
 def end(block: Block) -> Body:
-    """Make the enclosing block the current one again, and return the filled block's description."""
+    """Make the enclosing block current again, and return the filled block's description."""
     block.program.rollback()
     outer, written = cast(Block, block.program.current_block()), writes(block)
     kept = [name for name in written if has_value(outer, name)]
@@ -60,7 +60,7 @@ def parent_of(block: Block) -> Block:
 
 
 def reads(block: Block) -> list[str]:
-    """Return the outer variables that a block reads, in the order of reading."""
+    """Return the outer variables that a block reads, in order of first use."""
     found: dict[str, None] = {}
     for op in block.ops:
         found.update((name, None) for name in op.reads if name not in block.vars)
@@ -68,7 +68,7 @@ def reads(block: Block) -> list[str]:
 
 
 def writes(block: Block) -> list[str]:
-    """Return the outer variables that a block writes, in the order of writing."""
+    """Return the outer variables that a block writes, in order of first use."""
     found: dict[str, None] = {}
     for op in block.ops:
         found.update((name, None) for name in op.writes if name not in block.vars)

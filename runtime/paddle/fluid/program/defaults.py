@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that layers add to: one for training, and one for initial values."""
+"""The default programs, to which layers add operators: the main program, and the startup program for initial values."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _startup: ContextVar[Program] = ContextVar("paddle_startup_program")
 
 
 def default_main_program() -> Program:
-    """Return the program that layers add to."""
+    """Return the default main program, to which layers add operators."""
     return _of(_main)
 
 
 def default_startup_program() -> Program:
-    """Return the program that gives parameters their initial values."""
+    """Return the default startup program, which gives parameters their initial values."""
     return _of(_startup)
 
 
 def switch_main_program(program: Program) -> Program:
-    """Replace the program that layers add to; return the previous one."""
+    """Replace the default main program; return the previous one."""
     return _switch(_main, program)
 
 
 def switch_startup_program(program: Program) -> Program:
-    """Replace the program for initial values; return the previous one."""
+    """Replace the default startup program; return the previous one."""
     return _switch(_startup, program)
 
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Make layers within the context add to other programs.
+    """Within the context, use the given programs as the default programs.
 
     Raises:
         FluidTypeError: an argument is not a Program.

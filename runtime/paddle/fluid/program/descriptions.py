@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`program.desc`, `block.desc`, `op.desc`, `var.desc`: the same objects, with the methods of the original's core."""
+"""`program.desc`, `block.desc`, `op.desc` and `var.desc`: views with the methods of the original's core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProgramDesc:
 
 
 class BlockDesc:
-    """The description of a block; `parent` is -1 for block 0."""
+    """The description of a block; `parent` is the index of the enclosing block, -1 for block 0."""
 
     def __init__(self, block: Any) -> None:
         self._block = block
@@ -44,7 +44,7 @@ class BlockDesc:
         return OpDesc(self._block.ops[index])
 
     def infer(self, op: OpDesc) -> None:
-        """Infer the outputs of one of the block's operators."""
+        """Infer the shapes and dtypes of the outputs of one of the block's operators."""
         self._block.infer(op._op)
 
     def var(self, name: str | bytes) -> VariableDesc:
@@ -98,7 +98,7 @@ class OpDesc:
         """Do nothing: the kinds of outputs are set when an operator is appended."""
 
     def infer_shape(self, block: BlockDesc) -> None:
-        """Infer the outputs again after a change to inputs or attributes.
+        """Infer the shapes and dtypes of the outputs again, after a change to inputs or attributes.
 
         Raises:
             OpError: the inputs do not fit the operator.

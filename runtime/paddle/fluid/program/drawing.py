@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as text and as graphs in Graphviz's language. Scripts import this module as `paddle.fluid.debugger` and
-`paddle.fluid.net_drawer`.
+"""Formats programs as text and as Graphviz graphs.
+
+Scripts import this module as `paddle.fluid.debugger` and `paddle.fluid.net_drawer`.
 """
 
 from __future__ import annotations

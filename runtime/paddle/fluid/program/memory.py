@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memory_optimize and release_memory: programs that need less memory and compute the same numbers.
+"""memory_optimize and release_memory: reduce the memory that a program needs without changing its results.
 
 The executor frees an array after its last use, and reuses free arrays for results. The remaining memory is mostly that
 of gradients, which wait for the updates at the end; updates are therefore moved as early as possible. memory_optimize
@@ -28,7 +28,7 @@ def memory_optimize(
     level: int = 0,
     skip_grads: bool = True,
 ) -> None:
-    """Move updates ahead, and show activation gradients under the names of dead ones of the same dtype and shape.
+    """Move updates ahead, and rename activation gradients to dead ones of the same dtype and shape.
 
     Every variable can still be fetched. If gradients are clipped by their global norm, which needs all of them, no
     update is moved.
@@ -38,7 +38,8 @@ def memory_optimize(
             transpiled yet.
         skip_opt_set: variables that keep their names and whose names are not reused; their updates are not moved.
         print_log: ignored.
-        level: 0: shapes must be equal; 1: the same, although in the original a smaller shape also fits.
+        level: 0 or 1, which are equivalent: shapes must be equal. (In the original, level 1 also allows a smaller
+            shape.)
         skip_grads: ignored: gradients that updates read, which may be sent, always keep their names.
 
     Raises:
@@ -96,7 +97,7 @@ def _is_temporary(variable: object) -> bool:
 
 
 def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> None:
-    """Set the program's operators to these, with names lent from gradient to gradient."""
+    """Replace the program's operators by the given ones, with the names of dead gradients reused for later ones."""
     block = program.global_block()
     free = _only_in_backward(ops) - _inner_names(program) - {*kept}
     free = {name for name in free if _is_temporary(block.vars.get(name))}
@@ -119,7 +120,7 @@ def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> N
 
 
 def _only_in_backward(ops: Sequence[Operator]) -> set[str]:
-    """Return the variables that one operator of the backward pass writes, no other part reads, and no update names."""
+    """Return the variables that one backward operator writes, and that only the backward pass reads."""
     writes = Counter(name for op in ops for name in op.writes)
     found = {name for op in ops if op.role == OpRole.BACKWARD for name in op.writes if writes[name] == 1}
     for op in ops:

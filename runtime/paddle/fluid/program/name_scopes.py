@@ -21,7 +21,7 @@ def current() -> str:
 
 @contextmanager
 def name_scope(prefix: str) -> Iterator[None]:
-    """Enter a scope; a second scope with the same name in the same place is called `prefix_1`.
+    """Enter a name scope; a second scope with the same prefix at the same level is called `prefix_1`.
 
     Raises:
         FluidError: the prefix is empty.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator: the core's operator, plus queries for Fluid scripts and the transpiler."""
+"""Operator: extends the core's operator with queries for Fluid scripts and the transpiler."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Operator(graph.Operator):
         return replace(self, inputs=_swapped(self.inputs, names), outputs=_swapped(self.outputs, names))
 
     def input(self, slot: str) -> list[str]:
-        """Return the names in an input slot."""
+        """Return the names of the variables in an input slot."""
         return list(self.inputs.get(slot, ()))
 
     def output(self, slot: str) -> list[str]:
-        """Return the names in an output slot."""
+        """Return the names of the variables in an output slot."""
         return list(self.outputs.get(slot, ()))
 
     @property
@@ -184,7 +184,7 @@ class Operator(graph.Operator):
 
     @property
     def role(self) -> int:
-        """The attribute `op_role`, 0 if it is not set."""
+        """The attribute `op_role`; 0 if it is not set."""
         role = self.attrs.get(OP_ROLE, 0)
         return role if isinstance(role, int) else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: the core's program, plus operator roles and the state of distributed training."""
+"""Program: extends the core's program with operator roles and the state of distributed training."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Program(graph.Program):
 
     @property
     def _distributed_lookup_table(self) -> str | None:
-        """The first distributed embedding, None if there is none; the original's programs have at most one."""
+        """The first distributed embedding, or None. In the original, programs have at most one."""
         return next(iter(self._distributed_lookup_tables), None)
 
     @property
@@ -95,9 +95,10 @@ class Program(graph.Program):
         return cast(Block, super().current_block())
 
     def clone(self, for_test: bool = False) -> Self:
-        """Return an independent copy; see the core. Make a test copy before `minimize`, since nothing is removed.
+        """Return an independent copy; see the core's `Program.clone`. Make a test copy before calling `minimize`.
 
-        The test copy of a trainer's transpiled program has only the forward pass: it sends and updates nothing.
+        No operators are removed from a test copy, except that the copy of a trainer's transpiled program has only the
+        forward pass.
         """
         copy = super().clone(for_test)
         for name in _DISTRIBUTED:
@@ -153,7 +154,7 @@ class Program(graph.Program):
         return self.version
 
     def _sync_with_cpp(self) -> None:
-        """Do nothing: there is one description of a program."""
+        """Do nothing, because a program has only one description."""
 
     def _remove_training(self) -> None:
         """Keep the operators that compute from data and parameters, and those that fetch table rows for them."""

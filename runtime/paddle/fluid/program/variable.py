@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: the core's classes, plus attributes for Fluid scripts and arithmetic.
+"""Variable and Parameter: extend the core's classes with attributes for Fluid scripts and arithmetic operators.
 
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
 becomes a constant of shape [1] or, as the left operand of `-`, `/` or `**`, of the variable's shape. The result has the
@@ -31,7 +31,7 @@ _END = 2**31 - 1  # of an axis of any size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
-    """Return a method that applies an operator to a variable and a second variable or a number."""
+    """Return a method that applies an operator to its variable and another variable or a number."""
 
     def method(self: Variable, other: Any) -> Any:
         if isinstance(other, (int, float, np.number)) and not isinstance(other, bool):
@@ -163,7 +163,7 @@ class Variable(graph.Variable):
         stop_gradient: bool = False,
         is_data: bool = False,
     ) -> None:
-        """Create a variable, and add it to the block unless that has one of this name; see `Block.create_var`."""
+        """Create a variable, and add it to the block unless the block has one of this name; see `Block.create_var`."""
         super().__init__(
             block,
             name or unique_name.generate("_generated_var"),
@@ -197,7 +197,7 @@ class Variable(graph.Variable):
     __hash__ = object.__hash__
 
     def __iter__(self) -> Any:
-        """Raise an error: items are computed by operators, so a loop would not end.
+        """Raise TypeError: operators compute the items, so a loop would not end.
 
         Raises:
             TypeError: always.
@@ -205,7 +205,8 @@ class Variable(graph.Variable):
         raise TypeError(f"variable {self.name!r} cannot be iterated over: use layers.split or layers.unstack")
 
     def __getitem__(self, item: Any) -> Any:
-        """Append a slice and return its output: integers and slices of step 1, one for each of the first axes."""
+        """Append a slice operator and return its output; the index has integers or slices of step 1 for the first
+        axes."""
         return sliced(self, item)
 
     @property
@@ -215,7 +216,7 @@ class Variable(graph.Variable):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether only the declaration sets the dtype, but no data layer, file, operator or scope."""
+        """Return whether the dtype is set only by the declaration, not by a data layer, file, operator or scope."""
         return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
@@ -272,7 +273,7 @@ class Parameter(Variable, graph.Parameter):
         gradient_clip_attr: Any = None,
         do_model_average: bool = True,
     ) -> None:
-        """Create a parameter, and add it to the block unless that has a variable of this name.
+        """Create a parameter, and add it to the block unless the block has a variable of this name.
 
         `persistable` is ignored: every parameter is persistable.
         """

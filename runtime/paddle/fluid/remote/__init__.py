@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs transpiled programs: trainers' messages and servers' blocks; above `files`."""
+"""Runs transpiled programs: sends trainers' messages and runs servers' blocks. Depends on `files`."""

@@ -2,7 +2,7 @@
 """A trainer's connection to the servers of its programs, opened when the first message is sent.
 
 Small gradients are sent together, in one message per server, when all of them are complete. Large gradients are sent as
-soon as they are computed: see `outbox`. Values from servers arrive with the answers. Programs that are transpiled
+soon as they are computed: see `outbox`. Values from servers arrive with their answers. Programs that are transpiled
 together, and their clones, share a connection.
 """
 
@@ -37,7 +37,7 @@ class Connection:
         """Create a connection that is not open yet.
 
         Args:
-            served: the variables on servers; None: unknown, and values set on the trainer are lost.
+            served: the variables on servers. None: they are unknown, so values set on this trainer are lost.
         """
         self.distribution = distribution
         self._writes = None if served is None else LocalWrites(served)
@@ -155,7 +155,7 @@ class Connection:
         """Send the initial values of trainer 0 to the servers, and fetch the servers' values on this trainer.
 
         Raises:
-            RunError: this trainer set a value that differs from trainer 0.
+            RunError: this trainer set a value that differs from trainer 0's.
         """
         place, served, changed = self.distribution, writes.served, writes.changed(scope)
         gives = place.trainer_id == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that a program communicates with, the keys for the connection, and deadlines."""
+"""The servers with which a program communicates, the connection's keys, and deadlines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Distribution:
 
     Attributes:
         trainer_id: rank of this trainer.
-        trainers: number of trainers; 0: the number that the servers have.
+        trainers: number of trainers; 0: use the servers' number.
         endpoints: "host:port" of all servers, the same list in every trainer.
         is_sync: whether a step waits for all trainers.
     """
@@ -61,7 +61,7 @@ class Distribution:
 
 
 def distribution_of(program: graph.Program) -> Distribution:
-    """Return the distribution that block 0's operators define, for programs that no transpiler of this process made.
+    """Return the distribution that the operators of block 0 define, for programs from files or other processes.
 
     Raises:
         FluidError: the operators name several trainer ids.

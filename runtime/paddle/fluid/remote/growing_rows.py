@@ -191,7 +191,7 @@ class GrowingRows:
         ]
 
     def lookup(self, ids: Ids) -> Value:
-        """Return rows (n, width) without creating any."""
+        """Return rows (n, width) without creating missing rows."""
         return self._table.lookup(ids, self._unknown)
 
     def save(self, path: Path, states: Path) -> None:
@@ -225,7 +225,7 @@ def _columns(table: HashTable) -> int:
 
 
 def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> list[GrowingRows]:
-    """Return the tables that a server's program serves."""
+    """Return the tables of distributed embeddings that a server's program serves."""
     named: Any = serve.attrs["prefetch_var_name_to_block_id"]
     tables = []
     for text in named:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of server variables that a trainer sets after its startup program and before its first step.
+"""Tracks values of server variables that a trainer sets between its startup program and its first step.
 
-Servers take the values of trainer 0, whether loaded, set or computed. Values set later stay on the trainer.
+Servers receive the values of trainer 0, whether loaded, set or computed. Values that are set later are not sent.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that a run sends to servers, and the thread that sends them while the run is still computing.
+"""The queue of values that a run sends to servers, and the thread that sends them during the run.
 
 The thread sends the collected values as soon as they are large enough for a message. More values are collected during
 that time, so messages grow with the time that sending takes. When too few values remain, the thread ends, and they are
@@ -40,7 +40,7 @@ class Outbox:
         """Create an empty outbox.
 
         Args:
-            push: sends a parcel other than the last of its step, and returns when it has arrived.
+            push: function that sends a parcel (other than the last of its step), and returns when it has arrived.
         """
         self._push = push
         self._lock = threading.Lock()  # guards all below but `_early`
@@ -83,7 +83,7 @@ class Outbox:
                 raise
 
     def take(self) -> Parcel:
-        """Wait until the values sent have arrived; return the unsent values, which are the step's last parcel.
+        """Wait until all sent values have arrived; return the unsent values as the step's last parcel.
 
         Raises:
             PaddleError: see `put`.

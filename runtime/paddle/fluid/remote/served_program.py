@@ -48,7 +48,7 @@ class Compensation:
         self._block, self._scope = program.global_block(), scope
 
     def feed(self, trainer: int) -> Mapping[str, Any]:
-        """Return the inputs of a block besides the gradient."""
+        """Return a block's inputs other than the gradient."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:
@@ -130,7 +130,7 @@ class ServedProgram:
                 yield name, rows
 
     def take_up(self, name: str, value: Value) -> None:
-        """Restore a value that an earlier process of this server saved; the program takes ownership of the array."""
+        """Restore a value that an earlier process of this server saved; the program then owns the array."""
         if name in self._growing:
             self._growing[name].take_up(value)
         else:
@@ -142,7 +142,7 @@ class ServedProgram:
         return to_wire(self._scope.get(name) if given is None else given)
 
     def check(self, name: str, value: Value) -> None:
-        """Check a gradient. Raises PserverError: there is no such gradient, or its shape or dtype differs."""
+        """Check a gradient. Raises PserverError if its name is unknown or its shape or dtype differs."""
         expected = self._gradients.get(name)
         if expected is None:
             known = ", ".join(self._gradients) or "none"
@@ -167,7 +167,7 @@ class ServedProgram:
             raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
 
     def check_first(self, name: str, value: Value) -> None:
-        """Check trainer 0's initial value. Raises PserverError: no such variable, or its shape or dtype differs."""
+        """Check trainer 0's initial value. Raises PserverError if its name is unknown or its shape or dtype differs."""
         if name in self._growing:
             self._growing[name].check(name, value, is_first=True)
             return
@@ -179,7 +179,7 @@ class ServedProgram:
             )
 
     def begin_with(self, name: str, value: Value) -> None:
-        """Replace a variable's value in place, because trainers on this node may have mapped the memory."""
+        """Replace a variable's value in place, because trainers on this node may have mapped its memory."""
         if name in self._growing:
             self._growing[name].take_up(value)
             return
@@ -227,7 +227,7 @@ class ServedProgram:
             self._run(self._block_of[name], feed)
 
     def value(self, trainer: int, name: str) -> Value:
-        """Return a variable, whose array the program owns. Raises PserverError: the variable does not exist."""
+        """Return a variable's value; the program owns the array. Raises PserverError if the variable does not exist."""
         if name in self._growing:
             raise PserverError(
                 f"{name!r} cannot be fetched as a whole: prefetch fetches its rows, checkpoint_notify saves it"
@@ -253,7 +253,7 @@ class ServedProgram:
         return self._shared
 
     def lookup(self, name: str, ids: Ids) -> Value:
-        """Return rows of a variable or a table. Raises PserverError: there is no such variable or row."""
+        """Return rows of a variable or a table. Raises PserverError if the variable or a row does not exist."""
         table = next((each for each in self._growing.values() if each.lookup_name == name), None)
         if table is not None:
             return table.lookup(ids)
@@ -275,7 +275,7 @@ class ServedProgram:
         return np.asarray(to_host(rows.take(from_host(ids, rows), axis=0)))
 
     def save(self, name: str, path: str) -> None:
-        """Write a table's rows to a file. Raises PaddleError: the table does not exist, or writing failed."""
+        """Write a table's rows to a file. Raises PaddleError if the table does not exist, or writing failed."""
         place = checked_place(name, path, self._folders)
         if name in self._growing:
             self._growing[name].save(place, checked_place(name, f"{path}{TABLE_STATES}", self._folders))
@@ -322,7 +322,7 @@ class ServedProgram:
         return from_host(value, self._device)
 
     def _zero(self, name: str) -> Any:
-        """Return the gradient of a trainer that left: zeros."""
+        """Return zeros, which replace the gradient of a trainer that left."""
         variable = self._gradients[name]
         if getattr(variable, "type", None) == VarType.SELECTED_ROWS:
             none = np.zeros((0, *variable.shape[1:]), variable.dtype)
@@ -352,7 +352,7 @@ def _moved(cells: Sequence[Cell]) -> list[SharedArray]:
 
 
 def _pairs(texts: object) -> dict[str, int]:
-    """Return `name:number` as a dict; texts without a number, as from a server without gradients, are skipped."""
+    """Parse texts `name:number` into a dict; skip texts without a number, which servers without gradients have."""
     return {name: number for name, number in _split(texts) if name}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`exe.run(pserver_program)`: serves until every trainer has connected and left.
+"""Implements `exe.run(pserver_program)`, which serves until every trainer has connected and left.
 
 TERM and Ctrl+C end the process with code 0, as in the original.
 
@@ -42,7 +42,7 @@ _MAX_TEXT = 2000
 
 
 class Promises:
-    """The endpoints that this process may still serve, as long as the transpiler of their programs exists."""
+    """The endpoints that this process may still serve, each for as long as the transpiler of its program exists."""
 
     def __init__(self) -> None:
         self._makers: WeakValueDictionary[str, object] = WeakValueDictionary()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switchboard: gives an executor's operators the connection of the program that is running."""
+"""Switchboard: routes an executor's operators to the connection of the running program."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Switchboard:
         self._to(tuple(paths)).save(name, paths)
 
     def _to(self, endpoints: Sequence[str]) -> Connection:
-        """Return the connection to these servers, which are those of one operator."""
+        """Return the connection to the servers of one operator."""
         if self._current is None:
             raise RunError("no program is running")
         return self._current.to(endpoints)
@@ -141,6 +141,6 @@ class _Plan:
         }
 
     def to(self, endpoints: Sequence[str]) -> Connection:
-        """Return the connection that knows the first of these servers, else the last one, which will refuse them."""
+        """Return the connection that knows the first of these servers; otherwise the last one, which refuses them."""
         last = next(reversed(self.wanted))
         return self._ways.get(endpoints[0], last) if endpoints else last

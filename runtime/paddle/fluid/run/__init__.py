@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a program: places, scopes, tensors, feeding and fetching; above `program`."""
+"""Runs programs: places, scopes, tensors, feeding and fetching. Depends on `program`."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs and outputs of a run: feeds, which are split over several places, and fetched values.
+"""Converts the inputs and outputs of a run: feeds, which can be split over several places, and fetched values.
 
-Fed arrays have the variable's dtype, and optionally sequences.
+Fed arrays have the variable's dtype and, optionally, LoD.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def entering(value: Any, block: Block, name: str) -> Any:
 
 
 def _fitting(value: Any, variable: graph.Variable | None) -> Any:
-    """Return an array in a variable's dtype if that represents all its numbers; otherwise unchanged."""
+    """Convert an array to a variable's dtype if that represents all its numbers exactly; otherwise return it
+    unchanged."""
     if variable is None or value.dtype == variable.dtype:
         return value
     if value.dtype.kind in "iu" and variable.dtype.kind in "iuf":
@@ -73,7 +74,7 @@ def _fitting(value: Any, variable: graph.Variable | None) -> Any:
 
 
 def _is_exact(integers: Any, converted: Any) -> bool:
-    """Return whether integers are exact in another dtype; floats count only if they surely convert back."""
+    """Return whether integers were converted exactly; floats count only if they certainly convert back."""
     if converted.dtype.kind != "f":
         return bool((converted == integers).all())
     returns = abs(converted) < np.float64(1 << 63)  # larger values depend on the processor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLAGS_ variables of the environment: applies those that have an effect, and warns about all others."""
+"""Applies the FLAGS_ environment variables that have an effect, and warns about all others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places: the devices that programs run on."""
+"""Places: the devices on which programs run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cuda_device_count() -> int:
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """Return `device_count` places on the processor; by default CPU_NUM of them, or one if that is not set.
+    """Return `device_count` CPU places; by default CPU_NUM places, or one if that is not set.
 
     Raises:
         FluidError: CPU_NUM is not a positive number.

@@ -21,7 +21,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 class RowsHandle:
-    """A handle on selected rows in a scope, or on its own: `core.SelectedRows(rows, height)`."""
+    """A handle on selected rows, either in a scope or standalone: `core.SelectedRows(rows, height)`."""
 
     def __init__(self, rows: Sequence[int] = (), height: int = 0, cell: Cell | None = None) -> None:
         self._cell = cell or Cell()
@@ -62,7 +62,7 @@ class RowsHandle:
 
 
 class _Values(Cell):
-    """The values of selected rows, as a cell of their own."""
+    """The values of selected rows, as a separate cell."""
 
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
@@ -142,7 +142,7 @@ class Scope(graph.Scope):
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
-        """Return a handle on a variable of this scope or a parent; None if no run or `var` has created it."""
+        """Return a handle on a variable of this scope or a parent; None if neither a run nor `var` has created it."""
         cell = self._find(name)
         return None if cell is None else VariableHandle(name, cell)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of a program, each running on its own thread, batch after batch; results equal the uncut program's.
+"""Runs the sections of a program on a thread each; results equal those of the undivided program.
 
-A batch brings the values that earlier sections computed. State that persists between batches is stored in the scope. If
-a section shares state with a later section and either of them writes it, the earlier section waits until the later one
-has finished the previous batch. All batches thus see the same state as in sequential execution.
+A batch carries the values that earlier sections computed. State that persists between batches is stored in the scope.
+If a section shares state with a later section and either of them writes it, the earlier section waits until the later
+one has finished the previous batch. All batches thus see the same state as in sequential execution.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
     """Return the sections of a program; see `parallel.pipeline`.
 
     Args:
-        cuts: names of variables at which the forward pass is cut; those of the last cut are optional.
+        cuts: names of the variables at which the forward pass is cut, one list per cut; the last list may be empty.
     """
     ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
     numbers = _numbered(ops, [list(each) for each in cuts[:-1]])
@@ -111,7 +111,7 @@ class _Batch:
 
 
 class Sections:
-    """Running sections. One thread feeds the batches."""
+    """The running sections of a program. One thread feeds the batches."""
 
     def __init__(
         self,

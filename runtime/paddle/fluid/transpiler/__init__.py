@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives programs for training on several machines from a program for one machine; above `parallel`."""
+"""Derives programs for training on several machines from a program for one machine. Depends on `parallel`."""
 
 import sys
 

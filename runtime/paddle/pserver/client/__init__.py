@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of parameter servers: tensors, sessions, requests to several servers; above `durable`, beside `server`."""
+"""Clients of parameter servers: tensors, sessions, requests to several servers. Depends on `durable`, not on
+`server`."""

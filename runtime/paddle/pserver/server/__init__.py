@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server: the threads of its ports, the engine and its services; above `durable`, beside `client`."""
+"""A server: the threads of its ports, the engine and its services. Depends on `durable`, but not on `client`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch modules with rows on the servers, and the optimizer that trains them; above `client`, beside `reader`.
+"""PyTorch modules whose rows are on servers, and the optimizer that trains them. Depends on `client`.
 
     model = Net()                                   # contains Embedding("ads", 16) or EmbeddingBag(...)
     with ServerOptimizer(model, Adagrad(lr=0.01)) as optimizer:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports: shared memory, TCP and ZeroMQ, each with a Connection and a Listener; above `wire`."""
+"""Transports: shared memory, TCP and ZeroMQ, each with a Connection and a Listener. Depends on `wire`."""

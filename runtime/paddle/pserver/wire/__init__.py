@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire protocol: messages, arrays, placement and keys, which both ends must agree on; above `sparse`."""
+"""The wire protocol, on which both ends must agree: messages, arrays, placement and keys. Depends on `sparse`."""

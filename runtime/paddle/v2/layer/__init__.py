@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers that scripts declare (`paddle.layer`); above `model`."""
+"""The layers that scripts declare (`paddle.layer`). Depends on `model`."""
 
 from __future__ import annotations
 

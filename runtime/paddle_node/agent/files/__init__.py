@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's files: received trees, and collected logs and output; above `link`, beside `processes`."""
+"""A job's files: received trees, and collected logs and output. Depends on `link`, but not on `processes`."""

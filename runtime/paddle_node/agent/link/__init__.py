@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream to the launcher, and the agent's event loop; the lowest layer."""
+"""The stream to the launcher, and the agent's event loop. The lowest layer of the agent."""

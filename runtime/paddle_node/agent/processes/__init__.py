@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a job on this node, from start to stop; above `link`, beside `files`."""
+"""Runs the processes of a job on this node, from start to stop. Depends on `link`, but not on `files`."""

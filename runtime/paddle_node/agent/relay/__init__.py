@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The relay: passes files between the nodes of one job; above `files`, beside `node`."""
+"""The relay, which passes files between the nodes of a job. Depends on `files`, but not on `node`."""

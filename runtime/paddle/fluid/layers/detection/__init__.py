@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection layers, one family per module; part of `layers`, above `nn`."""
+"""Detection layers, one family per module. Depends on `nn`."""
 
 from paddle.fluid.errors import answering
 from paddle.fluid.layers.detection import boxes, heads, matching, priors, proposals, ssd, yolo

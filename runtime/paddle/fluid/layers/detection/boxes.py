@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boxes: encoding relative to prior boxes, comparison and selection."""
+"""Layers that encode boxes relative to prior boxes, compare them, and select some of them."""
 
 from __future__ import annotations
 

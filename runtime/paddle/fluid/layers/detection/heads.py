@@ -23,7 +23,7 @@ __all__ = [
     "rpn_straddle_thresh=0.0, rpn_fg_fraction=0.5, rpn_positive_overlap=0.7, rpn_negative_overlap=0.3, use_random=True"
 )
 def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample anchors of a region proposal network; return their scores (f + b, 1) and codes (f, 4), with targets.
+    """Sample anchors to train a region proposal network; return their scores (f + b, 1), codes (f, 4) and targets.
 
     f anchors have an object, b have none. The targets are labels (f + b, 1), int32, 1 or 0; codes (f, 4); and the
     codes' weights (f, 4), 1 or 0.
@@ -56,7 +56,7 @@ def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
     "positive_overlap=0.5, negative_overlap=0.4"
 )
 def retinanet_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Do what `rpn_target_assign` does, for RetinaNet; return f + 1, (N, 1) int32, as well.
+    """Sample anchors to train RetinaNet, like `rpn_target_assign`; also return f + 1 per image, (N, 1) int32.
 
     Args:
         gt_labels: (objects, 1) int32 classes, counted from 1; the returned labels are classes.
@@ -88,7 +88,7 @@ def _assigned(
     "is_cls_agnostic=False, is_cascade_rcnn=False"
 )
 def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample regions; return them with class, code and weight targets.
+    """Sample regions to train a detection head; return them with their class, code and weight targets.
 
     Args:
         rpn_rois: (rows, 4) in pixels of the scaled image; this and the next three inputs have one sequence per image.

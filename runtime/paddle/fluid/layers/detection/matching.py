@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matching of objects to candidate boxes, and the accuracy of detections."""
+"""Layers that match objects to candidate boxes and that measure the accuracy of detections."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["density_prior_box", "prior_box"]
 
 
 def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
-    """Return numbers as a tuple of floats: one float for a single number, an empty tuple for None."""
+    """Return a number or several numbers as a tuple of floats; None becomes an empty tuple."""
     return () if given is None else tuple(float(each) for each in np.ravel(given))
 
 

@@ -79,7 +79,7 @@ def distribute_fpn_proposals(
         fpn_rois: (n, 4) in pixels, one sequence per image.
         min_level: the first level.
         max_level: the last level.
-        refer_level: the level of regions of size refer_scale; each doubling of the size adds one level.
+        refer_level: the level of regions of size refer_scale, in pixels; each doubling of the size adds one level.
     """
     helper = LayerHelper("distribute_fpn_proposals", name)
     levels = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SSD: heads on several feature maps, the loss, and the detection output."""
+"""SSD (single-shot detector): heads on several feature maps, the loss, and the detection output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["detection_output", "multi_box_head", "ssd_loss"]
     "clip=False, kernel_size=1, pad=0, stride=1, name=None, min_max_aspect_ratios_order=False"
 )
 def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable, Variable]:
-    """Return an SSD head's codes, class scores, prior boxes and variances, over several feature maps.
+    """Append an SSD head over several feature maps; return its codes, class scores, prior boxes and variances.
 
     Each feature map gets prior boxes around its cells, and two convolutions that compute their codes and scores.
 
@@ -38,7 +38,7 @@ def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable,
         inputs: list of feature maps.
         base_size: side length of images in pixels. Box sizes go from min_ratio to max_ratio percent of it, map by map;
             the first map uses 10 and 20 percent.
-        min_sizes: one size per map, in pixels, instead of the ratios; likewise max_sizes.
+        min_sizes: one size per map, in pixels, instead of the ratios; max_sizes likewise.
         steps: distance between cells in pixels, one per map, or step_w and step_h; None: the cells cover the image.
 
     For the other arguments see `prior_box` and `conv2d`.
@@ -191,7 +191,7 @@ def detection_output(
     score_threshold: float = 0.01,
     nms_eta: float = 1.0,
 ) -> Variable:
-    """Return each detection's label, probability and box (found, 6), by image; see `multiclass_nms`.
+    """Decode and filter boxes; return the label, probability and box of each detection, (found, 6), by image.
 
     Args:
         loc: codes (N, boxes, 4).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neural network layers, one family per module; part of `layers`, above `control_flow`.
+"""Neural network layers, one family per module. Depends on `control_flow`.
 
 Each module lists its layers in `__all__`. A new family needs a new module, its name in the list below, and a line in
 `layers`, which exports all layers. A module must not have the name of a layer.

@@ -148,7 +148,7 @@ pool3d = _pooling("pool3d")
     "name=None"
 )
 def tree_conv(given: dict[str, Any]) -> Variable:
-    """Return act(W x + bias) for each node, x being its window of descendants: (N, nodes, output_size, num_filters).
+    """Return act(W x + bias) for each node, where x is the node's window of descendants.
 
     Args:
         nodes_vector: (N, nodes, F).

@@ -54,7 +54,7 @@ selu = layer(
 
 
 def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | None = None) -> Variable:
-    """Return x where it is positive, else αx with a learned α: one for all ("all"), per channel, or per element."""
+    """Return x where it is positive, otherwise αx with a learned α: one in all, per channel, or per element."""
     from_shape = {"all": (1,), "channel": (1, x.shape[1], 1, 1), "element": (1, *x.shape[1:])}
     helper = LayerHelper("prelu", name, param_attr=param_attr)
     initial = Constant(0.25)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs, one per row unless noted otherwise; label smoothing; mean intersection over union."""
+"""Cost layers (one cost per row, unless noted otherwise), label smoothing, and mean intersection over union."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def batch_norm(given: dict[str, Any]) -> Variable:
     "moving_mean_name=None, moving_variance_name=None, do_model_average_for_mean_and_var=False"
 )
 def data_norm(given: dict[str, Any]) -> Variable:
-    """Return act((x − mean) · scale) for the columns of (rows, C), from statistics of all data so far.
+    """Return act((x − mean) · scale) for the columns of (rows, C), with mean and scale over all data so far.
 
     The count, sum and sum of squares are the parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`; a
     batch's contributions are their gradients. They start at 1e4, 0 and 1e4, or at the values `batch_size`, `batch_sum`
@@ -144,7 +144,7 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
     "name=None"
 )
 def layer_norm(given: dict[str, Any]) -> Variable:
-    """Return act of rows normalized to mean 0 and variance 1, with an elementwise scale and shift.
+    """Return act(scale · x̂ + shift), where x̂ are the rows normalized to mean 0 and variance 1.
 
     A row consists of dimension begin_norm_axis and all later ones.
     """
@@ -156,7 +156,7 @@ def layer_norm(given: dict[str, Any]) -> Variable:
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
 )
 def group_norm(given: dict[str, Any]) -> Variable:
-    """Return act of images (N, C, ...) normalized to mean 0 and variance 1 per channel group, scaled and shifted."""
+    """Return act(scale · x̂ + shift), where x̂ is (N, C, ...) with mean 0 and variance 1 per channel group."""
     scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
     return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
 

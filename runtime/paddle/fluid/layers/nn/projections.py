@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fc (a fully connected layer), bilinear_tensor_product, embedding, one_hot and continuous_value_model."""
+"""fc (the fully connected layer), bilinear_tensor_product, embedding, one_hot and continuous_value_model."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def embedding(
         size: shape of the table, [rows, width].
         is_sparse: whether the gradient is sparse (SelectedRows).
         is_distributed: whether the table is stored only on parameter servers; ids can then be any int64.
-        padding_idx: id whose row is all zeros; a negative id counts from the end; None: no such id.
+        padding_idx: id whose row is all zeros; a negative id counts from the end; None: no row is zeroed.
         param_attr: attributes of the table.
         dtype: dtype of the table.
     """

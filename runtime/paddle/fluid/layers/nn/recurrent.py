@@ -111,7 +111,10 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """Return the hidden state, the reset previous state, and the gates of one GRU step; `size` is 3 × the width."""
+    """Compute one GRU step; return the hidden state, the reset previous state, and the gates.
+
+    `size` is 3 × the width.
+    """
     helper = LayerHelper("gru_unit", bias_attr=bias_attr)
     width = _part(size, 3)
     weight = helper.create_parameter(param_attr, (width, 3 * width), input.dtype)
@@ -133,7 +136,7 @@ def lstm_unit(
     bias_attr: ParamAttrLike = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Return the hidden state and the cell of one LSTM step over fc([x_t, hidden_t_prev])."""
+    """Compute one LSTM step over fc([x_t, hidden_t_prev]); return the hidden state and the cell."""
     helper = LayerHelper("lstm_unit", name)
     width = cell_t_prev.shape[1]
     gates = fc(concat([x_t, hidden_t_prev], axis=1), 4 * width, param_attr=param_attr, bias_attr=bias_attr)
@@ -153,7 +156,9 @@ def _number(activation: str) -> int:
     "name=None, default_initializer=None, seed=-1"
 )
 def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return the hidden states of all steps (length, N, H directions), and the last hidden states and cells.
+    """Run stacked LSTMs.
+
+    Return the hidden states of all steps (length, N, H directions), and the last states and cells.
 
     This is a stack of LSTM layers as in cuDNN: all samples have the same length, gates have no peepholes, and all
     weights are in one parameter.

@@ -67,7 +67,9 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
     "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None"
 )
 def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
-    """Return means (rois, channels, pooled_height, pooled_width) over the cells of each region's grid, each shifted.
+    """Return means over the cells of each region's grid, (rois, channels, pooled_height, pooled_width).
+
+    Cells are shifted.
 
     Args:
         input: (N, C, H, W).

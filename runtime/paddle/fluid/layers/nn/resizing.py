@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that resize, pad, pool adaptively, resample on a grid, and shift images."""
+"""Layers that resize, pad, shift and resample images, and that pool adaptively."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def image_resize(
     """Return images (N, C, H, W) resized to a new height and width.
 
     Args:
-        out_shape: (height, width), or a variable that holds them; overrides `scale`.
+        out_shape: (height, width) in pixels, or a variable that contains them; overrides `scale`.
         scale: factor of the input's height and width.
         resample: "BILINEAR" or "NEAREST".
-        actual_shape: a variable that holds (height, width); overrides the others.
+        actual_shape: a variable that contains (height, width); overrides both.
         align_corners: whether the centres of the corner pixels coincide with the input's.
         align_mode: reference point of positions: 0: pixel centres; 1: pixel corners. Ignored if corners are aligned.
 
@@ -148,7 +148,7 @@ def im2sequence(
     out_stride: Size = 1,
     name: str | None = None,
 ) -> Variable:
-    """Return each image's windows as the rows of a sequence.
+    """Return the windows of each image as the rows of a sequence.
 
     Args:
         input: images (N, C, H, W).
@@ -193,7 +193,7 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
 
     Args:
         theta: (N, 2, 3).
-        out_shape: (N, C, H, W) of the image, or a variable (4,) int32 that holds it.
+        out_shape: (N, C, H, W) of the image, or a variable (4,) int32 that contains it.
 
     Raises:
         FluidTypeError: out_shape is neither a shape nor a variable.
@@ -214,8 +214,8 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
     Args:
         x: (..., *larger).
         shape: shape of a crop; it applies to the last dimensions of x.
-        seed: seed of the first run; None: a new seed whenever the program is built; or a variable (1,) int64 that holds
-            the seed and receives the next run's.
+        seed: seed of the first run; None: a new seed whenever the program is built; or a variable (1,) int64 that
+            contains the seed and receives the seed of the next run.
 
     Raises:
         FluidTypeError: seed is neither an integer nor a variable.

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
-    """Return one row per sequence: average, sum, sqrt (the sum over the root of the length), max, first or last."""
+    """Return one row per sequence: average, sum, sqrt (the sum divided by √length), max, first or last."""
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
     return LayerHelper("sequence_pool").apply("sequence_pool", {"X": input}, attrs)
 
@@ -140,7 +140,7 @@ def row_conv(given: dict[str, Any]) -> Variable:
     "return_parent_idx=False"
 )
 def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return the ids and scores of each sentence's best continuations and, on request, the indexes of their prefixes.
+    """Select each sentence's best continuations; return their ids, scores and, if requested, prefix indexes.
 
     Args:
         pre_ids: last ids of the prefixes (prefixes, 1).
@@ -150,8 +150,9 @@ def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
         beam_size: number of continuations per sentence.
         end_id: the id that ends a sentence.
         level: the LoD level that groups prefixes by sentence.
-        is_accumulated: whether scores are those of whole prefixes; False: they are probabilities of the candidates.
-        return_parent_idx: whether to return the prefixes.
+        is_accumulated: whether scores are accumulated over whole prefixes; False: they are probabilities of the
+            candidates.
+        return_parent_idx: whether to return the index of each continuation's prefix.
     """
     helper = LayerHelper("beam_search", given["name"])
     parents = helper.create_variable_for_type_inference("int64", stop_gradient=True)

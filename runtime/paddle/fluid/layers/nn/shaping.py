@@ -28,10 +28,10 @@ Inputs = dict[str, Variable | Sequence[Variable] | None]
 def _sizes(
     given: Sequence[int | Variable] | Variable, what: str
 ) -> tuple[tuple[int, ...], Variable | None, list[Variable] | None]:
-    """Return the numbers, -1 in place of variables; and the variable with all numbers, or each number's variable.
+    """Return the numbers, with -1 in place of variables, and the variable with all numbers or the list of variables.
 
     Raises:
-        FluidTypeError: it is neither a variable nor a list of numbers and variables.
+        FluidTypeError: the argument is neither a variable nor a list of numbers and variables.
     """
     if isinstance(given, Variable):
         return (), given, None
@@ -143,7 +143,8 @@ get_tensor_from_selected_rows = layer(
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int = -1, name: str | None = None
 ) -> list[Variable]:
-    """Split a variable along a dimension into equal parts, or into parts of the given sizes."""
+    """Split a variable along a dimension into equal parts, or into parts of the given sizes; return a list of
+    variables."""
     helper = LayerHelper("split", name)
     sections = () if isinstance(num_or_sections, int) else tuple(num_or_sections)
     num = num_or_sections if isinstance(num_or_sections, int) else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRF and CTC with their decoding, NCE, hierarchical sigmoid and sampled softmax."""
+"""Structured losses: CRF and CTC with their decoders, NCE, hierarchical sigmoid and sampled softmax."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ linear_chain_crf = layer(
 
 
 def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
-    """Return the best tags (rows, 1) or, given a label, whether they equal it; param_attr names the CRF's parameter."""
+    """Return the best tags, (rows, 1), or, if a label is given, whether each tag equals it. param_attr names the CRF's
+    parameter."""
     helper = LayerHelper("crf_decoding", param_attr=param_attr)
     name = helper.param_attr.name if helper.param_attr else None
     if not name:
@@ -51,7 +52,7 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
 def nce(given: dict[str, Any]) -> Variable:
     """Return the cost (rows, 1) of noise-contrastive estimation, divided by the number of samples + 1.
 
-    True classes are compared with sampled ones. The weight has the shape (classes, width), the bias (classes, 1).
+    True classes are compared with sampled classes. The weight has the shape (classes, width), the bias (classes, 1).
     `custom_dist` is the sampling probability of each class.
     """
     helper = LayerHelper("nce", **renamed(given, "name bias_attr"))
@@ -82,7 +83,7 @@ def nce(given: dict[str, Any]) -> Variable:
 def hsigmoid(given: dict[str, Any]) -> Variable:
     """Return the cost (rows, 1) of the path to a class through a binary tree of classes.
 
-    The default tree has num_classes - 1 nodes; a custom one has num_classes and needs path_table and path_code.
+    The default tree has num_classes - 1 nodes; a custom tree has num_classes nodes and needs path_table and path_code.
     """
     helper = LayerHelper("hierarchical_sigmoid", **renamed(given, "name bias_attr"))
     is_custom, x = given["is_custom"], given["input"]
